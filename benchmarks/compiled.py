@@ -1,10 +1,13 @@
-"""What XLA makes of a round on a chip that need not be there: memory, kernels that a local step starts, bytes that it writes.
+"""What XLA makes of a round on a chip that need not be there: memory, kernels that a local step
+starts, bytes that it writes.
 
-    python -m benchmarks.compiled                                     # W1, W2, Q and QI, 1 and 64 runs, for an H200 and a TPU v5e
-    python -m benchmarks.compiled --workloads QI --targets h200 --runs 2,8 --json FILE
+    python -m benchmarks.compiled                                     # W1, W2, Q and QI, 1 and 64
+    runs, for an H200 and a TPU v5e python -m benchmarks.compiled --workloads QI --targets h200
+    --runs 2,8 --json FILE
 
-It needs the compilers of the chips: `pip install -e ".[aot]"` for TPUs; for GPUs the packages that `.ci/run` installs, without what
-they depend on. Each program is compiled in a process of its own, which computes nothing.
+It needs the compilers of the chips: `pip install -e ".[aot]"` for TPUs; for GPUs the packages that
+`.ci/run` installs, without what they depend on. Each program is compiled in a process of its own,
+which computes nothing.
 """
 
 from __future__ import annotations
@@ -36,13 +39,25 @@ STEPS = "local_steps"
 CALLED = re.compile(
     r"(?:body|condition|calls|to_apply|true_computation|false_computation|branch_computations)=(\{[^}]*\}|%?[\w.\-]+)"
 )
-NO_KERNEL = {"parameter", "get-tuple-element", "tuple", "bitcast", "constant", "after-all", "iota", "partition-id"}
-BITS = {"pred": 8, "bf16": 16, "f16": 16} | {f"{kind}{bits}": bits for kind in "suf" for bits in (8, 16, 32, 64)}
+NO_KERNEL = {
+    "parameter",
+    "get-tuple-element",
+    "tuple",
+    "bitcast",
+    "constant",
+    "after-all",
+    "iota",
+    "partition-id",
+}
+BITS = {"pred": 8, "bf16": 16, "f16": 16} | {
+    f"{kind}{bits}": bits for kind in "suf" for bits in (8, 16, 32, 64)
+}
 Row = dict[str, Any]
 
 
 def compile_programs(target: str, spec: Row) -> Iterator[Any]:
-    """Yield the programs of a batch of all runs of a spec, compiled for the target: rounds, then evaluation."""
+    """Yield the programs of a batch of all runs of a spec, compiled for the target: rounds, then
+    evaluation."""
     import jax
     import numpy as np
     from jax.experimental import topologies
@@ -57,12 +72,21 @@ def compile_programs(target: str, spec: Row) -> Iterator[Any]:
     _, platform, memory = TARGETS[target]
     if platform == "gpu":
         text = Path(__file__).with_name("h200.txt").read_text()
-        devices = topologies.get_topology_desc(platform="cuda", topology="1x1x1", target_config=text).devices[:1]
+        devices = topologies.get_topology_desc(
+            platform="cuda", topology="1x1x1", target_config=text
+        ).devices[:1]
     else:
-        devices = topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x2").devices[: 4 if ":" in target else 1]
+        devices = topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x2").devices[
+            : 4 if ":" in target else 1
+        ]
     mesh = Shape(2, 2) if len(devices) > 1 else None
     machine = describe_machine()._replace(
-        backend=platform, kind=devices[0].device_kind, devices=len(devices), memory=memory, mesh=mesh, absent=tuple(devices)
+        backend=platform,
+        kind=devices[0].device_kind,
+        devices=len(devices),
+        memory=memory,
+        mesh=mesh,
+        absent=tuple(devices),
     )
     runs = read_spec(spec).runs()
     (batch,) = batching.make_batches(runs, len(runs))
@@ -77,8 +101,13 @@ def compile_programs(target: str, spec: Row) -> Iterator[Any]:
             program.compile_programs(parts, group, parts.federation)
         for f, forms in made[:2]:
             if parts.mesh is None:
-                alone = jax.sharding.NamedSharding(jax.sharding.Mesh(np.array(devices[:1]), ("alone",)), jax.P())
-                forms = jax.tree.map(lambda a, alone=alone: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=alone), forms)
+                alone = jax.sharding.NamedSharding(
+                    jax.sharding.Mesh(np.array(devices[:1]), ("alone",)), jax.P()
+                )
+                forms = jax.tree.map(
+                    lambda a, alone=alone: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=alone),
+                    forms,
+                )
             yield f.lower(*forms).compile()
 
 
@@ -117,12 +146,15 @@ def below(found: dict[str, list[str]], name: str) -> list[str]:
 
 def step_bodies(found: dict[str, list[str]]) -> list[str]:
     """Return the names of the bodies of loops over local steps."""
-    loops = [line for lines in found.values() for line in lines if " while(" in line and STEPS in line]
+    loops = [
+        line for lines in found.values() for line in lines if " while(" in line and STEPS in line
+    ]
     return [match[1] for line in loops if (match := re.search(r"body=%?([\w.\-]+)", line))]
 
 
 def innermost(found: dict[str, list[str]], bodies: list[str]) -> set[str]:
-    """Return the bodies of those loops in these bodies, or these bodies, that have no loop in them."""
+    """Return the bodies of those loops in these bodies, or these bodies, that have no loop in
+    them."""
     last = set()
     for name in bodies:
         loops = [line for line in below(found, name) if " while(" in line]
@@ -132,7 +164,8 @@ def innermost(found: dict[str, list[str]], bodies: list[str]) -> set[str]:
 
 
 def kernels(lines: list[str]) -> list[tuple[str, int]]:
-    """Return (operation, bytes of its result) of the instructions of a computation that a device is asked to start."""
+    """Return (operation, bytes of its result) of the instructions of a computation that a device is
+    asked to start."""
     found = []
     for line in lines:
         match = re.match(r"\s*(?:ROOT )?%?[\w.\-]+ = (.*?) ([a-z][\w\-]*)\(", line)
@@ -161,7 +194,9 @@ def look(target: str, workload: str, runs: int) -> Row:
         program = next(compile_programs(target, spec))
     memory, found = program.memory_analysis(), computations(program.as_text())
     steps = [kernels(found[name]) for name in innermost(found, step_bodies(found))]
-    number, written = max(((len(each), sum(size for _, size in each)) for each in steps), key=lambda step: step[1])
+    number, written = max(
+        ((len(each), sum(size for _, size in each)) for each in steps), key=lambda step: step[1]
+    )
     used = memory.argument_size_in_bytes + memory.temp_size_in_bytes
     return {
         "target": target,
@@ -191,13 +226,17 @@ def show(rows: list[Row]) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--workloads", default="W1,W2,Q,QI")
     parser.add_argument("--targets", default="h200,v5e", help=f"of {', '.join(TARGETS)}")
     parser.add_argument("--runs", default="1,64", help="runs side by side")
     parser.add_argument("--json", type=Path, help="write the rows there")
     given = parser.parse_args()
-    if "," not in given.workloads + given.targets + given.runs and os.environ.get("CFLJAX_COMPILED_ALONE"):
+    if "," not in given.workloads + given.targets + given.runs and os.environ.get(
+        "CFLJAX_COMPILED_ALONE"
+    ):
         print(json.dumps(look(given.targets, given.workloads, int(given.runs))))
         return 0
     rows = []
@@ -213,7 +252,12 @@ def main() -> int:
 def in_a_process(target: str, workload: str, runs: str) -> Row:
     """Return what `look` says, from a process whose own device is the CPU."""
     words = ["--targets", target, "--workloads", workload, "--runs", runs]
-    more = {"JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1", "CFLJAX_COMPILED_ALONE": "1"}
+    more = {
+        "JAX_PLATFORMS": "cpu",
+        "TPU_SKIP_MDS_QUERY": "1",
+        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+        "CFLJAX_COMPILED_ALONE": "1",
+    }
     command = [sys.executable, "-m", "benchmarks.compiled", *words]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | more)
     if done.returncode:

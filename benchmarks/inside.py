@@ -1,4 +1,5 @@
-"""Timing cfljax from within: rounds of a spec, one by one or at a stretch, through `assemble` and `simulate`."""
+"""Timing cfljax from within: rounds of a spec, one by one or at a stretch, through `assemble` and
+`simulate`."""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ class Timed(NamedTuple):
 
 
 def use_all_cores() -> None:
-    """Make each core a device of its own, as the commands would for a single run; before JAX's first computation. On an
-    accelerator it changes nothing."""
+    """Make each core a device of its own, as the commands would for a single run; before JAX's
+    first computation. On an accelerator it changes nothing."""
     import jax
 
     from benchmarks.machine import cores
@@ -40,19 +41,23 @@ def machine() -> Any:
 
 
 def carry_out(runs: list[Any], limit: int | None = None, **options: Any) -> tuple[Any, list[Any]]:
-    """(the parts, an Output per run) of runs that go through one program, as the launchers do it."""
+    """(the parts, an Output per run) of runs that go through one program, as the launchers do
+    it."""
     from cfljax.engine.simulate import simulate
     from cfljax.experiment import assemble
     from cfljax.experiment.batching import make_batches
 
     (batch,) = make_batches(runs, limit or len(runs))
-    parts = assemble.assemble(batch.first, batch.width, machine())._replace(program_key=batch.program_key)
+    parts = assemble.assemble(batch.first, batch.width, machine())._replace(
+        program_key=batch.program_key
+    )
     return parts, simulate(parts, batch.seeds, batch.hypers, **options)
 
 
 def time_rounds(table: dict[str, Any], warm_up: int = 1, one_by_one: bool = True) -> Timed:
-    """A spec of one run. One by one: the seconds of each round but the first `warm_up` and the last, in which the engine
-    evaluates. Else in the engine's own chunks, where only the total is known."""
+    """A spec of one run. One by one: the seconds of each round but the first `warm_up` and the
+    last, in which the engine evaluates. Else in the engine's own chunks, where only the total is
+    known."""
     from cfljax.config import read_spec
 
     at = [0.0]
@@ -67,7 +72,9 @@ def time_rounds(table: dict[str, Any], warm_up: int = 1, one_by_one: bool = True
     chunk = 1 if one_by_one else None
     parts, (output,) = carry_out(read_spec(table).runs(), chunk_rounds=chunk, progress=progress)
     total = output.seconds.train + output.seconds.eval
-    return Timed(seconds[warm_up:-1] if one_by_one else [], total, output, parts.federation, parts.settings)
+    return Timed(
+        seconds[warm_up:-1] if one_by_one else [], total, output, parts.federation, parts.settings
+    )
 
 
 def schedule(table: dict[str, Any], rounds: int) -> np.ndarray:

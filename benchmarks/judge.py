@@ -1,5 +1,6 @@
-"""Where a comparison begins and ends: the shared file before it; after it the accuracy of every system's models, all scored in
-one way, and what a round of the workload costs at least. In processes of their own, so that the comparison needs no JAX."""
+"""Where a comparison begins and ends: the shared file before it; after it the accuracy of every
+system's models, all scored in one way, and what a round of the workload costs at least. In
+processes of their own, so that the comparison needs no JAX."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ from benchmarks.workloads import WORKLOADS, layers, layers_of_resnet, operations
 
 
 def accuracies(name: str, files: dict[str, Path], data: Path | None) -> dict[str, float]:
-    """Accuracy over the test samples of all clients; of several models, each client has the one with the smallest loss on its
-    training data."""
+    """Accuracy over the test samples of all clients; of several models, each client has the one
+    with the smallest loss on its training data."""
     import jax.numpy as jnp
 
     from cfljax.engine import metrics
@@ -36,7 +37,9 @@ def accuracies(name: str, files: dict[str, Path], data: Path | None) -> dict[str
             models = flat_models(model, dict(arrays))
         labels = jnp.zeros_like(everyone)
         if len(models) > 1:
-            labels = least_loss(client_losses(model, federation, federation.train, models, everyone, there))
+            labels = least_loss(
+                client_losses(model, federation, federation.train, models, everyone, there)
+            )
         scores = score(model, federation, federation.test, models, labels, there)
         found[system] = float(metrics.fairness(scores.correct, scores.samples).accuracy)
     return found
@@ -48,7 +51,9 @@ def work(arrays: dict[str, Any], choose: bool) -> list[dict[str, float]]:
     names = sorted({n[5:].rsplit("/", 1)[0] for n in arrays if n.endswith("/kernel")}, key=_place)
     kernels = {name: arrays[f"init/{name}/kernel"].shape[1:] for name in names}
     image, of_resnet = tuple(settings["image"]), any(name.startswith("block_") for name in names)
-    forward = layers_of_resnet(kernels, image) if of_resnet else layers(list(kernels.values()), image)
+    forward = (
+        layers_of_resnet(kernels, image) if of_resnet else layers(list(kernels.values()), image)
+    )
     rows = []
     for ids in arrays["schedule"]:
         counts = arrays["count"][ids].astype(int)
@@ -88,7 +93,9 @@ def main() -> None:
         found = prepare(given["workload"], given["rounds"], given["turn"], Path(given["folder"]))
     elif arguments.what == "accuracies":
         files = {system: Path(file) for system, file in given["files"].items()}
-        found = accuracies(given["workload"], files, Path(given["place"]) if given["place"] else None)
+        found = accuracies(
+            given["workload"], files, Path(given["place"]) if given["place"] else None
+        )
     else:
         found = peaks(**given)
     arguments.out.write_text(json.dumps(found))

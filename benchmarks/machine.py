@@ -24,8 +24,8 @@ def best(f: Callable[[], Any], seconds: float = 1.0, least: int = 5) -> float:
 
 
 def peaks(size: int = 2048, copied: int = 1 << 26, seconds: float = 1.0) -> dict[str, Any]:
-    """Operations per second of a square float32 product, by numpy's library and by XLA, and bytes per second read and written
-    by a copy. `flops` is the larger of the two products."""
+    """Operations per second of a square float32 product, by numpy's library and by XLA, and bytes
+    per second read and written by a copy. `flops` is the larger of the two products."""
     import jax
     import jax.numpy as jnp
 
@@ -36,7 +36,9 @@ def peaks(size: int = 2048, copied: int = 1 << 26, seconds: float = 1.0) -> dict
     da, db = jnp.asarray(a), jnp.asarray(b)
     with jax.default_matmul_precision("highest"):
         product = jax.jit(jnp.matmul)
-        found["jax_flops"] = 2 * size**3 / best(lambda: product(da, db).block_until_ready(), seconds)
+        found["jax_flops"] = (
+            2 * size**3 / best(lambda: product(da, db).block_until_ready(), seconds)
+        )
     found["copy_bytes_per_s"] = 2 * x.nbytes / best(lambda: np.copyto(out, x), seconds)
     found["flops"] = max(found["numpy_flops"], found["jax_flops"])
     return found | describe()
@@ -57,7 +59,9 @@ def cores() -> int:
 def _cpu() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+        return next(
+            line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")
+        )
     except (OSError, StopIteration):
         import platform
 

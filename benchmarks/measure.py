@@ -18,12 +18,16 @@ PAUSE = 0.15
 """Seconds between two systems' turns, in which the threads of the one come to rest."""
 
 
-def row(workload: str, system: str, about: dict[str, Any], **figures: float | None) -> dict[str, Any]:
+def row(
+    workload: str, system: str, about: dict[str, Any], **figures: float | None
+) -> dict[str, Any]:
     """A row of results; figures that are not known are null."""
     unknown = set(figures) - set(KEYS)
     if unknown:
         raise ValueError(f"no such figures: {sorted(unknown)}")
-    named = {"workload": workload, "system": system} | {key: _number(figures.get(key)) for key in KEYS[2:]}
+    named = {"workload": workload, "system": system} | {
+        key: _number(figures.get(key)) for key in KEYS[2:]
+    }
     return named | {"about": about}
 
 
@@ -32,12 +36,19 @@ def _number(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")
 
 
-def timed(workload: str, system: str, seconds: list[float], about: dict[str, Any], **figures: float | None) -> dict[str, Any]:
+def timed(
+    workload: str, system: str, seconds: list[float], about: dict[str, Any], **figures: float | None
+) -> dict[str, Any]:
     """A row with the median and the range of these seconds."""
     return row(
-        workload, system, about | {"seconds": [float(f"{s:.6g}") for s in seconds]},
-        median_s=statistics.median(seconds), min_s=min(seconds), max_s=max(seconds), **figures,
-    )  # fmt: skip
+        workload,
+        system,
+        about | {"seconds": [float(f"{s:.6g}") for s in seconds]},
+        median_s=statistics.median(seconds),
+        min_s=min(seconds),
+        max_s=max(seconds),
+        **figures,
+    )
 
 
 def write_rows(rows: list[dict[str, Any]], file: Path | None) -> None:
@@ -60,7 +71,14 @@ class SystemFailed(Exception):
 class System:
     """A system under measurement: a process that trains a turn's rounds each time it is told to."""
 
-    def __init__(self, name: str, command: list[str], shared: Path, folder: Path, environment: dict[str, str] | None = None):
+    def __init__(
+        self,
+        name: str,
+        command: list[str],
+        shared: Path,
+        folder: Path,
+        environment: dict[str, str] | None = None,
+    ):
         self.name, self.models_file = name, folder / f"{shared.stem}-{name}-models.npz"
         self.seconds: list[float] = []
         self.facts: dict[str, Any] = {}
@@ -68,9 +86,13 @@ class System:
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [*command[:2], str(shared), str(self.models_file), *command[2:]],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, bufsize=0,
-                env=os.environ | (environment or {}), start_new_session=True,
-            )  # fmt: skip
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                bufsize=0,
+                env=os.environ | (environment or {}),
+                start_new_session=True,
+            )
         self._heard = b""
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._process.stdout, selectors.EVENT_READ)  # type: ignore[arg-type]
@@ -118,13 +140,17 @@ class System:
     def _reason(self) -> str:
         """The last line that the process wrote to its standard error."""
         self._process.wait(20)
-        lines = [line.strip() for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
+        lines = [
+            line.strip()
+            for line in self._log.read_text(errors="replace").splitlines()
+            if line.strip()
+        ]
         return (lines[-1] if lines else f"ended with exit code {self._process.returncode}")[:300]
 
 
 def by_turns(systems: list[System], turns: int) -> dict[str, str]:
-    """Every system trains every turn's rounds, one system at a time, the order moving on by one each turn. Name -> reason of those
-    that failed on the way."""
+    """Every system trains every turn's rounds, one system at a time, the order moving on by one
+    each turn. Name -> reason of those that failed on the way."""
     failed: dict[str, str] = {}
     for t in range(turns):
         order = systems[t % len(systems) :] + systems[: t % len(systems)]

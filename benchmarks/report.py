@@ -12,10 +12,14 @@ from pathlib import Path
 from typing import Any
 
 NAMES = {
-    "torch": "PyTorch, plain loop", "torch-lean": "PyTorch, lean", "fedjax": "FedJAX (release, jax 0.5)",
-    "fedjax-new": "FedJAX (release, jax 0.10)", "pfl": "pfl-research", "flower": "Flower",
+    "torch": "PyTorch, plain loop",
+    "torch-lean": "PyTorch, lean",
+    "fedjax": "FedJAX (release, jax 0.5)",
+    "fedjax-new": "FedJAX (release, jax 0.10)",
+    "pfl": "pfl-research",
+    "flower": "Flower",
     "floor": "floor: real operations at the machine's peak",
-}  # fmt: skip
+}
 
 
 def read(files: list[Path]) -> list[dict[str, Any]]:
@@ -25,7 +29,9 @@ def read(files: list[Path]) -> list[dict[str, Any]]:
         content = json.loads(file.read_text())
         if not isinstance(content, list):
             raise SystemExit(f"{file}: is no list of rows")
-        rows += [r for r in content if isinstance(r, dict) and "median_s" in r and r.get("workload")]
+        rows += [
+            r for r in content if isinstance(r, dict) and "median_s" in r and r.get("workload")
+        ]
     return rows
 
 
@@ -37,12 +43,16 @@ def seconds(value: float | None) -> str:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Markdown, one table per workload: seconds per round, how many times as long as cfljax, compile time, memory, accuracy."""
+    """Markdown, one table per workload: seconds per round, how many times as long as cfljax,
+    compile time, memory, accuracy."""
     parts = []
     for workload in dict.fromkeys(r["workload"] for r in rows):
         mine = [r for r in rows if r["workload"] == workload]
         own = next((r["median_s"] for r in mine if r["system"] == "cfljax"), None)
-        lines = [f"| {workload} | per round (min – max) | × cfljax | compile | peak memory | accuracy |", "| --- " * 6 + "|"]
+        lines = [
+            f"| {workload} | per round (min – max) | × cfljax | compile | peak memory | accuracy |",
+            "| --- " * 6 + "|",
+        ]
         lines += [_line(r, own) for r in mine]
         notes = [f"{NAMES.get(r['system'], r['system'])}: {_note(r)}" for r in mine if _note(r)]
         parts.append("\n".join(lines) + ("\n\n" + "\n".join(notes) if notes else ""))
@@ -66,7 +76,10 @@ def _note(r: dict[str, Any]) -> str:
         return f"not measured: {about['reason']}"
     if "newest_source" in about:
         times = about["newest_source"]["times_faster_than_release"]
-        return f"its newest source was {times} times faster than this release, measured once and not in this run"
+        return (
+            f"its newest source was {times} times faster than this release, measured once and "
+            "not in this run"
+        )
     return ""
 
 
@@ -79,8 +92,13 @@ def plot(rows: list[dict[str, Any]], file: Path) -> None:
 
     workloads = list(dict.fromkeys(r["workload"] for r in rows))
     systems = [s for s in dict.fromkeys(r["system"] for r in rows) if s != "floor"]
-    figure, axes = plt.subplots(1, len(workloads), figsize=(1.2 + 2.6 * len(workloads), 3.6), squeeze=False)
-    colours = {s: "tab:blue" if s == "cfljax" else f"{0.35 + 0.5 * i / max(len(systems), 1):.2f}" for i, s in enumerate(systems)}
+    figure, axes = plt.subplots(
+        1, len(workloads), figsize=(1.2 + 2.6 * len(workloads), 3.6), squeeze=False
+    )
+    colours = {
+        s: "tab:blue" if s == "cfljax" else f"{0.35 + 0.5 * i / max(len(systems), 1):.2f}"
+        for i, s in enumerate(systems)
+    }
     for ax, workload in zip(axes[0], workloads, strict=True):
         mine = {r["system"]: r for r in rows if r["workload"] == workload and r["median_s"]}
         there = [s for s in systems if s in mine]
@@ -88,13 +106,27 @@ def plot(rows: list[dict[str, Any]], file: Path) -> None:
             r = mine[s]
             spread = [[r["median_s"] - r["min_s"]], [r["max_s"] - r["median_s"]]]
             ax.bar(at, r["median_s"], color=colours[s], yerr=spread, ecolor="0.2", capsize=2)
-            words = {"ha": "center", "va": "bottom", "fontsize": 7, "xytext": (0, 2), "textcoords": "offset points"}
+            words = {
+                "ha": "center",
+                "va": "bottom",
+                "fontsize": 7,
+                "xytext": (0, 2),
+                "textcoords": "offset points",
+            }
             words["bbox"] = {"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.5}
             ax.annotate(seconds(r["median_s"]), (at, r["max_s"]), **words)
         if "floor" in mine:
             level, right = mine["floor"]["median_s"], ("axes fraction", "data")
             ax.axhline(level, color="tab:red", linestyle="--", linewidth=1)
-            ax.annotate("floor", (1, level), xycoords=right, color="tab:red", fontsize=7, ha="right", va="bottom")
+            ax.annotate(
+                "floor",
+                (1, level),
+                xycoords=right,
+                color="tab:red",
+                fontsize=7,
+                ha="right",
+                va="bottom",
+            )
         ax.set_yscale("log")
         ax.tick_params(axis="y", which="minor", labelsize=6)
         ax.margins(y=0.15)
@@ -110,9 +142,13 @@ def plot(rows: list[dict[str, Any]], file: Path) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("files", type=Path, nargs="+")
-    parser.add_argument("--out", type=Path, help="folder of table and plots; default: beside the first file")
+    parser.add_argument(
+        "--out", type=Path, help="folder of table and plots; default: beside the first file"
+    )
     given = parser.parse_args(arguments)
     for file in given.files:
         rows = [r for r in read([file]) if r["workload"].startswith(("W", "toy"))]

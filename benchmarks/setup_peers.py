@@ -34,21 +34,31 @@ class Peer(NamedTuple):
 _TORCH = "torch==2.13.0"
 PEERS = {
     "torch": Peer((_TORCH, "numpy"), "torch_loop.py", about="plain PyTorch loop over clients"),
-    "torch-lean": Peer((), "torch_loop.py", ("--lean",), "torch", about="PyTorch, functional gradients and foreach updates"),
+    "torch-lean": Peer(
+        (),
+        "torch_loop.py",
+        ("--lean",),
+        "torch",
+        about="PyTorch, functional gradients and foreach updates",
+    ),
     "fedjax": Peer(
-        ("fedjax==0.0.17", "jax==0.5.3", "jaxlib==0.5.3"), "fedjax_peer.py",
+        ("fedjax==0.0.17", "jax==0.5.3", "jaxlib==0.5.3"),
+        "fedjax_peer.py",
         about="FedJAX's release on PyPI, with the last jax that it was made for",
     ),
     "fedjax-new": Peer(
-        ("fedjax==0.0.17", "jax==0.10.2", "jaxlib==0.10.2"), "fedjax_peer.py",
+        ("fedjax==0.0.17", "jax==0.10.2", "jaxlib==0.10.2"),
+        "fedjax_peer.py",
         about="the same release on a jax of today, where one name that jax has removed is put back",
     ),
     "pfl": Peer(("pfl==0.6.0", _TORCH), "pfl_peer.py", about="pfl-research with PyTorch"),
     "flower": Peer(
-        ("flwr[simulation]==1.41.0", _TORCH), "flower_peer.py", alone=True,
+        ("flwr[simulation]==1.41.0", _TORCH),
+        "flower_peer.py",
+        alone=True,
         about="Flower's simulation on Ray, PyTorch clients",
     ),
-}  # fmt: skip
+}
 
 
 class NotInstalled(Exception):
@@ -86,7 +96,9 @@ def _run(command: list[str]) -> None:
     if ended.returncode:
         lines = [line for line in ended.stderr.splitlines() if line.strip()]
         errors = [line for line in lines if "ERROR" in line] or lines
-        raise NotInstalled((errors[-1] if errors else f"exit code {ended.returncode}").strip()[:300])
+        raise NotInstalled(
+            (errors[-1] if errors else f"exit code {ended.returncode}").strip()[:300]
+        )
 
 
 def peers_of(text: str) -> list[str]:
@@ -99,10 +111,21 @@ def peers_of(text: str) -> list[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peers", type=peers_of, default=list(PEERS), help="comma-separated; default: all")
-    parser.add_argument("--cache", type=Path, default=cache_folder(), help="folder of the environments (%(default)s)")
-    parser.add_argument("--python", default=sys.executable, help="interpreter to make the environments from")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--peers", type=peers_of, default=list(PEERS), help="comma-separated; default: all"
+    )
+    parser.add_argument(
+        "--cache",
+        type=Path,
+        default=cache_folder(),
+        help="folder of the environments (%(default)s)",
+    )
+    parser.add_argument(
+        "--python", default=sys.executable, help="interpreter to make the environments from"
+    )
     given, failed = parser.parse_args(), 0
     for name in given.peers:
         try:

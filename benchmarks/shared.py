@@ -1,5 +1,6 @@
-"""What all systems of a comparison share, written once as an .npz: the clients' samples, who takes part in which round, and
-the first models. cfljax itself makes the partition, the draws and the models."""
+"""What all systems of a comparison share, written once as an .npz: the clients' samples, who takes
+part in which round, and the first models. cfljax itself makes the partition, the draws and the
+models."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ SIZES = {"mnist": (60_000, 10_000), "cifar10": (50_000, 10_000)}
 
 
 def data_folder(workload: Workload, folder: Path) -> tuple[Path | None, str]:
-    """(where the workload's data set is, in words what it is): the file in $CFLJAX_DATA, or a stand-in written to `folder`."""
+    """(where the workload's data set is, in words what it is): the file in $CFLJAX_DATA, or a
+    stand-in written to `folder`."""
     name = workload.data["name"]
     if name not in SHAPES:
         return None, f"{name}, made by cfljax"
@@ -28,11 +30,15 @@ def data_folder(workload: Workload, folder: Path) -> tuple[Path | None, str]:
     target.mkdir(exist_ok=True)
     if not (target / f"{name}.npz").is_file():
         np.savez(target / f"{name}.npz", **stand_in(name))
-    return target, f"a synthetic stand-in of {name}'s shapes (seed 0): no {name}.npz in $CFLJAX_DATA"
+    return (
+        target,
+        f"a synthetic stand-in of {name}'s shapes (seed 0): no {name}.npz in $CFLJAX_DATA",
+    )
 
 
 def stand_in(name: str) -> dict[str, np.ndarray]:
-    """Images of the data set's shapes: one smooth pattern per class under noise, so that there is something to learn."""
+    """Images of the data set's shapes: one smooth pattern per class under noise, so that there is
+    something to learn."""
     rng = np.random.default_rng(0)
     shape, made = SHAPES[name], {}
     coarse = rng.uniform(0, 255, (10, shape[0] // 4, shape[1] // 4, *shape[2:]))
@@ -52,10 +58,12 @@ def run_of(workload: Workload, rounds: int, data: Path | None, plan: Any = None)
     return read_spec(workload.spec(rounds, data, plan)).runs()[0]
 
 
-def contents(workload: Workload, rounds: int, data: Path | None, turn: int = 1) -> dict[str, np.ndarray]:
-    """The arrays of the shared file. `x[start[c] : start[c] + count[c]]` are client c's samples, seen as `(x - mean) * scale`;
-    `schedule[t]` are the participants of round t; `init/...` are the first models, [K, ...] each; systems take turns of `turn`
-    rounds."""
+def contents(
+    workload: Workload, rounds: int, data: Path | None, turn: int = 1
+) -> dict[str, np.ndarray]:
+    """The arrays of the shared file. `x[start[c] : start[c] + count[c]]` are client c's samples,
+    seen as `(x - mean) * scale`; `schedule[t]` are the participants of round t; `init/...` are the
+    first models, [K, ...] each; systems take turns of `turn` rounds."""
     from cfljax.devices.machine import describe_machine
     from cfljax.experiment import assemble
     from cfljax.experiment.batching import list_hyper
@@ -66,11 +74,21 @@ def contents(workload: Workload, rounds: int, data: Path | None, turn: int = 1) 
     schedule, models = drawn(parts, run.seed, list_hyper(run), rounds)
     x, y = _samples(host)
     arrays = {
-        "x": x, "y": y, "start": np.asarray(host.train.start), "count": np.asarray(host.train.count),
-        "mean": np.asarray(host.pool.mean), "scale": np.asarray(host.pool.scale), "schedule": schedule,
-    }  # fmt: skip
+        "x": x,
+        "y": y,
+        "start": np.asarray(host.train.start),
+        "count": np.asarray(host.train.count),
+        "mean": np.asarray(host.pool.mean),
+        "scale": np.asarray(host.pool.scale),
+        "schedule": schedule,
+    }
     arrays |= {f"init/{name}": value for name, value in flat_names(parts.model, models).items()}
-    words = {"model": workload.model["name"], "method": workload.method["name"], "image": x.shape[1:], "turn": turn}
+    words = {
+        "model": workload.model["name"],
+        "method": workload.method["name"],
+        "image": x.shape[1:],
+        "turn": turn,
+    }
     return arrays | {"settings": np.array(json.dumps(workload.train | words))}
 
 
@@ -79,7 +97,10 @@ def flat_names(model: Any, models: Any) -> dict[str, np.ndarray]:
     import jax
 
     params = jax.device_get(jax.vmap(model.unravel)(models))
-    return {"/".join(step.key for step in path): np.asarray(leaf) for path, leaf in jax.tree_util.tree_flatten_with_path(params)[0]}
+    return {
+        "/".join(step.key for step in path): np.asarray(leaf)
+        for path, leaf in jax.tree_util.tree_flatten_with_path(params)[0]
+    }
 
 
 def flat_models(model: Any, named: dict[str, np.ndarray]) -> Any:
@@ -93,7 +114,8 @@ def flat_models(model: Any, named: dict[str, np.ndarray]) -> Any:
 
 
 def drawn(parts: Any, seed: int, hyper: dict[str, float], rounds: int) -> tuple[np.ndarray, Any]:
-    """(i32[rounds, S], f32[K, d]): the participants that the engine will draw, and the models that the method starts from."""
+    """(i32[rounds, S], f32[K, d]): the participants that the engine will draw, and the models that
+    the method starts from."""
     import jax
     import jax.numpy as jnp
 
@@ -114,7 +136,9 @@ def drawn(parts: Any, seed: int, hyper: dict[str, float], rounds: int) -> tuple[
 def _samples(federation: Any) -> tuple[np.ndarray, np.ndarray]:
     """All training samples, client after client, as their owners see them."""
     train, view = federation.train, federation.view
-    order = np.concatenate([np.arange(s, s + n) for s, n in zip(train.start, train.count, strict=True)])
+    order = np.concatenate(
+        [np.arange(s, s + n) for s, n in zip(train.start, train.count, strict=True)]
+    )
     rows = np.asarray(train.rows)[order]
     x, y = federation.pool.x[rows], federation.pool.y[rows]
     if view is not None:

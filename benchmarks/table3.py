@@ -1,5 +1,6 @@
-"""End to end: FedGroup's Table 3, row MNIST-MCLR (10 methods x 300 rounds, evaluation after each), by the sweep command. To
-hold: under 90 s on 2 cores once compiled, so the sweep is run twice with one cache of compiled programs.
+"""End to end: FedGroup's Table 3, row MNIST-MCLR (10 methods x 300 rounds, evaluation after each),
+by the sweep command. To hold: under 90 s on 2 cores once compiled, so the sweep is run twice with
+one cache of compiled programs.
 
     CFLJAX_DATA=FOLDER_WITH_mnist.npz python -m benchmarks.table3 --json FILE
 """
@@ -43,7 +44,9 @@ def sweep(spec: Path, out: Path, data: Path, cache: Path, rounds: int) -> float:
     command += ["--set", "seeds=[0]", "--set", f"train.rounds={rounds}"]
     begin = time.perf_counter()
     environment = os.environ | {"CFLJAX_DATA": str(data), "CFLJAX_CACHE": str(cache)}
-    ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
     if ended.returncode:
         sys.exit(f"cfljax.sweep: {(ended.stderr.strip().splitlines() or ['failed'])[-1]}")
     return time.perf_counter() - begin
@@ -55,11 +58,16 @@ def accuracies(out: Path) -> dict[str, Any]:
 
     frame = cfljax.load(out).to_pandas()
     assert len(frame) == METHODS
-    return {label: round(float(value), 4) for label, value in zip(frame["label"], frame["accuracy_max"], strict=True)}
+    return {
+        label: round(float(value), 4)
+        for label, value in zip(frame["label"], frame["accuracy_max"], strict=True)
+    }
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=300)
     parser.add_argument("--json", type=Path)
     given = parser.parse_args(arguments)
@@ -68,15 +76,31 @@ def main(arguments: list[str] | None = None) -> int:
         assert data is not None
         spec = row_of_the_table(Path(folder))
         outs = [Path(folder) / name for name in ("first", "second")]
-        first, second = (sweep(spec, out, data, Path(folder) / "cache", given.rounds) for out in outs)
+        first, second = (
+            sweep(spec, out, data, Path(folder) / "cache", given.rounds) for out in outs
+        )
         found = accuracies(outs[1])
-    about = {"data": words, "rounds": given.rounds, "cores": cores(), "first_start_s": first, "bar_s": BAR, "holds": second < BAR}
+    about = {
+        "data": words,
+        "rounds": given.rounds,
+        "cores": cores(),
+        "first_start_s": first,
+        "bar_s": BAR,
+        "holds": second < BAR,
+    }
     rows = [
         row(
-            "fedgroup-table3-mnist-mclr", "cfljax", about | {"accuracy_max": found}, median_s=second, min_s=second, max_s=second,
-            compile_s=max(0.0, first - second), peak_rss_mib=peak_rss_mib(children=True), accuracy=max(found.values()),
+            "fedgroup-table3-mnist-mclr",
+            "cfljax",
+            about | {"accuracy_max": found},
+            median_s=second,
+            min_s=second,
+            max_s=second,
+            compile_s=max(0.0, first - second),
+            peak_rss_mib=peak_rss_mib(children=True),
+            accuracy=max(found.values()),
         )
-    ]  # fmt: skip
+    ]
     print(json.dumps(rows[0], indent=1))
     write_rows(rows, given.json)
     return 0

@@ -1,7 +1,8 @@
 """cfljax: clustered federated learning, simulated fast.
 
-`cfljax.run(method="fedgroup", data="digits", rounds=30, seed=0)` is one run, `cfljax.sweep("spec.toml")` a comparison, and
-`cfljax.load(DIR)` reads its results. Nothing heavy is imported before it is needed.
+`cfljax.run(method="fedgroup", data="digits", rounds=30, seed=0)` is one run,
+`cfljax.sweep("spec.toml")` a comparison, and `cfljax.load(DIR)` reads its results. Nothing heavy is
+imported before it is needed.
 """
 
 from __future__ import annotations
@@ -11,21 +12,48 @@ from typing import TYPE_CHECKING
 
 __version__ = "0.2.0"
 __all__ = [
-    "CfljaxError", "DataError", "Result", "Results", "SpecError", "StoreError", "__version__", "load", "option", "register_data",
-    "register_method", "register_metric", "register_model", "register_partition", "run", "sweep", "tune",
-]  # fmt: skip
+    "CfljaxError",
+    "DataError",
+    "Result",
+    "Results",
+    "SpecError",
+    "StoreError",
+    "__version__",
+    "load",
+    "option",
+    "register_data",
+    "register_method",
+    "register_metric",
+    "register_model",
+    "register_partition",
+    "run",
+    "sweep",
+    "tune",
+]
 
 _HOME = {
     "api": ("load", "run", "sweep", "tune"),
     "errors": ("CfljaxError", "DataError", "SpecError", "StoreError"),
     "registry.options": ("option",),
-    "config.plugins": ("register_data", "register_method", "register_metric", "register_model", "register_partition"),
+    "config.plugins": (
+        "register_data",
+        "register_method",
+        "register_metric",
+        "register_model",
+        "register_partition",
+    ),
     "results.result": ("Result", "Results"),
 }
 
 if TYPE_CHECKING:
     from cfljax.api import load, run, sweep, tune
-    from cfljax.config.plugins import register_data, register_method, register_metric, register_model, register_partition
+    from cfljax.config.plugins import (
+        register_data,
+        register_method,
+        register_metric,
+        register_model,
+        register_partition,
+    )
     from cfljax.errors import CfljaxError, DataError, SpecError, StoreError
     from cfljax.registry.options import option
     from cfljax.results.result import Result, Results

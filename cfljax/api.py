@@ -33,12 +33,14 @@ def run(
     train: Table | None = None,
     **options: Value,
 ) -> Result:
-    """Run one method: `cfljax.run(method="fedgroup", data="digits", rounds=30, seed=0, clusters=4)`.
+    """Run one method: `cfljax.run(method="fedgroup", data="digits", rounds=30, seed=0,
+    clusters=4)`.
 
-    `data`, `model` and `method` are names, or tables as in a spec (`{"name": "mnist", "partition": "rotated"}`); `model` may also
-    be a flax.linen module, a class or factory of flax.nnx modules, or a pair `(init, apply)`. Further options are of `train`
-    (rounds, participation, epochs, batch, lr, …) or of the method (clusters, mu, …), by name; an option that both have is given in
-    the table `train` or `method`."""
+    `data`, `model` and `method` are names, or tables as in a spec (`{"name": "mnist", "partition":
+    "rotated"}`); `model` may also be a flax.linen module, a class or factory of flax.nnx modules,
+    or a pair `(init, apply)`. Further options are of `train` (rounds, participation, epochs, batch,
+    lr, …) or of the method (clusters, mu, …), by name; an option that both have is given in the
+    table `train` or `method`."""
     from cfljax.config import Train
     from cfljax.errors import SpecError
     from cfljax.methods import METHODS
@@ -51,14 +53,26 @@ def run(
     chosen = _table("method", method)
     name = str(chosen.get("name"))
     if name in METHODS:
-        both = {field.name for field in dataclasses.fields(METHODS.entry(name).options)} & set(options) & known
+        both = (
+            {field.name for field in dataclasses.fields(METHODS.entry(name).options)}
+            & set(options)
+            & known
+        )
         for key in sorted(both):
-            ways = f'train={{"{key}": {options[key]!r}}} or method={{"name": "{name}", "{key}": {options[key]!r}}}'
-            raise SpecError(f"{key} = {options[key]!r}: is an option of train and of {name}; write {ways}")
+            ways = (
+                f'train={{"{key}": {options[key]!r}}} or method={{"name": "{name}", "{key}": '
+                f"{options[key]!r}}}"
+            )
+            raise SpecError(
+                f"{key} = {options[key]!r}: is an option of train and of {name}; write {ways}"
+            )
     table = {
-        "data": _table("data", data), "model": _table("model", model), "method": [chosen | own],
-        "train": training, "seeds": [seed],
-    }  # fmt: skip
+        "data": _table("data", data),
+        "model": _table("model", model),
+        "method": [chosen | own],
+        "train": training,
+        "seeds": [seed],
+    }
     return one_run(table, progress=progress)
 
 
@@ -79,7 +93,9 @@ def one_run(table: Table | Path, sets: Iterable[str] = (), progress: bool = Fals
     spec = read_spec(table, sets)
     runs = spec.runs()
     if len(runs) != 1:
-        raise SpecError(f"this is one run, and these options make {len(runs)}; use cfljax.sweep for a grid")
+        raise SpecError(
+            f"this is one run, and these options make {len(runs)}; use cfljax.sweep for a grid"
+        )
     for message in spec.warnings:
         warnings.warn(message, SpecWarning, stacklevel=3)
     machine = describe_machine(speed=None)
@@ -89,7 +105,9 @@ def one_run(table: Table | Path, sets: Iterable[str] = (), progress: bool = Fals
         def report(done: int, accuracy: float | None) -> None:
             bar.update(done - bar.done, accuracy)
 
-        record, arrays = run_batch(make_batches(runs, 1)[0], machine, "models", progress=report, catch=False)[0]
+        record, arrays = run_batch(
+            make_batches(runs, 1)[0], machine, "models", progress=report, catch=False
+        )[0]
     return Result(record, arrays)
 
 
@@ -103,8 +121,9 @@ def sweep(
     retry_failed: bool = False,
     target: float | None = None,
 ) -> Results:
-    """Carry out a sweep (a TOML file or a table; the quickstart when left out) and return its results. When it is called again with
-    the same folder, it goes on where it stopped. `target`: as in `load`."""
+    """Carry out a sweep (a TOML file or a table; the quickstart when left out) and return its
+    results. When it is called again with the same folder, it goes on where it stopped. `target`: as
+    in `load`."""
     from cfljax.config import read_spec
     from cfljax.errors import SpecError, suggest
     from cfljax.launch.batch import KEEP
@@ -131,10 +150,11 @@ def tune(
     quiet: bool = False,
     keep: str = "labels",
 ) -> Results:
-    """Find the best setting of each method of a spec by successive halving, and return the runs that came to the end. `budget`: the
-    whole runs that all methods together may cost. `metric`: what settings are chosen by; never a number from test data.
-    `then_compare`: seeds on which the best setting of each method is run then; the results are those runs. Called again with the
-    same folder, it goes on where it stopped."""
+    """Find the best setting of each method of a spec by successive halving, and return the runs
+    that came to the end. `budget`: the whole runs that all methods together may cost. `metric`:
+    what settings are chosen by; never a number from test data. `then_compare`: seeds on which the
+    best setting of each method is run then; the results are those runs. Called again with the same
+    folder, it goes on where it stopped."""
     from cfljax.config import read_spec
     from cfljax.launch import search
     from cfljax.launch.search_plan import plan_search
@@ -144,12 +164,19 @@ def tune(
     checked = read_spec(spec, sets)
     plan = plan_search(checked, metric, budget)
     store = _opened(out, checked.name)
-    _, last = search.tune(checked, plan, store, Options(keep, quiet), None if then_compare is None else list(then_compare))
+    _, last = search.tune(
+        checked,
+        plan,
+        store,
+        Options(keep, quiet),
+        None if then_compare is None else list(then_compare),
+    )
     return Results(store.folder, sweep=last.shown())
 
 
 def _opened(out: str | os.PathLike[str] | None, name: str) -> Store:
-    """Open the results folder of the sweep of this name, and set devices and threads as in its plan."""
+    """Open the results folder of the sweep of this name, and set devices and threads as in its
+    plan."""
     from cfljax.devices.cores import list_cores, use_cores, use_threads
     from cfljax.files import use_compilation_cache
     from cfljax.store import Store
@@ -169,7 +196,8 @@ def default_folder(name: str) -> Path:
 
 
 def load(folder: str | os.PathLike[str], target: float | None = None) -> Results:
-    """Load the results in a folder. `target`: count rounds and bytes to this accuracy (a fraction), from the curves."""
+    """Load the results in a folder. `target`: count rounds and bytes to this accuracy (a fraction),
+    from the curves."""
     from cfljax.results.result import Results
 
     _check_target(target)
@@ -188,8 +216,9 @@ _registering = threading.Lock()
 
 
 def _own_model(model: Network) -> str:
-    """Register a user's network and return the name of its entry, which stays registered as long as the process lives: predictions
-    may be asked for later, and other threads run other networks. Equal networks have the same name."""
+    """Register a user's network and return the name of its entry, which stays registered as long as
+    the process lives: predictions may be asked for later, and other threads run other networks.
+    Equal networks have the same name."""
     from cfljax.models import MODELS
     from cfljax.registry.sources import source_text
 
@@ -209,7 +238,8 @@ def _own_model(model: Network) -> str:
 
 
 def _equal(one: Network, other: Network) -> bool:
-    """Return whether two networks are equal by their own comparison, as flax.linen modules with the same fields are."""
+    """Return whether two networks are equal by their own comparison, as flax.linen modules with the
+    same fields are."""
     try:
         return bool(one == other)
     except Exception:  # fields that are arrays have no truth value
@@ -223,5 +253,8 @@ def _table(key: str, what: object) -> Table:
     if isinstance(what, str):
         return {"name": what}
     if not isinstance(what, dict):
-        raise SpecError(f"{key}: must be a name or a table with a name, not {what!r:.80}; for several use cfljax.sweep")
+        raise SpecError(
+            f"{key}: must be a name or a table with a name, not {what!r:.80}; for several "
+            "use cfljax.sweep"
+        )
     return dict(what)

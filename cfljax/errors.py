@@ -1,4 +1,5 @@
-"""Errors that a user can cause. Each has one line that says what to do, and the exit code of the command that meets it."""
+"""Errors that a user can cause. Each has one line that says what to do, and the exit code of the
+command that meets it."""
 
 from __future__ import annotations
 
@@ -39,10 +40,20 @@ class DataWarning(UserWarning):
 
 
 ALIASES = {
-    "k": "clusters", "n_clusters": "clusters", "num_clusters": "clusters", "learning_rate": "lr", "eta": "lr",
-    "num_clients": "clients", "n_clients": "clients", "num_rounds": "rounds", "n_rounds": "rounds", "batch_size": "batch",
-    "local_epochs": "epochs", "local_steps": "steps", "fraction": "participation",
-}  # fmt: skip
+    "k": "clusters",
+    "n_clusters": "clusters",
+    "num_clusters": "clusters",
+    "learning_rate": "lr",
+    "eta": "lr",
+    "num_clients": "clients",
+    "n_clients": "clients",
+    "num_rounds": "rounds",
+    "n_rounds": "rounds",
+    "batch_size": "batch",
+    "local_epochs": "epochs",
+    "local_steps": "steps",
+    "fraction": "participation",
+}
 """What other programs call an option."""
 
 

@@ -1,23 +1,29 @@
-"""The names that plug-ins may import: plug-ins are methods, models, partitions, data sets and metrics that you add.
+"""The names that plug-ins may import: plug-ins are methods, models, partitions, data sets and
+metrics that you add.
 
-These names stay the same from version to version; all other modules of cfljax may change. `docs/own.md` shows how to use them.
-Plug-ins are registered by the decorators `cfljax.register_method`, `register_model`, `register_partition`, `register_data` and
+These names stay the same from version to version; all other modules of cfljax may change.
+`docs/own.md` shows how to use them. Plug-ins are registered by the decorators
+`cfljax.register_method`, `register_model`, `register_partition`, `register_data` and
 `register_metric`; `cfljax.option` makes a field of their options.
 
-A method is a class: `Clustered` (each client in one of K clusters), `Soft` (each with a mixture of K models), `AtHome` (a global
-model, and something that stays with each client) or `Peers` (a model for each client, near a mixture of all of them). Their
-functions get `Ask`, in `begin` and `regroup` `Before`; they return `Begun` and `State`, and see what a round has `Done`. What has
-another round is a function that returns a `Method`. What that needs, in the order of a round:
+A method is a class: `Clustered` (each client in one of K clusters), `Soft` (each with a mixture of
+K models), `AtHome` (a global model, and something that stays with each client) or `Peers` (a model
+for each client, near a mixture of all of them). Their functions get `Ask`, in `begin` and `regroup`
+`Before`; they return `Begun` and `State`, and see what a round has `Done`. What has another round
+is a function that returns a `Method`. What that needs, in the order of a round:
 
 - The state: `Clusters`, `first_model`, `first_models`, `part_of` (the parameters of a layer).
-- A choice of clusters: `Solver.losses`, `Solver.sample_losses`, `chosen` (by loss, with `train.privacy.choice` by chance),
-  `least_loss`, `nearest`, `join`, and `by_loss` for `Method.score`.
-- Local training: `jobs_from`, then `Solver.fit`; `Cohort.repeat` where a participant trains several models. `Work`, `LocalStep`.
+- A choice of clusters: `Solver.losses`, `Solver.sample_losses`, `chosen` (by loss, with
+  `train.privacy.choice` by chance), `least_loss`, `nearest`, `join`, and `by_loss` for
+  `Method.score`.
+- Local training: `jobs_from`, then `Solver.fit`; `Cohort.repeat` where a participant trains several
+  models. `Work`, `LocalStep`.
 - Steps of its own: `Solver.with_own_steps`, `OwnSteps`, `GradientAt`.
-- Aggregation of updates: `weights_by` and `averages` (mixing matrices), `mix_updates`, `usable`; `keep_own` for personal models.
-  Then `report`.
-- Both in one, in blocks of participants if memory is short: `train_and_mix`, then `report_trained`; `train_clusters` is all of this
-  for FedAvg inside clusters. `traffic`, `sizes` and `mean_over` count and average.
+- Aggregation of updates: `weights_by` and `averages` (mixing matrices), `mix_updates`, `usable`;
+  `keep_own` for personal models. Then `report`.
+- Both in one, in blocks of participants if memory is short: `train_and_mix`, then `report_trained`;
+  `train_clusters` is all of this for FedAvg inside clusters. `traffic`, `sizes` and `mean_over`
+  count and average.
 - Data: `log_mel`, features of sounds for the models of sequences.
 """
 
@@ -40,7 +46,14 @@ from cfljax.round.at_home import AtHome, Kept
 from cfljax.round.before import Before
 from cfljax.round.choice import by_loss, chosen, join
 from cfljax.round.clustered import Clustered
-from cfljax.round.common import Clusters, first_model, first_models, keep_own, traffic, train_clusters
+from cfljax.round.common import (
+    Clusters,
+    first_model,
+    first_models,
+    keep_own,
+    traffic,
+    train_clusters,
+)
 from cfljax.round.config import MethodConfig
 from cfljax.round.peers import OwnModels, Peers
 from cfljax.round.soft import Mixed as Mixtures
@@ -65,11 +78,72 @@ from cfljax.types import (
 )
 
 __all__ = [
-    "Array", "Ask", "AtHome", "Before", "Begun", "Clustered", "Clusters", "Cohort", "Done", "Entry", "Federation", "GradientAt",
-    "Hyper", "Info", "Jobs", "Kept", "LocalStep", "Method", "MethodConfig", "Mixed", "Mixing", "Mixtures", "Model", "OwnModels",
-    "OwnSteps", "Parts", "Peers", "Rule", "Scores", "Seen", "Soft", "Solver", "Source", "Split", "State", "Traffic", "Trained",
-    "Tree", "Updates", "Work", "averages", "by_loss", "chosen", "client_rows", "first_model", "first_models", "jobs_from",
-    "join", "keep_own", "least_loss", "log_mel", "mean_loss", "mean_over", "mix_updates", "nearest", "option", "part_of",
-    "report", "report_trained", "samples", "score", "score_mixtures", "sizes", "traffic", "train_and_mix", "train_clusters",
-    "usable", "weights_by",
-]  # fmt: skip
+    "Array",
+    "Ask",
+    "AtHome",
+    "Before",
+    "Begun",
+    "Clustered",
+    "Clusters",
+    "Cohort",
+    "Done",
+    "Entry",
+    "Federation",
+    "GradientAt",
+    "Hyper",
+    "Info",
+    "Jobs",
+    "Kept",
+    "LocalStep",
+    "Method",
+    "MethodConfig",
+    "Mixed",
+    "Mixing",
+    "Mixtures",
+    "Model",
+    "OwnModels",
+    "OwnSteps",
+    "Parts",
+    "Peers",
+    "Rule",
+    "Scores",
+    "Seen",
+    "Soft",
+    "Solver",
+    "Source",
+    "Split",
+    "State",
+    "Traffic",
+    "Trained",
+    "Tree",
+    "Updates",
+    "Work",
+    "averages",
+    "by_loss",
+    "chosen",
+    "client_rows",
+    "first_model",
+    "first_models",
+    "jobs_from",
+    "join",
+    "keep_own",
+    "least_loss",
+    "log_mel",
+    "mean_loss",
+    "mean_over",
+    "mix_updates",
+    "nearest",
+    "option",
+    "part_of",
+    "report",
+    "report_trained",
+    "samples",
+    "score",
+    "score_mixtures",
+    "sizes",
+    "traffic",
+    "train_and_mix",
+    "train_clusters",
+    "usable",
+    "weights_by",
+]

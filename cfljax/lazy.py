@@ -1,5 +1,6 @@
-"""JAX, and what comes with it, for the modules of this package: `from cfljax.lazy import jax, jnp`. Commands import them at first
-use, since importing JAX takes longer than all else that `--help` and `--dry-run` do."""
+"""JAX, and what comes with it, for the modules of this package: `from cfljax.lazy import jax, jnp`.
+Commands import them at first use, since importing JAX takes longer than all else that `--help` and
+`--dry-run` do."""
 
 from __future__ import annotations
 
@@ -33,8 +34,8 @@ _MODULES = {
     "flatten_util": "jax.flatten_util",
 }
 _waits = sys.argv[:1] == ["-m"] and any(word.startswith("cfljax.") for word in sys.orig_argv)
-"""Whether this is a command's process, which does not import JAX before it is used. While `python -m cfljax.methods` imports the
-package, only the command line says so."""
+"""Whether this is a command's process, which does not import JAX before it is used. While `python
+-m cfljax.methods` imports the package, only the command line says so."""
 _then: list[Callable[[], object]] = []  # What is to be done when JAX has been imported
 _one_at_a_time = threading.RLock()
 Args = ParamSpec("Args")
@@ -43,8 +44,8 @@ Tree = TypeVar("Tree")
 
 
 def wait() -> None:
-    """Import JAX when it is used. For commands alone: a user's program may import JAX itself, and must find the package's classes
-    registered."""
+    """Import JAX when it is used. For commands alone: a user's program may import JAX itself, and
+    must find the package's classes registered."""
     global _waits
     _waits = "jax" not in sys.modules
 
@@ -114,7 +115,11 @@ def _lazily(name: str) -> Callable[..., Callable[[Callable[Args, Out]], Transfor
     return lambda **options: functools.partial(Transformed, name, options)
 
 
-jit, custom_jvp, custom_vjp = _lazily("jax.jit"), _lazily("jax.custom_jvp"), _lazily("jax.custom_vjp")
+jit, custom_jvp, custom_vjp = (
+    _lazily("jax.jit"),
+    _lazily("jax.custom_jvp"),
+    _lazily("jax.custom_vjp"),
+)
 custom_vmap = _lazily("jax.custom_batching.custom_vmap")
 
 

@@ -1,4 +1,5 @@
-"""`python -m cfljax.load`; `cfljax.load(...)` works as well, whether or not this module has been imported."""
+"""`python -m cfljax.load`; `cfljax.load(...)` works as well, whether or not this module has been
+imported."""
 
 from cfljax.commands.process import command_or_function
 

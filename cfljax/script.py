@@ -1,4 +1,5 @@
-"""The console script `cfljax`. A signal is answered in one line from here on, also while all else is imported."""
+"""The console script `cfljax`. A signal is answered in one line from here on, also while all else
+is imported."""
 
 import os
 import signal

@@ -16,7 +16,9 @@ def main() -> None:
             for _ in range(REPETITIONS):
                 numbers = rng.standard_normal(n) if name == "normal" else rng.exponential(size=n)
                 plain = np.quantile(_resamples(n) @ numbers, [0.025, 0.975])
-                hits += [low <= mean <= high for low, high in (interval(list(numbers)) or (0, 0), plain)]
+                hits += [
+                    low <= mean <= high for low, high in (interval(list(numbers)) or (0, 0), plain)
+                ]
             print(f"{n:5}  {name:11}  {hits[0] / REPETITIONS:8.3f}  {hits[1] / REPETITIONS:17.3f}")
 
 

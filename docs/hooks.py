@@ -17,7 +17,11 @@ PICTURES = {"speed.png": "benchmarks/results/cpu-2-cores-xeon-amx.png"}
 
 def text(name: str) -> str:
     """Turn a page's links to other files of the repository into links inside the site."""
-    return re.sub(r"\]\(([^)#:]+)", lambda found: f"]({_inside(name, found[1])}", (ROOT / PAGES[name]).read_text())
+    return re.sub(
+        r"\]\(([^)#:]+)",
+        lambda found: f"]({_inside(name, found[1])}",
+        (ROOT / PAGES[name]).read_text(),
+    )
 
 
 def _inside(name: str, target: str) -> str:
@@ -26,7 +30,9 @@ def _inside(name: str, target: str) -> str:
     for page, source in PAGES.items():
         if path == ROOT / source:
             return page
-    return path.relative_to(ROOT / "docs").as_posix() if path.is_relative_to(ROOT / "docs") else target
+    return (
+        path.relative_to(ROOT / "docs").as_posix() if path.is_relative_to(ROOT / "docs") else target
+    )
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:

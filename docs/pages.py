@@ -1,6 +1,7 @@
 """Writes the reference pages from the code: python docs/pages.py
 
-Each page of PAGES is written whole: `spec.md`, `commands.md`, `methods.md` and `names.md`. A test compares them with the code.
+Each page of PAGES is written whole: `spec.md`, `commands.md`, `methods.md` and `names.md`. A test
+compares them with the code.
 """
 
 from __future__ import annotations
@@ -35,7 +36,14 @@ MADE = "<!-- written by: python docs/pages.py -->\n"
 SHARED = 3  # entries of a registry that have a row of options, for it to be written once
 NO_READING = re.compile(r"Here: the same(, or [^.]+)?\. Option: (none|`[^`]+`)\.$")
 IN_LIST = 55  # characters of what is sent that the list of methods says as well
-KINDS = {int: "integer", float: "number", str: "text", bool: "true, false", dict: "table", type(None): ""}
+KINDS = {
+    int: "integer",
+    float: "number",
+    str: "text",
+    bool: "true, false",
+    dict: "table",
+    type(None): "",
+}
 LATE = [
     ("clients", "integer", "number of clients that arrive late; or:"),
     ("rate", "number > 0, ≤ 1", "fraction of the clients that arrives late"),
@@ -45,26 +53,53 @@ LATE = [
 TOP = [
     ("name", "text", "the sweep's name; its results folder is `results/NAME`"),
     ("seeds", 'list, or `"a:b"`', "random seeds, a run for each; the default is one, 0"),
-    ("data", "table", "the data set, its partition, and their options: [below](#data), [data sets](names.md#data-sets)"),
+    (
+        "data",
+        "table",
+        "the data set, its partition, and their options: [below](#data), [data "
+        "sets](names.md#data-sets)",
+    ),
     ("model", "table or name", "the model and [its options](names.md#models)"),
     ("train", "table", "how clients train, and what a round is: [below](#train)"),
     (
         "method",
         "tables or names",
-        "a [method](methods.md) and its options, `label` (its name in tables), and its own `train` table",
+        "a [method](methods.md) and its options, `label` (its name in tables), and its own "
+        "`train` table",
     ),
     ("defaults", "table", "options for every method that has them, such as `clusters = 4`"),
     ("include", "tables", "further grids: each overrides the spec and adds its runs"),
-    ("exclude", "tables", 'combinations to leave out, if all keys of a table match: `{ method = "ifca", "train.lr" = 0.5 }`'),
-    ("size", "table of tables", "variants: `--set size=small` overrides the spec with the table `[size.small]`"),
-    ("samples, search_seed", "integers", "random search: draws of each `{ low = …, high = …, log = true }`, and their seed"),
+    (
+        "exclude",
+        "tables",
+        'combinations to leave out, if all keys of a table match: `{ method = "ifca", '
+        '"train.lr" = 0.5 }`',
+    ),
+    (
+        "size",
+        "table of tables",
+        "variants: `--set size=small` overrides the spec with the table `[size.small]`",
+    ),
+    (
+        "samples, search_seed",
+        "integers",
+        "random search: draws of each `{ low = …, high = …, log = true }`, and their seed",
+    ),
     ("search", "table", "how `cfljax tune` searches: [below](#search)"),
-    ("plugins", "list of files", "files or modules with [your own methods, models, …](own.md), relative to the spec"),
+    (
+        "plugins",
+        "list of files",
+        "files or modules with [your own methods, models, …](own.md), relative to the spec",
+    ),
 ]
 CODES = [
     (0, "done", "all runs are done"),
     (1, "some runs failed", "the others are kept; `--retry-failed` runs the failed ones again"),
-    (errors.SpecError.exit_code, "bad input", "a wrong flag, key, name or value, before any data are loaded"),
+    (
+        errors.SpecError.exit_code,
+        "bad input",
+        "a wrong flag, key, name or value, before any data are loaded",
+    ),
     (errors.StoreError.exit_code, "storage", "the results folder cannot be read or written"),
     (errors.DataError.exit_code, "data", "a data set is missing or broken"),
     (130, "Ctrl-C", "finished work is kept; the same command continues"),
@@ -73,20 +108,30 @@ CODES = [
 
 
 def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    """Return a table in Markdown. Examples in braces become code, because mkdocs takes `{ … }` for attributes of the cell."""
-    lines = ["| " + " | ".join(coded(cell).replace("|", "\\|") for cell in line) + " |" for line in (head, *rows)]
+    """Return a table in Markdown. Examples in braces become code, because mkdocs takes `{ … }` for
+    attributes of the cell."""
+    lines = [
+        "| " + " | ".join(coded(cell).replace("|", "\\|") for cell in line) + " |"
+        for line in (head, *rows)
+    ]
     return "\n".join([lines[0], "|" + "---|" * len(head), *lines[1:]])
 
 
 def coded(text: str) -> str:
     """Return the text with its tables in braces as code."""
     parts = re.split(r"(`+[^`]*`+)", text)
-    return "".join(part if i % 2 else re.sub(r"\{[^{}]+\}", r"`\g<0>`", part) for i, part in enumerate(parts))
+    return "".join(
+        part if i % 2 else re.sub(r"\{[^{}]+\}", r"`\g<0>`", part) for i, part in enumerate(parts)
+    )
 
 
 def accepted(hint: object, meta: typing.Mapping[str, typing.Any]) -> str:
     """Describe the values of an option in words."""
-    parts = [] if meta.get("choices") is None else [" ".join(f"`{show(word)}`" for word in meta["choices"])]
+    parts = (
+        []
+        if meta.get("choices") is None
+        else [" ".join(f"`{show(word)}`" for word in meta["choices"])]
+    )
     union = typing.get_origin(hint) in (typing.Union, types.UnionType)
     for kind in typing.get_args(hint) if union else (hint,):
         if typing.get_origin(kind) is tuple:
@@ -94,8 +139,14 @@ def accepted(hint: object, meta: typing.Mapping[str, typing.Any]) -> str:
         elif not (kind is str and meta.get("choices")) and dataclasses.is_dataclass(kind) is False:
             parts.append(KINDS.get(typing.get_origin(kind) or kind, ""))
     bounds = {"above": ">", "low": "≥", "high": "≤"}
-    limits = [f"{word} {meta[key]:g}" for key, word in bounds.items() if meta.get(key) is not None and meta[key] < 1000]
-    return " ".join([", ".join(part for part in dict.fromkeys(parts) if part), ", ".join(limits)]).strip()
+    limits = [
+        f"{word} {meta[key]:g}"
+        for key, word in bounds.items()
+        if meta.get(key) is not None and meta[key] < 1000
+    ]
+    return " ".join(
+        [", ".join(part for part in dict.fromkeys(parts) if part), ", ".join(limits)]
+    ).strip()
 
 
 def rows_of(cls: type) -> list[tuple[str, ...]]:
@@ -105,13 +156,18 @@ def rows_of(cls: type) -> list[tuple[str, ...]]:
         default = "required" if field.default is dataclasses.MISSING else f"`{show(field.default)}`"
         default = default.replace("`none`", "–")
         star = " *" if field.metadata.get("traced") else ""
-        what = field.metadata.get("help") or " ".join(inspect.cleandoc(field.metadata.get("doc", "")).split())
-        rows.append((f"`{field.name}`{star}", accepted(hints[field.name], field.metadata), default, what))
+        what = field.metadata.get("help") or " ".join(
+            inspect.cleandoc(field.metadata.get("doc", "")).split()
+        )
+        rows.append(
+            (f"`{field.name}`{star}", accepted(hints[field.name], field.metadata), default, what)
+        )
     return rows
 
 
 def options(cls: type, shared: typing.Collection[tuple[str, ...]] = (), where: str = "") -> str:
-    """Return the table of an Options class. Rows in `shared` are only named, with a link to the table `where` they are."""
+    """Return the table of an Options class. Rows in `shared` are only named, with a link to the
+    table `where` they are."""
     rows = [row for row in rows_of(cls) if row not in shared]
     often = [key for key, count in Counter(row[0] for row in shared).items() if count > 1]
     named = [
@@ -125,31 +181,49 @@ def options(cls: type, shared: typing.Collection[tuple[str, ...]] = (), where: s
 
 
 def shared_rows(classes: list[type], least: int = SHARED) -> list[tuple[str, ...]]:
-    """Return the rows that several of these Options classes have in common, one for each name and default."""
+    """Return the rows that several of these Options classes have in common, one for each name and
+    default."""
     counted = Counter(row for cls in classes for row in rows_of(cls))
     first = {(row[0], row[2]): row for row, _ in reversed(counted.most_common())}
-    return [row for row, count in counted.items() if count >= least and first[row[0], row[2]] == row]
+    return [
+        row for row, count in counted.items() if count >= least and first[row[0], row[2]] == row
+    ]
 
 
 def keys(rows: list[tuple[str, str, str]]) -> str:
     """Return a table of keys that are described by hand."""
-    return table(("key", "value", "what"), [(f"`{key.replace(', ', '`, `')}`", *rest) for key, *rest in rows])
+    return table(
+        ("key", "value", "what"), [(f"`{key.replace(', ', '`, `')}`", *rest) for key, *rest in rows]
+    )
 
 
 def spec() -> str:
     """Every key of a spec."""
     parts = ["# Spec keys", "", MADE]
     parts.append(
-        "A spec is a TOML file, or a dict for `cfljax.sweep`. Any value may be a list: an axis of the grid. "
+        "A spec is a TOML file, or a dict for `cfljax.sweep`. Any value may be a list: an "
+        "axis of the grid. "
         "`cfljax sweep SPEC.toml --dry-run` checks a spec and prints what it would run. "
         "A grid over values marked * compiles once.\n\n"
-        "`cfljax schema` prints the JSON Schema of specs. Save it as `spec.schema.json` and write `#:schema ./spec.schema.json` "
-        "into the first line of a spec: VS Code (Even Better TOML) completes and checks its keys and values. "
+        "`cfljax schema` prints the JSON Schema of specs. Save it as `spec.schema.json` and "
+        "write `#:schema ./spec.schema.json` "
+        "into the first line of a spec: VS Code (Even Better TOML) completes and checks its "
+        "keys and values. "
         "`--plugin FILE.py` adds your names.\n"
     )
     parts += ["## Top level", "", keys(TOP), ""]
-    words = 'An axis of numbers may also be written `"0:10"` (integers), `"log(0.001, 0.1, 5)"` or `"lin(0, 1, 5)"`.'
-    parts += [words, "", "## data", "", "In addition to `name`, `partition` and [their options](names.md):", ""]
+    words = (
+        'An axis of numbers may also be written `"0:10"` (integers), `"log(0.001, 0.1, 5)"` or '
+        '`"lin(0, 1, 5)"`.'
+    )
+    parts += [
+        words,
+        "",
+        "## data",
+        "",
+        "In addition to `name`, `partition` and [their options](names.md):",
+        "",
+    ]
     parts += [options(data.DataOptions), "", "### data.arrive", "", keys(LATE), ""]
     for name in (each for each in TABLES if each.startswith("data.")):
         parts += [f"### {name}", "", options(TABLES[name]), ""]
@@ -163,34 +237,80 @@ def spec() -> str:
 def commands() -> str:
     """Every command with its flags, and the exit codes."""
     parts = ["# Commands and exit codes", "", MADE]
-    parts += ["Every command has `--help`, and can be written in two ways: `cfljax sweep` is `python -m cfljax.sweep`.", ""]
-    parts += [table(("command", "what it does"), [(f"[`{name}`](#{name})", about) for name, about in COMMANDS.items()]), ""]
+    parts += [
+        "Every command has `--help`, and can be written in two ways: `cfljax sweep` is "
+        "`python -m cfljax.sweep`.",
+        "",
+    ]
+    parts += [
+        table(
+            ("command", "what it does"),
+            [(f"[`{name}`](#{name})", about) for name, about in COMMANDS.items()],
+        ),
+        "",
+    ]
     parts += [
         "## Exit codes",
         "",
-        table(("code", "when", "what it means"), [(str(code), word, more) for code, word, more in CODES]),
+        table(
+            ("code", "when", "what it means"),
+            [(str(code), word, more) for code, word, more in CODES],
+        ),
         "",
     ]
-    parts += ["An error is one line on standard error: file, key, value, and the nearest valid value.", ""]
-    parts += ["## Variables of the environment", "", table(("variable", "what"), [
-        ("`CFLJAX_DATA`", "the folder of data files"),
-        ("`CFLJAX_CACHE`", "the folder of compiled programs, prepared data and hashes of files; it may be deleted"),
-        ("`CFLJAX_DEBUG`", "1: print errors with their traceback"),
-    ]), ""]  # fmt: skip
-    words = "`cfljax completion SHELL` prints a script for bash, zsh or fish, which completes commands, flags, names, and "
+    parts += [
+        "An error is one line on standard error: file, key, value, and the nearest valid value.",
+        "",
+    ]
+    parts += [
+        "## Variables of the environment",
+        "",
+        table(
+            ("variable", "what"),
+            [
+                ("`CFLJAX_DATA`", "the folder of data files"),
+                (
+                    "`CFLJAX_CACHE`",
+                    "the folder of compiled programs, prepared data and hashes of files; it may be "
+                    "deleted",
+                ),
+                ("`CFLJAX_DEBUG`", "1: print errors with their traceback"),
+            ],
+        ),
+        "",
+    ]
+    words = (
+        "`cfljax completion SHELL` prints a script for bash, zsh or fish, which completes "
+        "commands, flags, names, and "
+    )
     words += "the keys and values after `--set`. "
-    words += "For bash, put `source <(cfljax completion bash)` into `~/.bashrc`. `cfljax --version` prints the version."
+    words += (
+        "For bash, put `source <(cfljax completion bash)` into `~/.bashrc`. `cfljax --version` "
+        "prints the version."
+    )
     parts += ["## Shell completion", "", words, ""]
     for name in COMMANDS:
         parser = importlib.import_module(f"cfljax.commands.{name}").parser(f"cfljax {name}")
         parts += [f"## {name}", "", inspect.cleandoc(parser.description or ""), ""]
-        known = flag_rows(importlib.import_module("cfljax.commands.sweep").parser()) if name == "tune" else []
-        parts += ["It has the flags of [data import](#data-import)." if name == "init" else "\n".join(flags(parser, known)), ""]
+        known = (
+            flag_rows(importlib.import_module("cfljax.commands.sweep").parser())
+            if name == "tune"
+            else []
+        )
+        parts += [
+            "It has the flags of [data import](#data-import)."
+            if name == "init"
+            else "\n".join(flags(parser, known)),
+            "",
+        ]
     return "\n".join(parts)
 
 
-def flags(parser: argparse.ArgumentParser, known: typing.Collection[tuple[str, str]] = ()) -> list[str]:
-    """Format the flags of a command, and of its actions, as tables. Rows in `known` are those of `sweep`, and are only named."""
+def flags(
+    parser: argparse.ArgumentParser, known: typing.Collection[tuple[str, str]] = ()
+) -> list[str]:
+    """Format the flags of a command, and of its actions, as tables. Rows in `known` are those of
+    `sweep`, and are only named."""
     rows = flag_rows(parser)
     lines = [table(("flag", "what"), [row for row in rows if row not in known])] if rows else []
     if also := [name.split("`")[1].split()[0] for name, about in rows if (name, about) in known]:
@@ -200,7 +320,14 @@ def flags(parser: argparse.ArgumentParser, known: typing.Collection[tuple[str, s
             abouts = {each.dest: each.help or "" for each in action._choices_actions}
             for name, sub in action.choices.items():
                 about = abouts[name][0].upper() + abouts[name][1:]
-                lines += ["", f"### {parser.prog.removeprefix('cfljax ')} {name}", "", f"{about}.", "", *flags(sub)]
+                lines += [
+                    "",
+                    f"### {parser.prog.removeprefix('cfljax ')} {name}",
+                    "",
+                    f"{about}.",
+                    "",
+                    *flags(sub),
+                ]
     return lines
 
 
@@ -208,39 +335,76 @@ def flag_rows(parser: argparse.ArgumentParser) -> list[tuple[str, str]]:
     """Return a row for each flag of a command."""
     rows = []
     for action in parser._actions:
-        if not isinstance(action, argparse._HelpAction | argparse._SubParsersAction) and action.help != argparse.SUPPRESS:
-            value = action.metavar or ("{" + ",".join(map(str, action.choices)) + "}" if action.choices else action.dest.upper())
-            shown = action.option_strings[-1] if action.option_strings else str(action.metavar or action.dest)
+        if (
+            not isinstance(action, argparse._HelpAction | argparse._SubParsersAction)
+            and action.help != argparse.SUPPRESS
+        ):
+            value = action.metavar or (
+                "{" + ",".join(map(str, action.choices)) + "}"
+                if action.choices
+                else action.dest.upper()
+            )
+            shown = (
+                action.option_strings[-1]
+                if action.option_strings
+                else str(action.metavar or action.dest)
+            )
             shown += f" {value}" if action.option_strings and action.nargs != 0 else ""
             rows.append((f"`{shown}`", escaped(" ".join((action.help or "").split()))))
     return rows
 
 
 def methods() -> str:
-    """Return the page of all methods: families, a list, then the paper, communication, options and readings of each."""
+    """Return the page of all methods: families, a list, then the paper, communication, options and
+    readings of each."""
     parts = ["# Methods", "", MADE]
     parts.append(
-        "`cfljax methods` lists the methods, `cfljax methods NAME` describes one, and [Which method when](which.md) compares them. "
-        "Options are hyperparameters; a grid over those marked * compiles once. Readings follow the options: what the paper says, "
-        "what is done here, and the option that changes it, if the default is not simply what the paper says.\n"
+        "`cfljax methods` lists the methods, `cfljax methods NAME` describes one, and [Which "
+        "method when](which.md) compares them. "
+        "Options are hyperparameters; a grid over those marked * compiles once. Readings "
+        "follow the options: what the paper says, "
+        "what is done here, and the option that changes it, if the default is not simply "
+        "what the paper says.\n"
     )
     all_methods = {name: describe(name) for name in METHODS if METHODS.origin(name) is None}
     families = tomllib.loads((DOCS / "families.toml").read_text())
-    in_models = {name: words for family in families.values() for name, words in family["methods"].items()}
+    in_models = {
+        name: words for family in families.values() for name, words in family["methods"].items()
+    }
     assert set(in_models) == set(all_methods), "docs/families.toml lists other methods"
     rows = [(family, said["ends"], said["clusters"]) for family, said in families.items()]
     head = ("family", "a client ends with", "needs a number of clusters?")
     parts += ["## Families", "", table(head, rows), ""]
-    parts += ["`sent` counts the models that a participant receives and sends in a round. K is the number of clusters.", ""]
+    parts += [
+        "`sent` counts the models that a participant receives and sends in a round. K is the "
+        "number of clusters.",
+        "",
+    ]
     rows = [
-        (f"[`{name}`](#{name})", family, escaped(all_methods[name].summary), clusters_of(name), in_models[name])
+        (
+            f"[`{name}`](#{name})",
+            family,
+            escaped(all_methods[name].summary),
+            clusters_of(name),
+            in_models[name],
+        )
         for family, said in families.items()
         for name in said["methods"]
     ]
-    parts += [table(("method", "family", "what it is", "number of clusters", "sent, if not 1 down, 1 up"), rows), ""]
+    parts += [
+        table(
+            ("method", "family", "what it is", "number of clusters", "sent, if not 1 down, 1 up"),
+            rows,
+        ),
+        "",
+    ]
     shared = shared_rows([METHODS.entry(name).options for name in all_methods], 2)
     counted = Counter(reading for each in all_methods.values() for reading in each.readings)
-    common = [reading for reading, count in counted.items() if count >= SHARED and not NO_READING.search(reading)]
+    common = [
+        reading
+        for reading, count in counted.items()
+        if count >= SHARED and not NO_READING.search(reading)
+    ]
     parts += ["## Shared options", "", table(HEAD, shared), "", *readings_of(common)]
     for each in all_methods.values():
         paper = [f"{each.paper}."] if each.paper else []
@@ -248,7 +412,11 @@ def methods() -> str:
         sent = [f"Sent: {words}"] if len(each.communication) > IN_LIST else []
         parts += [f"## {each.name}", "", *([" ".join(paper + sent), ""] if paper + sent else [])]
         parts += [options(METHODS.entry(each.name).options, shared, "shared"), ""]
-        readings = [reading for reading in each.readings if reading not in common and not NO_READING.search(reading)]
+        readings = [
+            reading
+            for reading in each.readings
+            if reading not in common and not NO_READING.search(reading)
+        ]
         twin = next(name for name, other in all_methods.items() if other.readings == each.readings)
         same = readings and twin != each.name
         parts += [f"Readings: as for [`{twin}`](#{twin}).", ""] if same else readings_of(readings)
@@ -270,40 +438,77 @@ def clusters_of(name: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return the text of a docstring with Markdown's own characters escaped, outside of code. Inside words _ has no effect."""
+    """Return the text of a docstring with Markdown's own characters escaped, outside of code.
+    Inside words _ has no effect."""
     parts = re.split(r"(`+[^`]*`+)", text)
-    return "".join(part if i % 2 else re.sub(r"([*<\[]|(?<!\w)_|_(?!\w))", r"\\\1", part) for i, part in enumerate(parts))
+    return "".join(
+        part if i % 2 else re.sub(r"([*<\[]|(?<!\w)_|_(?!\w))", r"\\\1", part)
+        for i, part in enumerate(parts)
+    )
 
 
 def names() -> str:
     """Return the page of all data sets, partitions and models with their options."""
-    words = "Values of `data.name`, `data.partition`, `model.name`, and their options. Custom data: [Bring your data](data.md).\n"
+    words = (
+        "Values of `data.name`, `data.partition`, `model.name`, and their options. Custom data: "
+        "[Bring your data](data.md).\n"
+    )
     parts = ["# Data sets, partitions, models", "", MADE, words]
-    kinds = (("Data sets", "data", SOURCES), ("Partitions", "partition", PARTITIONS), ("Models", "model", MODELS))
+    kinds = (
+        ("Data sets", "data", SOURCES),
+        ("Partitions", "partition", PARTITIONS),
+        ("Models", "model", MODELS),
+    )
     for title, kind, registry in kinds:
         ours = [name for name in registry if registry.origin(name) is None]
         about = [(f"`{name}`", escaped(about_of(registry.entry(name).summary))) for name in ours]
         parts += [f"## {title}", "", table((kind, "what it is"), about), ""]
         if kind == "data":
             parts += [
-                "Further names are files and folders in `$CFLJAX_DATA`: `NAME.npz` (arrays `x_train`, `y_train`, `x_test`, "
-                "`y_test`, and `user_train`, `user_test` if samples have owners), MNIST's IDX files, CIFAR's binary files, LEAF's "
+                "Further names are files and folders in `$CFLJAX_DATA`: `NAME.npz` (arrays "
+                "`x_train`, `y_train`, `x_test`, "
+                "`y_test`, and `user_train`, `user_test` if samples have owners), MNIST's "
+                "IDX files, CIFAR's binary files, LEAF's "
                 "JSON, data of `cfljax data import SOURCE`, and the "
-                "image classification sets of tensorflow-datasets (`cfljax data prepare NAME` first).\n"
+                "image classification sets of tensorflow-datasets (`cfljax data prepare "
+                "NAME` first).\n"
             ]
         if kind == "partition":
             views = ", ".join(f"`{name}`" for name in VIEWS)
             parts += [
-                f"{views} are [views](clients.md#shifts-that-combine), too; a view has the options of its own section below.\n"
+                f"{views} are [views](clients.md#shifts-that-combine), too; a view has the "
+                "options of its own section below.\n"
             ]
-            words = "Names that a spec may give as `data.partition`, for data of ten classes. Each key may be overridden."
+            words = (
+                "Names that a spec may give as `data.partition`, for data of ten classes. Each "
+                "key may be overridden."
+            )
             presets = [(f"`{name}`", f"`{show(preset)}`") for name, preset in PRESETS.items()]
-            parts += ["### Presets", "", words, "", table(("preset", "what it stands for"), presets), ""]
+            parts += [
+                "### Presets",
+                "",
+                words,
+                "",
+                table(("preset", "what it stands for"), presets),
+                "",
+            ]
         if shared := shared_rows([registry.entry(name).options for name in ours]):
-            parts += [f"### Shared {kind} options", "", table(HEAD, shared), "", f"[{kind}]: #shared-{kind}-options", ""]
+            parts += [
+                f"### Shared {kind} options",
+                "",
+                table(HEAD, shared),
+                "",
+                f"[{kind}]: #shared-{kind}-options",
+                "",
+            ]
         for name in ours:
             if dataclasses.fields(registry.entry(name).options):
-                parts += [f"### {name}", "", options(registry.entry(name).options, shared, kind), ""]
+                parts += [
+                    f"### {name}",
+                    "",
+                    options(registry.entry(name).options, shared, kind),
+                    "",
+                ]
     return "\n".join(parts)
 
 

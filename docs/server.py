@@ -1,8 +1,9 @@
-"""The table of "Servers that do more than average", from a results folder: `python docs/server.py results/server`.
+"""The table of "Servers that do more than average", from a results folder: `python docs/server.py
+results/server`.
 
-The spec is docs/server.toml. Of the rates of a server the one counts that has the best validation accuracy after the last round,
-mean of the seeds. Its accuracy on test data is shown, mean and standard deviation over the seeds, in per cent; in brackets the mean
-accuracy of each rate.
+The spec is docs/server.toml. Of the rates of a server the one counts that has the best validation
+accuracy after the last round, mean of the seeds. Its accuracy on test data is shown, mean and
+standard deviation over the seeds, in per cent; in brackets the mean accuracy of each rate.
 """
 
 import sys
@@ -14,7 +15,10 @@ def markdown(folder):
     """Make a row per server."""
     results = cfljax.load(folder)
     frame = results.to_pandas()
-    servers = [results.records[run]["config"]["train"].get("server", {"name": "none", "lr": 0.0}) for run in frame["run"]]
+    servers = [
+        results.records[run]["config"]["train"].get("server", {"name": "none", "lr": 0.0})
+        for run in frame["run"]
+    ]
     frame["server"], frame["rate"] = [s["name"] for s in servers], [s["lr"] for s in servers]
     last = results.history().sort_values("round").groupby("run").last()
     for name in ("accuracy", "val_accuracy"):
@@ -24,9 +28,17 @@ def markdown(folder):
         rates = mine.groupby("rate")
         best = rates["val_accuracy"].mean().idxmax()
         chosen = rates.get_group(best)
-        each = ", ".join(f"{rate:g} ({accuracy:.1f})" for rate, accuracy in rates["accuracy"].mean().items())
+        each = ", ".join(
+            f"{rate:g} ({accuracy:.1f})" for rate, accuracy in rates["accuracy"].mean().items()
+        )
         told = ["–", "–"] if name == "none" else [each, f"{best:g}"]
-        rows.append([f"`{name}`", *told, *(_percent(chosen[column]) for column in ("val_accuracy", "accuracy"))])
+        rows.append(
+            [
+                f"`{name}`",
+                *told,
+                *(_percent(chosen[column]) for column in ("val_accuracy", "accuracy")),
+            ]
+        )
     head, *rest = (f"| {' | '.join(row)} |" for row in rows)
     return "\n".join([head, "|" + " --- |" * len(rows[0]), *rest])
 

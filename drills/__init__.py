@@ -1,1 +1,2 @@
-"""The figures of docs/reliability.md, measured: `python -m drills NAME --count N --seed S`; no name: all of them."""
+"""The figures of docs/reliability.md, measured: `python -m drills NAME --count N --seed S`; no
+name: all of them."""

@@ -8,7 +8,9 @@ import sys
 DRILLS = ("kill", "signals", "processes", "disk_full", "corruption", "edits", "soak", "soak_rounds")
 
 if __name__ == "__main__":
-    codes = {name: subprocess.run([sys.executable, "-m", f"drills.{name}"]).returncode for name in DRILLS}
+    codes = {
+        name: subprocess.run([sys.executable, "-m", f"drills.{name}"]).returncode for name in DRILLS
+    }
     subprocess.run([sys.executable, "-m", "drills.table"])
     failed = [name for name, code in codes.items() if code]
     print(f"failed: {', '.join(failed)}" if failed else "all as it should be")

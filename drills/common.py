@@ -1,4 +1,5 @@
-"""What the drills share: counting, one JSON file per figure, sweeps in processes of their own, and comparing results."""
+"""What the drills share: counting, one JSON file per figure, sweeps in processes of their own, and
+comparing results."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ import numpy as np
 ROOT = Path(__file__).parents[1]
 RESULTS = Path(__file__).parent / "results"
 CACHE = Path(tempfile.gettempdir()) / "cfljax-drills"
-"""Compiled programs that the drills' processes share; some of them are killed while they write here."""
+"""Compiled programs that the drills' processes share; some of them are killed while they write
+here."""
 SHOWN = 20
 """Failures that a results file quotes."""
 HANGS = 240
@@ -54,7 +56,8 @@ class Figure(NamedTuple):
 
 
 class Tally:
-    """Counts what was tried and keeps what failed, the worst of each measured quantity, and other facts."""
+    """Counts what was tried and keeps what failed, the worst of each measured quantity, and other
+    facts."""
 
     def __init__(self) -> None:
         self.tried = 0
@@ -94,12 +97,22 @@ Drill = Callable[[Tally, int, int], None]
 
 def main(figure: Figure, drill: Drill, arguments: list[str] | None = None) -> int:
     """Run a drill from the command line and keep its figures in drills/results."""
-    made = argparse.ArgumentParser(f"python -m drills.{figure.name}", description=f"{figure.what}. Bar: {figure.bar}.")
-    made.add_argument("--count", type=int, default=figure.count, help=f"how many to try (default {figure.count})")
+    made = argparse.ArgumentParser(
+        f"python -m drills.{figure.name}", description=f"{figure.what}. Bar: {figure.bar}."
+    )
+    made.add_argument(
+        "--count", type=int, default=figure.count, help=f"how many to try (default {figure.count})"
+    )
     made.add_argument("--seed", type=int, default=0, help="of all that is drawn at random")
-    made.add_argument("--seconds", type=float, default=np.inf, help="begin no trial later than this")
-    made.add_argument("--add", action="store_true", help="add to the figures that are there, as for another seed")
-    made.add_argument("--json", type=Path, default=RESULTS / f"{figure.name}.json", help="where the figures go")
+    made.add_argument(
+        "--seconds", type=float, default=np.inf, help="begin no trial later than this"
+    )
+    made.add_argument(
+        "--add", action="store_true", help="add to the figures that are there, as for another seed"
+    )
+    made.add_argument(
+        "--json", type=Path, default=RESULTS / f"{figure.name}.json", help="where the figures go"
+    )
     flags = made.parse_args(arguments)
     begin, tally = time.perf_counter(), Tally()
     tally.end = time.monotonic() + flags.seconds
@@ -140,19 +153,31 @@ def write(figure: Figure, tally: Tally, line: str, path: Path, add: bool, begin:
     found = _joined(earlier, found) if earlier else found
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(found, indent=1, default=str) + "\n")
-    print(f"{figure.name}: {tally.tried} tried, {len(tally.failures)} failed; {tally.worst} {tally.counts}", flush=True)
+    print(
+        f"{figure.name}: {tally.tried} tried, {len(tally.failures)} failed; {tally.worst} "
+        f"{tally.counts}",
+        flush=True,
+    )
 
 
 def _joined(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
     """The figures of two starts as one."""
     names = {**a["worst"], **b["worst"]}
     return b | {
-        "command": a["command"] if a["command"] == b["command"] else f"{a['command']}; {b['command']} --add",
+        "command": a["command"]
+        if a["command"] == b["command"]
+        else f"{a['command']}; {b['command']} --add",
         "tried": a["tried"] + b["tried"],
         "failed": a["failed"] + b["failed"],
         "failures": (a["failures"] + b["failures"])[:SHOWN],
-        "worst": {name: max(a["worst"].get(name, -np.inf), b["worst"].get(name, -np.inf)) for name in names},
-        "counts": {name: a["counts"].get(name, 0) + b["counts"].get(name, 0) for name in {**a["counts"], **b["counts"]}},
+        "worst": {
+            name: max(a["worst"].get(name, -np.inf), b["worst"].get(name, -np.inf))
+            for name in names
+        },
+        "counts": {
+            name: a["counts"].get(name, 0) + b["counts"].get(name, 0)
+            for name in {**a["counts"], **b["counts"]}
+        },
         "seconds": round(a["seconds"] + b["seconds"], 1),
     }
 
@@ -181,18 +206,21 @@ def _cpuinfo() -> list[str]:
 
 
 def _commit() -> str:
-    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True
+    )
     return done.stdout.strip()
 
 
 def memory_limit(mib: int) -> str:
-    """libFuzzer's flag for this number of MiB. It looks at the most that the process ever had, and Linux begins to count that at
-    what the process had that started it."""
+    """libFuzzer's flag for this number of MiB. It looks at the most that the process ever had, and
+    Linux begins to count that at what the process had that started it."""
     return f"-rss_limit_mb={mib + resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024}"
 
 
 class Clock:
-    """Seconds that stand still while this process is stopped, as it is on a machine where others take their timings."""
+    """Seconds that stand still while this process is stopped, as it is on a machine where others
+    take their timings."""
 
     TICK, LONGEST = 0.05, 1.0
 
@@ -215,7 +243,8 @@ def clock() -> Clock:
     return Clock()
 
 
-# --- sweeps in processes of their own ------------------------------------------------------------------------------------
+# --- sweeps in processes of their own
+# ------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -228,16 +257,31 @@ def workplace() -> Iterator[Path]:
 
 
 def environment(**more: str) -> dict[str, str]:
-    """For a process that runs this checkout. A checkpoint at every chance, so that short runs have some."""
+    """For a process that runs this checkout. A checkpoint at every chance, so that short runs have
+    some."""
     plain = {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "CFLJAX_DEBUG")}
-    own = {"PYTHONPATH": str(ROOT), "CFLJAX_CACHE": str(CACHE), "JAX_PLATFORMS": "cpu", "CFLJAX_CHECKPOINT": "0"}
+    own = {
+        "PYTHONPATH": str(ROOT),
+        "CFLJAX_CACHE": str(CACHE),
+        "JAX_PLATFORMS": "cpu",
+        "CFLJAX_CHECKPOINT": "0",
+    }
     return plain | own | more
 
 
 def command(place: Path, folder: Path, *flags: str) -> list[str]:
     """The command line of a sweep of the place's spec."""
     fixed = ["--no-report", "--quiet"]
-    return [sys.executable, "-m", "cfljax.sweep", str(place / "spec.toml"), "--out", str(folder), *fixed, *flags]
+    return [
+        sys.executable,
+        "-m",
+        "cfljax.sweep",
+        str(place / "spec.toml"),
+        "--out",
+        str(folder),
+        *fixed,
+        *flags,
+    ]
 
 
 def start(place: Path, folder: Path, *flags: str, **more: str) -> subprocess.Popen[str]:
@@ -292,7 +336,8 @@ def children(pid: int) -> list[int]:
 
 
 def uninterrupted(place: Path, name: str, *flags: str) -> tuple[float, dict[str, dict[str, bytes]]]:
-    """(seconds that a sweep with compiled programs takes, its contents); its folder is place/name."""
+    """(seconds that a sweep with compiled programs takes, its contents); its folder is
+    place/name."""
     sweep(place, place / name, *flags)  # compiles
     shutil.rmtree(place / name)
     begin = clock().seconds
@@ -301,7 +346,8 @@ def uninterrupted(place: Path, name: str, *flags: str) -> tuple[float, dict[str,
     return clock().seconds - begin, contents(place / name)
 
 
-# --- what is in a results folder -----------------------------------------------------------------------------------------
+# --- what is in a results folder
+# -----------------------------------------------------------------------------------------
 
 
 def contents(folder: Path) -> dict[str, dict[str, bytes]]:
@@ -311,11 +357,14 @@ def contents(folder: Path) -> dict[str, dict[str, bytes]]:
     store = Store(folder, read_only=True)
     units = {name: store.read(name) for name in store.ids()}
     return {
-        name: {key: f"{a.dtype}{a.shape}".encode() + a.tobytes() for key, a in unit.arrays.items()} for name, unit in units.items()
+        name: {key: f"{a.dtype}{a.shape}".encode() + a.tobytes() for key, a in unit.arrays.items()}
+        for name, unit in units.items()
     }
 
 
-def differences(wanted: dict[str, dict[str, bytes]], found: dict[str, dict[str, bytes]]) -> list[str]:
+def differences(
+    wanted: dict[str, dict[str, bytes]], found: dict[str, dict[str, bytes]]
+) -> list[str]:
     """What is not the same, bit for bit."""
     problems = [f"unit {name} is missing" for name in wanted.keys() - found.keys()]
     problems += [f"unit {name} should not be there" for name in found.keys() - wanted.keys()]
@@ -323,7 +372,9 @@ def differences(wanted: dict[str, dict[str, bytes]], found: dict[str, dict[str, 
         if wanted[name].keys() != found[name].keys():
             problems.append(f"unit {name} has other arrays")
         both = wanted[name].keys() & found[name].keys()
-        problems += [f"{name}/{key} differs" for key in both if wanted[name][key] != found[name][key]]
+        problems += [
+            f"{name}/{key} differs" for key in both if wanted[name][key] != found[name][key]
+        ]
     return problems
 
 
@@ -354,7 +405,8 @@ def leftovers(folder: Path) -> list[str]:
 
 
 def complaint(errors: str) -> list[str]:
-    """What is wrong with the message of a command that failed: it has to be one line, and no traceback."""
+    """What is wrong with the message of a command that failed: it has to be one line, and no
+    traceback."""
     lines = errors.strip().splitlines()
     problems = [] if len(lines) == 1 else [f"{len(lines)} lines on standard error"]
     return problems + ([f"a traceback: {errors.strip()[-600:]}"] if "Traceback" in errors else [])

@@ -48,12 +48,16 @@ def _stopped_half_way(place: Path, folder: Path) -> None:
     while time.monotonic() < end and not list((folder / "checkpoints").glob("[!.]*.npz")):
         time.sleep(0.001)
     common.kill(process)
-    assert list((folder / "units").glob("*.json")) and list((folder / "checkpoints").glob("[!.]*.npz")), "stopped too late"
+    assert list((folder / "units").glob("*.json")) and list(
+        (folder / "checkpoints").glob("[!.]*.npz")
+    ), "stopped too late"
 
 
 def damage(data: bytes, draw: random.Random) -> tuple[str, bytes]:
     """(what was done, the damaged bytes)."""
-    kind = draw.choice(("bit", "bit", "bit", "bits", "cut", "zeroed", "garbage", "longer", "swapped"))
+    kind = draw.choice(
+        ("bit", "bit", "bit", "bits", "cut", "zeroed", "garbage", "longer", "swapped")
+    )
     broken, size = bytearray(data), len(data)
     at = draw.randrange(size)
     length = draw.randint(1, size - at)
@@ -80,7 +84,9 @@ def _look(tally: Tally, place: Path, half: Path, draw: random.Random) -> list[st
 
     folder = place / "look"
     shutil.copytree(half, folder)
-    files = sorted([*folder.glob("units/*"), *folder.glob("checkpoints/[!.]*.npz"), folder / "plan.json"])
+    files = sorted(
+        [*folder.glob("units/*"), *folder.glob("checkpoints/[!.]*.npz"), folder / "plan.json"]
+    )
     path = draw.choice(files)
     data = path.read_bytes()
     kind, broken = damage(data, draw)
@@ -95,13 +101,23 @@ def _look(tally: Tally, place: Path, half: Path, draw: random.Random) -> list[st
         store = Store(folder)
         done = store.done(verify=True)
         plan = store.read_plan()
-        checkpoints = {p.stem for p in store.checkpoints.glob("*.npz") if store.load_checkpoint(p.stem) is not None}
+        checkpoints = {
+            p.stem
+            for p in store.checkpoints.glob("*.npz")
+            if store.load_checkpoint(p.stem) is not None
+        }
     problems = [] if done - {path.stem} == good else [f"{good - done} hidden by it"]
     problems += ["taken for good"] if path.parent.name == "units" and path.stem in done else []
     problems += ["taken for good"] if path.name == "plan.json" and plan is not None else []
-    problems += ["taken for good"] if path.parent.name == "checkpoints" and path.stem in checkpoints else []
+    problems += (
+        ["taken for good"] if path.parent.name == "checkpoints" and path.stem in checkpoints else []
+    )
     problems += ["no warning"] if not any(w.category is DamagedWarning for w in said) else []
-    problems += ["not set aside"] if path.exists() or not any((folder / "damaged").glob(f"{path.name}*")) else []
+    problems += (
+        ["not set aside"]
+        if path.exists() or not any((folder / "damaged").glob(f"{path.name}*"))
+        else []
+    )
     shutil.rmtree(folder)
     return [f"{path.name} {kind}: {p}" for p in problems]
 

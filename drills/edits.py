@@ -10,26 +10,37 @@ from drills import common
 from drills.common import Figure, Tally
 
 FIGURE = Figure(
-    "edits", "7", "spec edited after a part has run", "changes that matter give new ids, cosmetic ones none; results never mix", 30
+    "edits",
+    "7",
+    "spec edited after a part has run",
+    "changes that matter give new ids, cosmetic ones none; results never mix",
+    30,
 )
 TABLES = {
-    "data": '{ name = "blobs", samples = 400, features = 6, partition = "label_permutation", groups = 2, clients = 8 }',
+    "data": '{ name = "blobs", samples = 400, features = 6, partition = "label_permutation", groups '
+    "= 2, clients = 8 }",
     "train": "{ rounds = 2, participation = 4, lr = 0.1, batch = 5 }",
     "method": '["fedavg", { name = "fedprox", mu = 0.5 }]',
 }
-FILE = 'name = "edits"\nmodel = { name = "mclr" }\nseeds = [0]\n' + "".join(f"{k} = {v}\n" for k, v in TABLES.items())
+FILE = 'name = "edits"\nmodel = { name = "mclr" }\nseeds = [0]\n' + "".join(
+    f"{k} = {v}\n" for k, v in TABLES.items()
+)
 COSMETIC = {
     "comments and empty lines": FILE.replace("\n", "  # why\n\n"),
     "another name": FILE.replace('"edits"', '"something else"'),
     "another order of tables": "\n".join(reversed(FILE.splitlines())) + "\n",
-    "another order of options": FILE.replace("rounds = 2, participation = 4", "participation = 4, rounds = 2"),
+    "another order of options": FILE.replace(
+        "rounds = 2, participation = 4", "participation = 4, rounds = 2"
+    ),
     "0.10 for 0.1": FILE.replace("lr = 0.1", "lr = 0.10"),
     "1e-1 for 0.1": FILE.replace("lr = 0.1", "lr = 1e-1"),
     "a range for a list of seeds": FILE.replace("[0]", '"0:1"'),
     "a default written out": FILE.replace("lr = 0.1", "lr = 0.1, momentum = 0.0"),
     "the data seed's default written out": FILE.replace("clients = 8", "clients = 8, seed = 0"),
     "a default of the model written out": FILE.replace('{ name = "mclr" }', '"mclr"'),
-    "another order of methods": FILE.replace(TABLES["method"], '[{ name = "fedprox", mu = 0.5 }, "fedavg"]'),
+    "another order of methods": FILE.replace(
+        TABLES["method"], '[{ name = "fedprox", mu = 0.5 }, "fedavg"]'
+    ),
     "a list of one": FILE.replace("lr = 0.1", "lr = [0.1]"),
     "a label": FILE.replace("mu = 0.5", 'mu = 0.5, label = "Prox"'),
     "single quotes": FILE.replace('"', "'"),
@@ -66,7 +77,12 @@ def drill(tally: Tally, count: int, seed: int) -> None:
             name = names[number % len(names)]
             tally.check([f"{name}: {p}" for p in _edit(tally, place, folder, name, known, first)])
         for ids, wanted in known.items():
-            tally.check(common.differences(wanted, {name: unit for name, unit in common.contents(folder).items() if name in ids}))
+            tally.check(
+                common.differences(
+                    wanted,
+                    {name: unit for name, unit in common.contents(folder).items() if name in ids},
+                )
+            )
 
 
 def _run(place: Path, folder: Path, text: str) -> frozenset[str]:
@@ -79,7 +95,9 @@ def _run(place: Path, folder: Path, text: str) -> frozenset[str]:
     return frozenset((Store(folder, read_only=True).read_plan() or {})["units"])
 
 
-def _edit(tally: Tally, place: Path, folder: Path, name: str, known: dict, first: frozenset[str]) -> list[str]:
+def _edit(
+    tally: Tally, place: Path, folder: Path, name: str, known: dict, first: frozenset[str]
+) -> list[str]:
     import cfljax
 
     before = common.stamps(folder)
@@ -95,7 +113,11 @@ def _edit(tally: Tally, place: Path, folder: Path, name: str, known: dict, first
         tally.count("changes that matter")
         problems += [f"{len(ids & first)} runs kept their id"] if ids & first else []
     shown = set(cfljax.load(folder).to_pandas()["run"])
-    problems += [] if shown == ids else [f"the table shows {len(shown - ids)} runs of other specs, lacks {len(ids - shown)}"]
+    problems += (
+        []
+        if shown == ids
+        else [f"the table shows {len(shown - ids)} runs of other specs, lacks {len(ids - shown)}"]
+    )
     known[ids] = {unit: arrays for unit, arrays in common.contents(folder).items() if unit in ids}
     return problems
 

@@ -1,9 +1,11 @@
-"""A coverage-guided fuzz of the config parser: any file and any flags end in runs or in a SpecError of one line.
+"""A coverage-guided fuzz of the config parser: any file and any flags end in runs or in a SpecError
+of one line.
 
     pip install atheris
     python -m drills.fuzz_config CORPUS -max_total_time=600
 
-Arguments are libFuzzer's: a folder for what it finds worth keeping, and its options. Crashes become cases of tests/hostile.
+Arguments are libFuzzer's: a folder for what it finds worth keeping, and its options. Crashes become
+cases of tests/hostile.
 """
 
 import sys
@@ -27,7 +29,8 @@ HEAD = b'data = "digits"\nmethod = ["ifca", "fedavg"]\n'
 
 
 def one(data: bytes) -> None:
-    """A byte that says what: a whole file, a file whose beginning is good, or flags on a good file."""
+    """A byte that says what: a whole file, a file whose beginning is good, or flags on a good
+    file."""
     kind, body = data[:1], data[1:]
     flags: list[str] = []
     if kind < b"\x50":

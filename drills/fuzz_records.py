@@ -1,4 +1,5 @@
-"""A coverage-guided fuzz of what reads files: records, array files, checkpoints and the data formats.
+"""A coverage-guided fuzz of what reads files: records, array files, checkpoints and the data
+formats.
 
     pip install atheris
     python -m drills.fuzz_records CORPUS -max_total_time=600
@@ -15,7 +16,9 @@ from pathlib import Path
 
 import atheris
 
-with atheris.instrument_imports(include=["cfljax.store", "cfljax.data", "zipfile", "json", "numpy.lib"]):
+with atheris.instrument_imports(
+    include=["cfljax.store", "cfljax.data", "zipfile", "json", "numpy.lib"]
+):
     import numpy as np
 
     from cfljax.data import cifar, idx, leaf, npz
@@ -35,7 +38,9 @@ ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 def record(data: bytes) -> None:
     """Sealed, so that the bytes get past the sum."""
     body = data.removesuffix(b"\n}")
-    records.check_record(records.decode(body + (records._TAIL % hashlib.sha256(body).hexdigest()).encode()))
+    records.check_record(
+        records.decode(body + (records._TAIL % hashlib.sha256(body).hexdigest()).encode())
+    )
 
 
 def checkpoint(data: bytes) -> None:
@@ -53,7 +58,7 @@ def member(data: bytes) -> None:
     arrays.unpack(out.getvalue())
 
 
-def of_file(read, path=FILE, place=FILE):  # noqa: ANN001, ANN201
+def of_file(read, path=FILE, place=FILE):
     """A reader of the bytes in a file."""
 
     def act(data: bytes) -> None:
@@ -80,7 +85,10 @@ TARGETS = [
     (of_file(lambda f: npz.load_arrays(f, ARRAYS)), DataError),
     (of_file(lambda f: npz.read("fuzz", f)), DataError),
     (of_file(idx.read_idx), DataError),
-    (of_file(lambda folder: leaf.read("fuzz", folder, Form()), JSON_FILE, FOLDER / "leaf"), DataError),
+    (
+        of_file(lambda folder: leaf.read("fuzz", folder, Form()), JSON_FILE, FOLDER / "leaf"),
+        DataError,
+    ),
     (lambda data: cifar._records(data, cifar.ARCHIVES[0], "fuzz"), DataError),
 ]
 
@@ -104,8 +112,21 @@ def seeds(folder: Path) -> None:
     np.savez(out, x_train=x, y_train=y, x_test=x, y_test=y)
     np.save(one_array, x)
     people = {"users": ["a"], "user_data": {"a": {"x": [[0.5, 1.0]], "y": [1]}}}
-    whole = [sealed, sealed[:-90], packed, one_array.getvalue(), arrays.seal(packed), out.getvalue(), out.getvalue()]
-    whole += [b"\0\0\x08\x01" + bytes([0, 0, 0, 2, 7, 7]), b"a 1 2 3\nthe 0 0 1\n", json.dumps(people).encode(), bytes(3073)]
+    whole = [
+        sealed,
+        sealed[:-90],
+        packed,
+        one_array.getvalue(),
+        arrays.seal(packed),
+        out.getvalue(),
+        out.getvalue(),
+    ]
+    whole += [
+        b"\0\0\x08\x01" + bytes([0, 0, 0, 2, 7, 7]),
+        b"a 1 2 3\nthe 0 0 1\n",
+        json.dumps(people).encode(),
+        bytes(3073),
+    ]
     for number, content in enumerate(whole):
         (folder / f"good{number}").write_bytes(bytes([number]) + content)
 

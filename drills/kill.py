@@ -16,7 +16,8 @@ FIGURE = Figure(
     "kill",
     "1",
     "SIGKILL at a random moment (set-up, compiling, between and inside writes), then start again",
-    "all results equal the uninterrupted sweep's, bit for bit; no finished unit is redone; at most one chunk is lost",
+    "all results equal the uninterrupted sweep's, bit for bit; no finished unit is redone; "
+    "at most one chunk is lost",
     50,
 )
 LONG = ("--set", "train.rounds=200", "--set", "train.eval_every=2")
@@ -27,7 +28,10 @@ def drill(tally: Tally, count: int, seed: int) -> None:
     """Kills, each in a folder of its own, each followed by one or two more starts."""
     draw = random.Random(seed)
     with common.workplace() as place:
-        whole = {workers: common.uninterrupted(place, f"whole{workers}", "--workers", workers, *LONG) for workers in "12"}
+        whole = {
+            workers: common.uninterrupted(place, f"whole{workers}", "--workers", workers, *LONG)
+            for workers in "12"
+        }
         length = max(seconds for seconds, _ in whole.values())
         for number in tally.trials(count):
             way, workers = WAYS[number % len(WAYS)], draw.choice("12")
@@ -36,14 +40,28 @@ def drill(tally: Tally, count: int, seed: int) -> None:
 
 
 def _one(
-    tally: Tally, place: Path, number: int, way: str, workers: str, draw: random.Random, length: float, wanted: dict
+    tally: Tally,
+    place: Path,
+    number: int,
+    way: str,
+    workers: str,
+    draw: random.Random,
+    length: float,
+    wanted: dict,
 ) -> list[str]:
     folder, flags = place / f"killed{number}", ("--workers", workers, *LONG)
     more = {"CFLJAX_CACHE": str(place / f"cache{number}")} if way == "while compiling" else {}
     for _ in range(draw.choice((1, 1, 2))):
         _kill_one(place, folder, flags, more, way, draw, length)
-    before, finished = _checkpoints(folder), common.stamps(folder) if (folder / "units").exists() else {}
-    whole = {name for name in finished if name.endswith(".json") and _good(folder, name.removesuffix(".json"))}
+    before, finished = (
+        _checkpoints(folder),
+        common.stamps(folder) if (folder / "units").exists() else {},
+    )
+    whole = {
+        name
+        for name in finished
+        if name.endswith(".json") and _good(folder, name.removesuffix(".json"))
+    }
     known = len(common.events(folder))
     code, out, errors = common.sweep(place, folder, *flags, **more)
     problems = [] if code == 0 else [f"resume ended with {code}: {errors.strip()[-200:]}"]
@@ -53,7 +71,9 @@ def _one(
     problems += [f"{name} was written again" for name in redone] + common.leftovers(folder)
     for event in common.events(folder)[known:]:
         if event["event"] == "begin" and event["from"] < before.get(event["batch"], 0):
-            problems.append(f"resumed at round {event['from']}, the checkpoint was at {before[event['batch']]}")
+            problems.append(
+                f"resumed at round {event['from']}, the checkpoint was at {before[event['batch']]}"
+            )
     tally.count("finished units found after kills", len(whole))
     tally.count("checkpoints found after kills", len(before))
     shutil.rmtree(folder)
@@ -61,7 +81,15 @@ def _one(
     return [f"kill {number} ({way}, {workers} workers): {p}" for p in problems]
 
 
-def _kill_one(place: Path, folder: Path, flags: tuple[str, ...], more: dict, way: str, draw: random.Random, length: float) -> None:
+def _kill_one(
+    place: Path,
+    folder: Path,
+    flags: tuple[str, ...],
+    more: dict,
+    way: str,
+    draw: random.Random,
+    length: float,
+) -> None:
     process = common.start(place, folder, *flags, **more)
     end = time.monotonic() + 3 * length + 30
     units = len(list((folder / "units").glob("*.json"))) if folder.exists() else 0

@@ -19,7 +19,16 @@ FIGURE = Figure(
     "each unit once, equal to one process; nobody waits for a dead owner",
     20,
 )
-FLAGS = ("--workers", "1", "--set", "train.rounds=200", "--set", "train.eval_every=2", "--set", "seeds=0:4")
+FLAGS = (
+    "--workers",
+    "1",
+    "--set",
+    "train.rounds=200",
+    "--set",
+    "train.eval_every=2",
+    "--set",
+    "seeds=0:4",
+)
 PATIENCE = 10.0
 """Seconds beyond what one process alone takes that the last living process may need."""
 
@@ -33,7 +42,15 @@ def drill(tally: Tally, count: int, seed: int) -> None:
             tally.check(_one(tally, place, number, draw, alone, wanted, clock))
 
 
-def _one(tally: Tally, place: Path, number: int, draw: random.Random, alone: float, wanted: dict, clock: common.Clock) -> list[str]:
+def _one(
+    tally: Tally,
+    place: Path,
+    number: int,
+    draw: random.Random,
+    alone: float,
+    wanted: dict,
+    clock: common.Clock,
+) -> list[str]:
     folder, members = place / f"shared{number}", 2 + 2 * (number % 2)
     group = [common.start(place, folder, *FLAGS) for _ in range(members)]
     killed = group[: draw.randint(1, members - 1)] if number % 3 else []
@@ -52,7 +69,11 @@ def _one(tally: Tally, place: Path, number: int, draw: random.Random, alone: flo
             common.kill(process)
             problems.append("a process waited too long")
             continue
-        problems += [] if process.returncode == 0 else [f"ended with {process.returncode}: {errors.strip()[-300:]}"]
+        problems += (
+            []
+            if process.returncode == 0
+            else [f"ended with {process.returncode}: {errors.strip()[-300:]}"]
+        )
     spent = clock.seconds - begin
     tally.most("seconds from the last kill to the end, over one process alone", spent / alone)
     if spent > members * alone + PATIENCE:
@@ -64,9 +85,12 @@ def _one(tally: Tally, place: Path, number: int, draw: random.Random, alone: flo
 
 
 def _twice(folder: Path, dead: set[int]) -> list[str]:
-    """Batches that a living process has begun although another living one did, or that were done twice."""
+    """Batches that a living process has begun although another living one did, or that were done
+    twice."""
     events = common.events(folder)
-    begun = collections.Counter(e["batch"] for e in events if e["event"] == "begin" and e["pid"] not in dead)
+    begun = collections.Counter(
+        e["batch"] for e in events if e["event"] == "begin" and e["pid"] not in dead
+    )
     done = collections.Counter(e["batch"] for e in events if e["event"] == "done")
     return [f"batch {b} was begun {n} times" for b, n in begun.items() if n > 1] + [
         f"batch {b} was done {n} times" for b, n in done.items() if n > 1

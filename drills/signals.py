@@ -12,12 +12,19 @@ from drills import common
 from drills.common import Figure, Tally
 from drills.kill import LONG
 
-FIGURE = Figure("signals", "2", "SIGTERM, Ctrl-C", "ends within 10 s, codes 143 and 130, resumable, no temporary file stays", 20)
+FIGURE = Figure(
+    "signals",
+    "2",
+    "SIGTERM, Ctrl-C",
+    "ends within 10 s, codes 143 and 130, resumable, no temporary file stays",
+    20,
+)
 CODES = {signal.SIGTERM: 143, signal.SIGINT: 130}
 
 
 def drill(tally: Tally, count: int, seed: int) -> None:
-    """Signals, one after another to sweeps on the same folder until it is done, then on a new one."""
+    """Signals, one after another to sweeps on the same folder until it is done, then on a new
+    one."""
     draw, clock = random.Random(seed), common.Clock()
     with common.workplace() as place:
         folder = place / "stopped"
@@ -45,10 +52,14 @@ def drill(tally: Tally, count: int, seed: int) -> None:
                 problems += common.leftovers(folder)
             tally.check([f"{number.name}: {p}" for p in problems])
         code, _, errors = common.sweep(place, folder, *LONG)
-        tally.check(([] if code == 0 else [errors]) + common.differences(wanted, common.contents(folder)))
+        tally.check(
+            ([] if code == 0 else [errors]) + common.differences(wanted, common.contents(folder))
+        )
 
 
-def _problems(tally: Tally, number: signal.Signals, code: int, errors: str, spent: float) -> list[str]:
+def _problems(
+    tally: Tally, number: signal.Signals, code: int, errors: str, spent: float
+) -> list[str]:
     if code == -number:  # the shell shows 128 + n all the same
         tally.count("before Python had started the command")
         return [] if spent < 10 else [f"{spent:.1f} s"]

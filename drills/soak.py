@@ -14,7 +14,11 @@ from drills import common
 from drills.common import Figure, Tally
 
 FIGURE = Figure(
-    "soak", "20", "retraces; 500 runs in one process", "one compile per shape; memory growth under 1 %, no file left open", 500
+    "soak",
+    "20",
+    "retraces; 500 runs in one process",
+    "one compile per shape; memory growth under 1 %, no file left open",
+    500,
 )
 WARM = 0.4
 """The share of the runs after which memory is measured for the first time: caches fill at first."""
@@ -30,9 +34,12 @@ def drill(tally: Tally, count: int, seed: int) -> None:
     sweeps(tally, seed, seeds, [f"train.rounds={SWEEP}"])
 
 
-def sweeps(tally: Tally, seed: int, seeds: int, sets: list[str], each: int = 1, per: str = "run") -> None:
-    """Sweeps in one process, through the launcher; memory, objects and open files after each. A run counts as `each` trials (`per`
-    says of what); the slope of memory over them is that of a straight line by least squares."""
+def sweeps(
+    tally: Tally, seed: int, seeds: int, sets: list[str], each: int = 1, per: str = "run"
+) -> None:
+    """Sweeps in one process, through the launcher; memory, objects and open files after each. A run
+    counts as `each` trials (`per` says of what); the slope of memory over them is that of a
+    straight line by least squares."""
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     from cfljax.config import read_spec
     from cfljax.devices import compiled
@@ -47,7 +54,9 @@ def sweeps(tally: Tally, seed: int, seeds: int, sets: list[str], each: int = 1, 
         for look in range(LOOKS):
             first = seed + look * seeds
             own = [f"seeds={first}:{first + seeds}", "train.lr=[0.05, 0.1]", *sets]
-            outcome = carry_out(read_spec(place / "spec.toml", own), Store(place / "r"), Options(quiet=True))
+            outcome = carry_out(
+                read_spec(place / "spec.toml", own), Store(place / "r"), Options(quiet=True)
+            )
             shutil.rmtree(place / "r")
             if outcome.failed or outcome.diverged:
                 tally.check(f"{outcome.failed} failed, {outcome.diverged} diverged")
@@ -58,7 +67,9 @@ def sweeps(tally: Tally, seed: int, seeds: int, sets: list[str], each: int = 1, 
         tally.check(_grown(tally, seen, programs, per))
 
 
-def _grown(tally: Tally, seen: list[tuple[int, int, int, int]], programs: list[int], per: str) -> list[str]:
+def _grown(
+    tally: Tally, seen: list[tuple[int, int, int, int]], programs: list[int], per: str
+) -> list[str]:
     done, held, objects, files = np.array(seen[int(WARM * LOOKS) :]).T
     growth = held[1:].max() / held[0] - 1
     tally.most("growth of memory", growth)

@@ -1,4 +1,5 @@
-"""The table of docs/reliability.md, from the JSON files that the drills have written: `python -m drills.table`."""
+"""The table of docs/reliability.md, from the JSON files that the drills have written: `python -m
+drills.table`."""
 
 from __future__ import annotations
 
@@ -35,7 +36,9 @@ def short(command: str) -> str:
 def table(found: list[dict[str, Any]]) -> str:
     """Markdown."""
     lines = ["| what is tried | what must hold | measured | command |", "| --- | --- | --- | --- |"]
-    lines += [f"| {r['what']} | {r['bar']} | {measured(r)} | {short(r['command'])} |" for r in found]
+    lines += [
+        f"| {r['what']} | {r['bar']} | {measured(r)} | {short(r['command'])} |" for r in found
+    ]
     lines += ["", *failures(found), *machines(found)]
     return "\n".join(lines)
 
@@ -43,7 +46,9 @@ def table(found: list[dict[str, Any]]) -> str:
 def failures(found: list[dict[str, Any]]) -> list[str]:
     """What failed, in words."""
     bad = [row for row in found if row["failed"]]
-    return [f"Figure {row['figure']}, for example: {row['failures'][0][:300]}" for row in bad] + ([""] if bad else [])
+    return [f"Figure {row['figure']}, for example: {row['failures'][0][:300]}" for row in bad] + (
+        [""] if bad else []
+    )
 
 
 def machines(found: list[dict[str, Any]]) -> list[str]:

@@ -1,1 +1,2 @@
-"""The papers' tables and figures: specs, records, published numbers, and the programs that compare them. Not installed."""
+"""The papers' tables and figures: specs, records, published numbers, and the programs that compare
+them. Not installed."""

@@ -1,5 +1,5 @@
-"""Blobs whose classes have coarse labels, for the small size of `cifar100_pachinko.toml`: the centres of a coarse label's
-classes lie together."""
+"""Blobs whose classes have coarse labels, for the small size of `cifar100_pachinko.toml`: the
+centres of a coarse label's classes lie together."""
 
 import dataclasses
 
@@ -20,13 +20,22 @@ class Options:
 
 @cfljax.register_data("coarse_blobs", Options)
 def coarse_blobs(options, rng):
-    """Gaussian blobs, one per class, near the centre of their coarse label; a fifth is the test set."""
+    """Gaussian blobs, one per class, near the centre of their coarse label; a fifth is the test
+    set."""
     number = options.coarse * options.classes
     of = np.arange(number) // options.classes
-    centres = rng.standard_normal((options.coarse, options.features))[of] + 0.5 * rng.standard_normal((number, options.features))
+    centres = rng.standard_normal((options.coarse, options.features))[
+        of
+    ] + 0.5 * rng.standard_normal((number, options.features))
     y = rng.permutation(np.arange(options.samples) % number)
-    x = (centres[y] + 0.5 * rng.standard_normal((options.samples, options.features))).astype(np.float32)
+    x = (centres[y] + 0.5 * rng.standard_normal((options.samples, options.features))).astype(
+        np.float32
+    )
     test = np.arange(options.samples) % 5 == 0
     parts = {"train": ~test, "test": test}
     values = {"x": x, "y": y, "y_coarse": of[y]}
-    return {f"{key}_{part}": value[rows] for key, value in values.items() for part, rows in parts.items()}
+    return {
+        f"{key}_{part}": value[rows]
+        for key, value in values.items()
+        for part, rows in parts.items()
+    }

@@ -1,10 +1,13 @@
-"""FedGroup's Table 2: the clients and samples of each data set, and the parameters of each model, counted in what the specs make.
+"""FedGroup's Table 2: the clients and samples of each data set, and the parameters of each model,
+counted in what the specs make.
 
-    CFLJAX_DATA=FOLDER python experiments/fedgroup_table2.py --out results/fedgroup_table2 [--seeds 3]
+    CFLJAX_DATA=FOLDER python experiments/fedgroup_table2.py --out results/fedgroup_table2 [--seeds
+    3]
 
-Nothing is trained. The specs are of Table 3; each seed draws the data again. Samples are training and test
-samples together, and a sample that several clients hold counts for each of them. An image that is a training image of one client
-and a test image of another counts in `leaked`, the share of such test images."""
+Nothing is trained. The specs are of Table 3; each seed draws the data again. Samples are training
+and test samples together, and a sample that several clients hold counts for each of them. An image
+that is a training image of one client and a test image of another counts in `leaked`, the share of
+such test images."""
 
 from __future__ import annotations
 
@@ -33,10 +36,13 @@ SPECS = {
 
 
 def counted(run):
-    """Count what Table 2 has of a run: clients, samples and parameters; and the share of test images that somebody trains on."""
+    """Count what Table 2 has of a run: clients, samples and parameters; and the share of test
+    images that somebody trains on."""
     federation = host_federation(run)
     train, test = (
-        np.concatenate([split.rows[s : s + n] for s, n in zip(split.start, split.count, strict=True)])
+        np.concatenate(
+            [split.rows[s : s + n] for s, n in zip(split.start, split.count, strict=True)]
+        )
         for split in (federation.train, federation.test)
     )
     return {
@@ -57,14 +63,29 @@ def main():
     for number, (row, (spec, sets)) in enumerate(SPECS.items()):
         for seed in range(flags.seeds):
             begun = time.perf_counter()
-            run = read_spec(HERE / spec, ['method=["fedavg"]', "seeds=[0]", f"data.seed={seed}", *sets]).runs()[0]
+            run = read_spec(
+                HERE / spec, ['method=["fedavg"]', "seeds=[0]", f"data.seed={seed}", *sets]
+            ).runs()[0]
             numbers = counted(run)
-            known = {"method": "fedavg", "label": row, "seed": seed, "status": "done", "config": run.resolved(), "varies": {}}
+            known = {
+                "method": "fedavg",
+                "label": row,
+                "seed": seed,
+                "status": "done",
+                "config": run.resolved(),
+                "varies": {},
+            }
             made = {"timings": {"setup": time.perf_counter() - begun}, "summary": {}}
             units.append(f"table2-{number}-{seed}")
-            arrays = {f"diag/fedavg/{name}": np.array(value, np.float64) for name, value in numbers.items()}
+            arrays = {
+                f"diag/fedavg/{name}": np.array(value, np.float64)
+                for name, value in numbers.items()
+            }
             store.write(units[-1], {"id": units[-1], **known, **made, **provenance()}, arrays)
-            print(f"{row}, draw {seed}: {', '.join(f'{name} {value:,.6g}' for name, value in numbers.items())}")
+            print(
+                f"{row}, draw {seed}: "
+                f"{', '.join(f'{name} {value:,.6g}' for name, value in numbers.items())}"
+            )
     store.write_plan({"name": NAME, "units": units})
 
 

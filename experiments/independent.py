@@ -1,9 +1,12 @@
-"""Single cells of three tables by a plain numpy program that shares no line with cfljax: partitions, networks, training, methods.
+"""Single cells of three tables by a plain numpy program that shares no line with cfljax:
+partitions, networks, training, methods.
 
-    python experiments/independent.py {ocfl_table2, femnist, rfedavg} --data FOLDER [--seeds 2] [--rounds 100]
+    python experiments/independent.py {ocfl_table2, femnist, rfedavg} --data FOLDER [--seeds 2]
+    [--rounds 100]
 
-One line per cell and seed: the best of all rounds and the mean of the last ten evaluations, in per cent. FOLDER has `mnist.npz` and
-`emnist.npz`. What it finds is quoted on the pages in `docs/evidence`; it is here so that anybody can find it again.
+One line per cell and seed: the best of all rounds and the mean of the last ten evaluations, in per
+cent. FOLDER has `mnist.npz` and `emnist.npz`. What it finds is quoted on the pages in
+`docs/evidence`; it is here so that anybody can find it again.
 """
 
 from __future__ import annotations
@@ -18,7 +21,11 @@ from sklearn.cluster import KMeans
 def network(rng, *widths):
     """[W, b, W, b …]: weights with standard deviation 1 / sqrt(inputs), biases zero."""
     pairs = zip(widths[:-1], widths[1:], strict=True)
-    return [a for m, n in pairs for a in (rng.normal(0, m**-0.5, (m, n)).astype(np.float32), np.zeros(n, np.float32))]
+    return [
+        a
+        for m, n in pairs
+        for a in (rng.normal(0, m**-0.5, (m, n)).astype(np.float32), np.zeros(n, np.float32))
+    ]
 
 
 def scores(net, x):
@@ -63,7 +70,9 @@ def train(net, x, y, rng, lr, batch, epochs=None, steps=None):
 def mean(nets, weights):
     """Average networks with these weights."""
     shares = np.asarray(weights) / np.sum(weights)
-    return [sum(s * a for s, a in zip(shares, same, strict=True)) for same in zip(*nets, strict=True)]
+    return [
+        sum(s * a for s, a in zip(shares, same, strict=True)) for same in zip(*nets, strict=True)
+    ]
 
 
 def flat(net):
@@ -78,11 +87,16 @@ def right(net, x, y):
 
 def report(name, seed, accuracy):
     """Print the best and the last ten."""
-    print(f"{name}, seed {seed}: maximum {100 * max(accuracy):.1f}, last ten {100 * np.mean(accuracy[-10:]):.1f}", flush=True)
+    print(
+        f"{name}, seed {seed}: maximum {100 * max(accuracy):.1f}, last ten "
+        f"{100 * np.mean(accuracy[-10:]):.1f}",
+        flush=True,
+    )
 
 
 def ocfl_table2(data, seed, rounds):
-    """OCFL's Table 2: MNIST, an MLP of 200, 100 clients of an even cut or of one or two shards; FedAvg with ten of them."""
+    """OCFL's Table 2: MNIST, an MLP of 200, 100 clients of an even cut or of one or two shards;
+    FedAvg with ten of them."""
     x, y = images(data, "mnist", "train")
     for name, shards in (("IID", 0), ("two shards", 2), ("one shard", 1)):
         rng = np.random.default_rng(seed)
@@ -99,24 +113,35 @@ def ocfl_table2(data, seed, rounds):
         net, accuracy = network(rng, 784, 200, 10), []
         for t in range(rounds):
             present = [parts[i] for i in rng.choice(100, 10, replace=False)]
-            net = mean([train(net, x[rows], y[rows], rng, 0.01, 10, epochs=1) for rows in present], [len(r) for r in present])
+            net = mean(
+                [train(net, x[rows], y[rows], rng, 0.01, 10, epochs=1) for rows in present],
+                [len(r) for r in present],
+            )
             if t % 2:
                 accuracy.append(right(net, x[test], y[test]) / len(test))
         report(name, seed, accuracy)
 
 
 def femnist(data, seed, rounds):
-    """FedGroup's FEMNIST: logistic regression, 20 of 200 clients; FedAvg, IFCA and FedGroup with EDC."""
+    """FedGroup's FEMNIST: logistic regression, 20 of 200 clients; FedAvg, IFCA and FedGroup with
+    EDC."""
     x, y = images(data, "emnist", "train", "test")
     for leak in (True, False):
         parts, test = letters(y, leak, np.random.default_rng(seed))
-        clients = [(1 - x[a], y[a] - 36, 1 - x[b], y[b] - 36) for a, b in zip(parts, test, strict=True)]
+        clients = [
+            (1 - x[a], y[a] - 36, 1 - x[b], y[b] - 36) for a, b in zip(parts, test, strict=True)
+        ]
         for name, method in (("FedAvg", in_one), ("IFCA", by_loss), ("FG-EDC", by_direction)):
-            report(f"{name}, leak {leak}".lower(), seed, list(method(clients, np.random.default_rng(seed + 1), rounds)))
+            report(
+                f"{name}, leak {leak}".lower(),
+                seed,
+                list(method(clients, np.random.default_rng(seed + 1), rounds)),
+            )
 
 
 def letters(y, leak, rng):
-    """Training and test rows: client u has letters u, u + 1 and u + 2 of ten, nine tenths of them to train."""
+    """Training and test rows: client u has letters u, u + 1 and u + 2 of ten, nine tenths of them
+    to train."""
     rows = [rng.permutation(np.flatnonzero(y == 36 + c))[:4000] for c in range(10)]
     own = [[r] if leak else np.split(r, [int(0.9 * len(r))]) for r in rows]
     parts, test, at = [], [], np.zeros((10, 2), int)
@@ -175,7 +200,9 @@ def by_loss(clients, rng, rounds):
 def by_direction(clients, rng, rounds):
     """FedGroup with EDC: everybody joins the group whose first updates point where its own does."""
     start, groups = network(rng, 784, 26), 5
-    before = [flat(train(start, c[0], c[1], rng, 0.003, 10, steps=50)) - flat(start) for c in clients]
+    before = [
+        flat(train(start, c[0], c[1], rng, 0.003, 10, steps=50)) - flat(start) for c in clients
+    ]
     unit = np.array([d / np.linalg.norm(d) for d in before])
     founders = rng.choice(len(clients), 20 * groups, replace=False)
     moves = np.array(before)[founders]
@@ -186,7 +213,10 @@ def by_direction(clients, rng, rounds):
     labels[founders] = found
     shapes = [a.shape for a in start]
     edges = np.cumsum([a.size for a in start])[:-1]
-    nets = [[p.reshape(s) for p, s in zip(np.split(flat(start) + c, edges), shapes, strict=True)] for c in centres]
+    nets = [
+        [p.reshape(s) for p, s in zip(np.split(flat(start) + c, edges), shapes, strict=True)]
+        for c in centres
+    ]
     for _ in range(rounds):
         present = rng.choice(len(clients), 20, replace=False)
         moved = {i: local(nets[labels[i]], clients[i], rng) for i in present}
@@ -197,12 +227,16 @@ def by_direction(clients, rng, rounds):
 
 
 def rfedavg(data, seed, rounds):
-    """RFedAvg's Fig. 2 at B = 1: MNIST, an MLP of 64, 30 of 100 devices, one full-batch gradient each; FedAvg and RFedAvg."""
+    """RFedAvg's Fig. 2 at B = 1: MNIST, an MLP of 64, 30 of 100 devices, one full-batch gradient
+    each; FedAvg and RFedAvg."""
     (x, y), (tx, ty) = images(data, "mnist", "train"), images(data, "mnist", "test")
     for reweigh in (False, True):
         rng = np.random.default_rng(seed)
         majority = np.clip(np.round(rng.normal(5, 10**0.5, 100)), 1, 10).astype(int) - 1
-        parts = [rng.choice(np.flatnonzero(y == m), max(rng.integers(0, 101), 1), replace=False) for m in majority]
+        parts = [
+            rng.choice(np.flatnonzero(y == m), max(rng.integers(0, 101), 1), replace=False)
+            for m in majority
+        ]
         counts = np.array([np.bincount(y[rows], minlength=10) for rows in parts])
         level = np.abs(counts.sum() / 10 - counts).sum(axis=1)
         net, accuracy, first = network(rng, 784, 64, 10), [], None
@@ -214,14 +248,20 @@ def rfedavg(data, seed, rounds):
             now = (loss * size).sum() / size.sum()
             first = now if first is None else first
             share = np.clip((first - now) / (first - 0.05), 0, 1)
-            labels = cover(gradients, np.cos(0.1 + (np.pi / 2 - 0.1) * share)) if reweigh else np.zeros(30, int)
+            labels = (
+                cover(gradients, np.cos(0.1 + (np.pi / 2 - 0.1) * share))
+                if reweigh
+                else np.zeros(30, int)
+            )
             p, step = [], []
             for k in range(labels.max() + 1):
                 members = np.flatnonzero(labels == k)
                 lead = members[level[present[members]].argmax()]
                 p.append(1 / max(level[present[lead]] - size[members].sum() + size[lead], 1))
                 step.append(size[members] @ gradients[members] / size[members].sum())
-            at = np.split(0.1 * (np.array(p) / sum(p)) @ np.array(step), np.cumsum([a.size for a in net])[:-1])
+            at = np.split(
+                0.1 * (np.array(p) / sum(p)) @ np.array(step), np.cumsum([a.size for a in net])[:-1]
+            )
             net = [a - d.reshape(a.shape).astype(np.float32) for a, d in zip(net, at, strict=True)]
             if t % 5 == 4:
                 accuracy.append(right(net, tx, ty) / len(ty))
@@ -229,7 +269,8 @@ def rfedavg(data, seed, rounds):
 
 
 def cover(vectors, least):
-    """Algorithm 1: whoever has the most neighbours that are left founds the next cluster with them."""
+    """Algorithm 1: whoever has the most neighbours that are left founds the next cluster with
+    them."""
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     near = unit @ unit.T >= least
     np.fill_diagonal(near, True)
@@ -245,7 +286,9 @@ def images(data, name, *splits):
     """Pixels in [0, 1] and labels."""
     file = np.load(Path(data) / f"{name}.npz", allow_pickle=False)
     x = np.concatenate([file[f"x_{split}"] for split in splits])
-    return x.reshape(len(x), -1).astype(np.float32) / 255, np.concatenate([file[f"y_{split}"] for split in splits]).astype(int)
+    return x.reshape(len(x), -1).astype(np.float32) / 255, np.concatenate(
+        [file[f"y_{split}"] for split in splits]
+    ).astype(int)
 
 
 if __name__ == "__main__":
@@ -256,4 +299,6 @@ if __name__ == "__main__":
     parser.add_argument("--rounds", type=int, default=100)
     chosen = parser.parse_args()
     for number in range(chosen.seeds):
-        {"ocfl_table2": ocfl_table2, "femnist": femnist, "rfedavg": rfedavg}[chosen.table](chosen.data, number, chosen.rounds)
+        {"ocfl_table2": ocfl_table2, "femnist": femnist, "rfedavg": rfedavg}[chosen.table](
+            chosen.data, number, chosen.rounds
+        )

@@ -1,15 +1,18 @@
-"""FedGroup's lemma 2 and eq. 18, checked numerically: how far clients drift from their group's centralised model.
+"""FedGroup's lemma 2 and eq. 18, checked numerically: how far clients drift from their group's
+centralised model.
 
     CFLJAX_DATA=FOLDER python experiments/lemma2.py --out results/lemma2 [--seeds 3]
 
-FedGroup runs a few rounds on MNIST-MCLR; then, from each group's model, every member k takes E full-batch steps on its own data
-(w_e) and a virtual model takes as many on the data of all members (v_e). With delta_k = max_e |grad F_k(v_e) - grad F_g(v_e)|
-and L_k = max_e |grad F_k(w_e) - grad F_k(v_e)| / |w_e - v_e|, both over the points that were visited, the lemma says
+FedGroup runs a few rounds on MNIST-MCLR; then, from each group's model, every member k takes E
+full-batch steps on its own data (w_e) and a virtual model takes as many on the data of all members
+(v_e). With delta_k = max_e |grad F_k(v_e) - grad F_g(v_e)| and L_k = max_e |grad F_k(w_e) - grad
+F_k(v_e)| / |w_e - v_e|, both over the points that were visited, the lemma says
 
     |w_e - v_e| <= delta_k / L_k ((lr L_k + 1)^e - 1).
 
-The history of a run has, per step e, the least over all members of bound / distance (`slack`: the lemma holds while it is 1 or
-more), the same for eq. 18 (`slack_mean`: the members' weighted mean model), and the mean distance and bound.
+The history of a run has, per step e, the least over all members of bound / distance (`slack`: the
+lemma holds while it is 1 or more), the same for eq. 18 (`slack_mean`: the members' weighted mean
+model), and the mean distance and bound.
 """
 
 from __future__ import annotations
@@ -64,7 +67,13 @@ def bound_of(w, v, grad_v, x, y):
 
 def check(seed):
     """Check the lemma over all members of all groups; return the arrays of a run."""
-    result = cfljax.run(method={"name": "fedgroup", "clusters": 3}, data=SPEC["data"], model="mclr", seed=seed, train=SPEC["train"])
+    result = cfljax.run(
+        method={"name": "fedgroup", "clusters": 3},
+        data=SPEC["data"],
+        model="mclr",
+        seed=seed,
+        train=SPEC["train"],
+    )
     federation = host_federation(read_spec({**SPEC, "seeds": [seed]}).runs()[0])
     pool, split = federation.pool, federation.train
     held = [split.rows[s : s + n] for s, n in zip(split.start, split.count, strict=True)]
@@ -100,7 +109,10 @@ def check(seed):
         "distance": distance.mean(axis=0),
         "bound": bound.mean(axis=0),
     }
-    arrays = {f"history/{key}": value.astype(np.int32 if key == "round" else np.float32) for key, value in history.items()}
+    arrays = {
+        f"history/{key}": value.astype(np.int32 if key == "round" else np.float32)
+        for key, value in history.items()
+    }
     return result.record, arrays | {"labels": result.labels}
 
 
@@ -114,10 +126,14 @@ def main():
     for seed in range(flags.seeds):
         record, arrays = check(seed)
         names.append(f"lemma2-{seed}")
-        kept = {key: value for key, value in record.items() if key not in ("schema", "arrays", "sha256")}
+        kept = {
+            key: value for key, value in record.items() if key not in ("schema", "arrays", "sha256")
+        }
         store.write(names[-1], {**kept, "id": names[-1], "label": "lemma 2"}, arrays)
         slack = arrays["history/slack"]
-        print(f"seed {seed}: bound / distance at least {slack.min():.3f}, at the end {slack[-1]:.3f}")
+        print(
+            f"seed {seed}: bound / distance at least {slack.min():.3f}, at the end {slack[-1]:.3f}"
+        )
     store.write_plan({"name": NAME, "units": names})
 
 

@@ -1,5 +1,5 @@
-"""Four domains of the same digits, for the small size of `domains.toml`: white on black, black on white, in colours before a
-gradient, and outlines. Each domain has digits of its own."""
+"""Four domains of the same digits, for the small size of `domains.toml`: white on black, black on
+white, in colours before a gradient, and outlines. Each domain has digits of its own."""
 
 import numpy as np
 from sklearn.datasets import load_digits
@@ -24,4 +24,8 @@ def digit_domains(_, rng):
     x[domain == 3] = np.clip(edges, 0, 1)[domain == 3, ..., None]
     x = np.rint(255 * x).astype(np.uint8)
     named = {"x": x, "y": y, "user": domain}
-    return {f"{key}_{part}": value[rows] for key, value in named.items() for part, rows in (("train", ~test), ("test", test))}
+    return {
+        f"{key}_{part}": value[rows]
+        for key, value in named.items()
+        for part, rows in (("train", ~test), ("test", test))
+    }

@@ -1,5 +1,5 @@
-"""Texts of roles who speak two languages, for the small size of `texts.toml`: words of two vocabularies, drawn by chains of
-words."""
+"""Texts of roles who speak two languages, for the small size of `texts.toml`: words of two
+vocabularies, drawn by chains of words."""
 
 import dataclasses
 
@@ -26,7 +26,8 @@ def _language(rng):
 
 @cfljax.register_data("made_plays", Options)
 def made_plays(options, rng):
-    """Roles of two languages; tokens are characters, each a unit vector, and a fifth of each role's samples is the test set."""
+    """Roles of two languages; tokens are characters, each a unit vector, and a fifth of each role's
+    samples is the test set."""
     languages = [_language(rng) for _ in range(2)]
     alphabet = " " + "abcdefghijkl"
     x, y, user, test = [], [], [], []
@@ -44,5 +45,9 @@ def made_plays(options, rng):
             test.append(i >= 0.8 * options.samples)
     x, y, user, test = (np.array(each) for each in (x, y, user, test))
     whole = {"x": x, "y": y, "user": user, "population": 2 * user // options.roles}
-    parts = {f"{key}_{side}": value[rows] for key, value in whole.items() for side, rows in (("train", ~test), ("test", test))}
+    parts = {
+        f"{key}_{side}": value[rows]
+        for key, value in whole.items()
+        for side, rows in (("train", ~test), ("test", test))
+    }
     return parts | {"table": np.eye(len(alphabet), dtype=np.float32)}

@@ -1,5 +1,6 @@
-"""Spoken words that are made, for the small size of `speech.toml`: a word is a few tones one after the other, in the pitch of its
-speaker, and two groups of speakers call some of the words by each other's names."""
+"""Spoken words that are made, for the small size of `speech.toml`: a word is a few tones one after
+the other, in the pitch of its speaker, and two groups of speakers call some of the words by each
+other's names."""
 
 import dataclasses
 
@@ -32,7 +33,18 @@ def made_speech(options, rng):
     waves = np.sin(2 * np.pi * (tones[word] * pitch[:, None])[:, :, None] * time).reshape(total, -1)
     waves += 0.3 * rng.standard_normal(waves.shape)
     group = 2 * user // options.speakers
-    named = np.where((group == 1) & (word < 2), 1 - word, word)  # the second group exchanges the first two
-    whole = {"x": log_mel(waves, options.rate, options.bands), "y": named, "user": user, "population": group}
+    named = np.where(
+        (group == 1) & (word < 2), 1 - word, word
+    )  # the second group exchanges the first two
+    whole = {
+        "x": log_mel(waves, options.rate, options.bands),
+        "y": named,
+        "user": user,
+        "population": group,
+    }
     test = np.arange(total) % 5 == 0
-    return {f"{key}_{part}": value[rows] for key, value in whole.items() for part, rows in (("train", ~test), ("test", test))}
+    return {
+        f"{key}_{part}": value[rows]
+        for key, value in whole.items()
+        for part, rows in (("train", ~test), ("test", test))
+    }

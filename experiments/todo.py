@@ -1,11 +1,14 @@
-"""What is still to be run, most claims per hour first: a list, or a program that fills idle cores with it for days.
+"""What is still to be run, most claims per hour first: a list, or a program that fills idle cores
+with it for days.
 
-    python experiments/todo.py                                      # the list: how long on two cores, and on a chip
-    CFLJAX_DATA=FOLDER python experiments/todo.py --run --most 3    # run what takes at most 3 hours, while cores are idle
+    python experiments/todo.py                                      # the list: how long on two
+    cores, and on a chip CFLJAX_DATA=FOLDER python experiments/todo.py --run --most 3    # run what
+    takes at most 3 hours, while cores are idle
 
-Jobs stand in todo.toml. Each is a sweep into results/todo/NAME, at the lowest priority; stopped at any time, it goes on where it
-was when the program is started again. A job that is done becomes a record (records/NAME); the command in README.md then makes the
-pages again. A job takes what its runs took in the records, by their number of rounds; where there are none, what todo.toml says."""
+Jobs stand in todo.toml. Each is a sweep into results/todo/NAME, at the lowest priority; stopped at
+any time, it goes on where it was when the program is started again. A job that is done becomes a
+record (records/NAME); the command in README.md then makes the pages again. A job takes what its
+runs took in the records, by their number of rounds; where there are none, what todo.toml says."""
 
 from __future__ import annotations
 
@@ -54,7 +57,9 @@ class Job(NamedTuple):
         """`done`, `3 of 9 runs`, or "" if it has not begun."""
         if (RECORDS / self.name).is_dir():
             return "done"
-        done = counts(PLACE / self.name)["done"] if (PLACE / self.name / "plan.json").is_file() else 0
+        done = (
+            counts(PLACE / self.name)["done"] if (PLACE / self.name / "plan.json").is_file() else 0
+        )
         return f"{done} of {self.runs} runs" if done else ""
 
 
@@ -64,7 +69,9 @@ def seconds_known(records: Path = RECORDS) -> dict[tuple[object, ...], list[tupl
     for folder in sorted(path for path in records.iterdir() if path.is_dir()):
         for row in Results(folder).rows:
             spent = sum(row["timings"].values())
-            known.setdefault(_kind(row["method"], row["config"]), []).append((spent, row["config"]["train"]["rounds"]))
+            known.setdefault(_kind(row["method"], row["config"]), []).append(
+                (spent, row["config"]["train"]["rounds"])
+            )
     return known
 
 
@@ -73,23 +80,40 @@ def _kind(method: str, config: dict[str, dict[str, object]]) -> tuple[object, ..
     data, model, train = config["data"], config["model"], config["train"]
     work = (train.get("steps"), train.get("epochs"), train.get("batch"), train.get("participation"))
     size = (model["name"], model.get("hidden"), model.get("channels"), model.get("dense"))
-    return (method, data["name"], data["partition"], data.get("clients"), *map(str, size), *map(str, work))
+    return (
+        method,
+        data["name"],
+        data["partition"],
+        data.get("clients"),
+        *map(str, size),
+        *map(str, work),
+    )
 
 
-def jobs(file: Path = HERE / "todo.toml", records: Path = RECORDS) -> tuple[list[Job], dict[str, object]]:
+def jobs(
+    file: Path = HERE / "todo.toml", records: Path = RECORDS
+) -> tuple[list[Job], dict[str, object]]:
     """List the jobs, most claims per hour first, and what todo.toml says of a chip."""
     table, known, found = tomllib.loads(file.read_text()), seconds_known(records), []
     for job in table["job"]:
         path, sets = file.parent / job["spec"], job.get("set", [])
         runs = read_spec(path, sets).runs()
-        each = [_seconds(known.get(_kind(run.method, run.resolved())), run.train.rounds) for run in runs]
+        each = [
+            _seconds(known.get(_kind(run.method, run.resolved())), run.train.rounds) for run in runs
+        ]
         hours = job.get("hours", sum(each) / 3600)
-        found.append(Job(job["name"], path, sets, job["value"], hours, job.get("cnn", False), len(runs)))
+        found.append(
+            Job(job["name"], path, sets, job["value"], hours, job.get("cnn", False), len(runs))
+        )
     return sorted(found, key=lambda job: -job.worth), table["chip"]
 
 
 def _seconds(known: list[tuple[float, int]] | None, rounds: int) -> float:
-    return math.nan if not known else rounds * sum(spent for spent, _ in known) / sum(ran for _, ran in known)
+    return (
+        math.nan
+        if not known
+        else rounds * sum(spent for spent, _ in known) / sum(ran for _, ran in known)
+    )
 
 
 def listed(every: list[Job], chip: dict[str, object]) -> str:
@@ -100,7 +124,14 @@ def listed(every: list[Job], chip: dict[str, object]) -> str:
     ]
     for job in sorted(every, key=lambda job: job.state() == "done"):
         there = time_of(job.hours / float(str(chip["cnn"]))) if job.cnn else "–"
-        cells = (job.name, f"{job.value:g}", time_of(job.hours), f"{job.worth:.2g}", there, job.state())
+        cells = (
+            job.name,
+            f"{job.value:g}",
+            time_of(job.hours),
+            f"{job.worth:.2g}",
+            there,
+            job.state(),
+        )
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -117,18 +148,33 @@ def time_of(hours: float) -> str:
     """Minutes, hours or days in words."""
     if math.isnan(hours):
         return "unknown"
-    return f"{max(60 * hours, 1):.0f} min" if hours < 2 else f"{hours:.2g} h" if hours < 48 else f"{hours / 24:.0f} days"
+    return (
+        f"{max(60 * hours, 1):.0f} min"
+        if hours < 2
+        else f"{hours:.2g} h"
+        if hours < 48
+        else f"{hours / 24:.0f} days"
+    )
 
 
 def next_job(every: list[Job], most: float) -> Job | None:
-    """Return the first job that is not done, has a known time, and takes at most that many hours."""
+    """Return the first job that is not done, has a known time, and takes at most that many
+    hours."""
     return next((job for job in every if job.hours <= most and job.state() != "done"), None)
 
 
 def command(job: Job) -> list[str]:
     """Return the sweep of a job."""
     sets = [word for flag in job.sets for word in ("--set", flag)]
-    return [sys.executable, "-m", "cfljax.sweep", str(job.spec), *sets, "--out", str(PLACE / job.name)]
+    return [
+        sys.executable,
+        "-m",
+        "cfljax.sweep",
+        str(job.spec),
+        *sets,
+        "--out",
+        str(PLACE / job.name),
+    ]
 
 
 def idle() -> bool:
@@ -146,18 +192,38 @@ def run(most: float) -> int:
         ended = subprocess.run(["nice", "-n", "19", *command(job)], check=False).returncode
         if ended == 0:
             ended = subprocess.run(
-                [sys.executable, "-m", "cfljax.load", str(PLACE / job.name), "--export", str(RECORDS / job.name)], check=False
+                [
+                    sys.executable,
+                    "-m",
+                    "cfljax.load",
+                    str(PLACE / job.name),
+                    "--export",
+                    str(RECORDS / job.name),
+                ],
+                check=False,
             ).returncode
-        print(f"{job.name}: {'done' if ended == 0 else f'ended with {ended}; it goes on with the next start'}", flush=True)
+        print(
+            f"{job.name}: "
+            f"{'done' if ended == 0 else f'ended with {ended}; it goes on with the next start'}",
+            flush=True,
+        )
         if ended:
             bad.add(job.name)
     return len(bad)
 
 
 if __name__ == "__main__":
-    flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    flags = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     flags.add_argument("--run", action="store_true", help="run the jobs while cores are idle")
-    flags.add_argument("--most", type=float, default=math.inf, metavar="HOURS", help="leave out jobs that take longer on two cores")
+    flags.add_argument(
+        "--most",
+        type=float,
+        default=math.inf,
+        metavar="HOURS",
+        help="leave out jobs that take longer on two cores",
+    )
     given = flags.parse_args()
     if given.run:
         sys.exit(1 if run(given.most) else 0)

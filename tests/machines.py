@@ -7,7 +7,15 @@ GIB = 1 << 30
 
 def cpu(devices=1, **more):
     return Machine(
-        **{"backend": "cpu", "kind": "cpu", "devices": devices, "memory": 16 * GIB, "threads": 2, "known_speed": TYPICAL} | more
+        **{
+            "backend": "cpu",
+            "kind": "cpu",
+            "devices": devices,
+            "memory": 16 * GIB,
+            "threads": 2,
+            "known_speed": TYPICAL,
+        }
+        | more
     )
 
 

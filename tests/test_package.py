@@ -1,4 +1,5 @@
-"""The package as a whole: what imports what, what is imported when, and what must never be in it."""
+"""The package as a whole: what imports what, what is imported when, and what must never be in
+it."""
 
 import ast
 import re
@@ -12,10 +13,35 @@ from cfljax.commands import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "cfljax"
-ORDER = ["errors", "software", "lazy", "types", "files", "keys", "registry", "data", "federation", "models", "kernels", "devices"]
-ORDER += ["local", "round", "methods", "engine", "config", "experiment", "store", "results", "launch", "report"]
+ORDER = [
+    "errors",
+    "software",
+    "lazy",
+    "types",
+    "files",
+    "keys",
+    "registry",
+    "data",
+    "federation",
+    "models",
+    "kernels",
+    "devices",
+]
+ORDER += [
+    "local",
+    "round",
+    "methods",
+    "engine",
+    "config",
+    "experiment",
+    "store",
+    "results",
+    "launch",
+    "report",
+]
 ORDER += ["sinks", "extend", "api", "commands", "script", "sweep", "tune", "run", "load"]
-"""From the bottom of the house to its top: a module imports from its own package and from those above it in this list."""
+"""From the bottom of the house to its top: a module imports from its own package and from those
+above it in this list."""
 
 
 def modules():
@@ -48,17 +74,25 @@ def test_imports_go_one_way(path):
 
 
 def reached(module, names):
-    """The modules of the package among these imports. `from cfljax.data import arrays` reaches the module, not the package."""
+    """The modules of the package among these imports. `from cfljax.data import arrays` reaches the
+    module, not the package."""
     for node in ast.walk(ast.parse(names[module].read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in names)
         elif isinstance(node, ast.ImportFrom) and node.module:
             places = [f"{node.module}.{alias.name}" for alias in node.names]
-            yield from (place if place in names else node.module for place in places if {place, node.module} & names.keys())
+            yield from (
+                place if place in names else node.module
+                for place in places
+                if {place, node.module} & names.keys()
+            )
 
 
 def test_no_modules_import_each_other_in_a_circle():
-    dotted = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in PACKAGE.rglob("*.py")}
+    dotted = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts): path
+        for path in PACKAGE.rglob("*.py")
+    }
     names = {name.removesuffix(".__init__"): path for name, path in dotted.items()}
     left = {module: set(reached(module, names)) - {module} for module in names}
     while free := [module for module, needs in left.items() if not needs & left.keys()]:
@@ -68,18 +102,50 @@ def test_no_modules_import_each_other_in_a_circle():
 
 
 def python(code, *flags):
-    return subprocess.run([sys.executable, *flags, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run(
+        [sys.executable, *flags, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.strip()
 
 
 def test_importing_is_light():
-    heavy = ("jax", "flax", "optax", "sklearn", "pandas", "matplotlib", "tensorflow_datasets", "tensorflow", "scipy")
+    heavy = (
+        "jax",
+        "flax",
+        "optax",
+        "sklearn",
+        "pandas",
+        "matplotlib",
+        "tensorflow_datasets",
+        "tensorflow",
+        "scipy",
+    )
     assert python(f"import sys, cfljax; print([m for m in {heavy} if m in sys.modules])") == "[]"
 
 
 def test_heavy_packages_wait_until_they_are_used():
-    heavy = ("flax", "optax", "sklearn", "pandas", "matplotlib", "tensorflow_datasets", "tensorflow")
-    everything = ["data", "models", "kernels.host", "methods", "engine.simulate", "experiment.assemble", "launch.sweep", "extend"]
-    code = f"import sys, {', '.join('cfljax.' + m for m in everything)}; print([m for m in {heavy} if m in sys.modules])"
+    heavy = (
+        "flax",
+        "optax",
+        "sklearn",
+        "pandas",
+        "matplotlib",
+        "tensorflow_datasets",
+        "tensorflow",
+    )
+    everything = [
+        "data",
+        "models",
+        "kernels.host",
+        "methods",
+        "engine.simulate",
+        "experiment.assemble",
+        "launch.sweep",
+        "extend",
+    ]
+    code = (
+        f"import sys, {', '.join('cfljax.' + m for m in everything)}; print([m for m in {heavy} "
+        "if m in sys.modules])"
+    )
     assert python(code) == "[]"
 
 
@@ -98,25 +164,44 @@ except cfljax.errors.SpecError as error:
     assert 'did you mean "fedavg"?' in python(code)
 
 
-@pytest.mark.parametrize("command", ["init", "sweep", "tune", "run", "load", "data", "methods", "report"])
+@pytest.mark.parametrize(
+    "command", ["init", "sweep", "tune", "run", "load", "data", "methods", "report"]
+)
 def test_commands_help_without_warnings(command):
-    done = subprocess.run([sys.executable, "-W", "error", "-m", f"cfljax.{command}", "--help"], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-m", f"cfljax.{command}", "--help"],
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0 and done.stderr == ""
     assert "examples:" in done.stdout
 
 
 def without_encoding(path):
-    """Lines on which a text file, or the text of another process, is read or written as the locale has it."""
+    """Lines on which a text file, or the text of another process, is read or written as the locale
+    has it."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if not isinstance(node, ast.Call) or any(word.arg in ("encoding", None) for word in node.keywords):
+        if not isinstance(node, ast.Call) or any(
+            word.arg in ("encoding", None) for word in node.keywords
+        ):
             continue
         name = getattr(node.func, "attr", getattr(node.func, "id", ""))
         of = getattr(getattr(node.func, "value", None), "id", "")
-        words = [arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
+        words = [
+            arg.value
+            for arg in node.args
+            if isinstance(arg, ast.Constant) and isinstance(arg.value, str)
+        ]
         if any(word.startswith("utf-8") for word in words):
             continue
-        text = of not in ("os", "gzip", "tarfile", "Image", "archive") and not any("b" in word for word in words)
-        if (name == "open" and text) or name in ("read_text", "write_text") or any(word.arg == "text" for word in node.keywords):
+        text = of not in ("os", "gzip", "tarfile", "Image", "archive") and not any(
+            "b" in word for word in words
+        )
+        if (
+            (name == "open" and text)
+            or name in ("read_text", "write_text")
+            or any(word.arg == "text" for word in node.keywords)
+        ):
             yield f"{path.name}:{node.lineno}"
 
 
@@ -125,12 +210,22 @@ def test_files_are_utf_8_whatever_the_locale():
 
 
 def test_nothing_unsafe_in_the_package():
-    unsafe = re.compile(r"\bpickle\b(?!s)\.|allow_pickle=True|(?<![\w.])eval\(|(?<![\w.])exec\(|\bdill\b")
-    hits = [f"{p.name}: {line}" for p in modules() for line in p.read_text().splitlines() if unsafe.search(line)]
+    unsafe = re.compile(
+        r"\bpickle\b(?!s)\.|allow_pickle=True|(?<![\w.])eval\(|(?<![\w.])exec\(|\bdill\b"
+    )
+    hits = [
+        f"{p.name}: {line}"
+        for p in modules()
+        for line in p.read_text().splitlines()
+        if unsafe.search(line)
+    ]
     assert hits == []
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_each_command_is_a_module_too(name):
-    run = f"import runpy, sys; sys.argv[1:] = ['--help']; runpy.run_module('cfljax.{name}', run_name='__main__', alter_sys=True)"
+    run = (
+        f"import runpy, sys; sys.argv[1:] = ['--help']; runpy.run_module('cfljax.{name}', "
+        "run_name='__main__', alter_sys=True)"
+    )
     assert f"python -m cfljax.{name}" in python(run)

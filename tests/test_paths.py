@@ -11,7 +11,12 @@ from cfljax.data.files import folders, prepared_folders
 from cfljax.devices.machine import speed_file
 from cfljax.files import cache_folder, drop_oldest, lock_in_cache, write_whole
 
-PLACES = [("~/mine", "home/mine"), ("/somewhere", "/somewhere"), ("", "xdg/cfljax"), (None, "xdg/cfljax")]
+PLACES = [
+    ("~/mine", "home/mine"),
+    ("/somewhere", "/somewhere"),
+    ("", "xdg/cfljax"),
+    (None, "xdg/cfljax"),
+]
 
 
 @pytest.mark.parametrize("named, place", PLACES)
@@ -19,7 +24,9 @@ def test_the_cache_is_one_folder_for_everything(named, place, tmp_path, monkeypa
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     monkeypatch.delenv("CFLJAX_DATA", raising=False)
-    monkeypatch.delenv("CFLJAX_CACHE") if named is None else monkeypatch.setenv("CFLJAX_CACHE", named)
+    monkeypatch.delenv("CFLJAX_CACHE") if named is None else monkeypatch.setenv(
+        "CFLJAX_CACHE", named
+    )
     wanted = tmp_path / place
     assert cache_folder() == wanted and speed_file("cpu").parent == wanted
     assert folders(None) == [wanted / "data"] and prepared_folders(None)[0] == wanted / "tfds"
@@ -44,12 +51,20 @@ def test_the_programs_that_were_not_used_for_longest_go_first(tmp_path):
     drop_oldest(tmp_path, 400)
     assert len(list(tmp_path.iterdir())) == 5
     drop_oldest(tmp_path, 350)
-    assert {file.name for file in tmp_path.iterdir()} == {"new-cache", "used-cache", "oldest-cache", "locks"}
+    assert {file.name for file in tmp_path.iterdir()} == {
+        "new-cache",
+        "used-cache",
+        "oldest-cache",
+        "locks",
+    }
     drop_oldest(tmp_path, 0)
     assert [file.name for file in tmp_path.iterdir()] == ["locks"]
 
 
-A_RUN = "import cfljax; cfljax.run(data={'name': 'blobs', 'samples': 40, 'clients': 2}, model='mclr', rounds=1)"
+A_RUN = (
+    "import cfljax; cfljax.run(data={'name': 'blobs', 'samples': 40, 'clients': 2}, "
+    "model='mclr', rounds=1)"
+)
 
 
 def with_cache(folder):
@@ -94,13 +109,24 @@ sys.exit(process.main(run, argparse.ArgumentParser()))
 
 
 def test_a_command_says_that_a_program_is_damaged_and_writes_it_anew(tmp_path):
-    done = subprocess.run([sys.executable, "-c", A_COMMAND], capture_output=True, text=True, env=with_cache(tmp_path), timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", A_COMMAND],
+        capture_output=True,
+        text=True,
+        env=with_cache(tmp_path),
+        timeout=60,
+    )
     assert done.returncode == 0 and done.stdout == "1 True\n", done.stderr
     assert done.stderr.count("cannot be read or written") == 1 == len(done.stderr.splitlines())
 
 
 def test_who_keeps_no_programs_finds_no_files_of_them(tmp_path):
-    subprocess.run([sys.executable, "-c", A_RUN], cwd=tmp_path, env=os.environ | {"JAX_COMPILATION_CACHE_DIR": ""}, check=True)
+    subprocess.run(
+        [sys.executable, "-c", A_RUN],
+        cwd=tmp_path,
+        env=os.environ | {"JAX_COMPILATION_CACHE_DIR": ""},
+        check=True,
+    )
     assert not list(tmp_path.iterdir())
 
 

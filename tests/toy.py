@@ -18,7 +18,9 @@ from cfljax.round.common import first_model
 from cfljax.types import Federation, LocalStep, Plan
 
 
-def federation(partition="quantity", seed=0, source=None, normalise="none", **options) -> Federation:
+def federation(
+    partition="quantity", seed=0, source=None, normalise="none", **options
+) -> Federation:
     """Unequal clients on Gaussian blobs with 6 features and 4 classes, as arrays on the device."""
     source = source or data.load("blobs", {"samples": 400, "features": 6, "classes": 4}, seed=seed)
     options = {"clients": 8} | options
@@ -51,19 +53,46 @@ def batched_model(width=7, features=6, classes=4):
 
 
 def named_model(method, usual=None):
-    """The model of a spec: the usual one (without: linear, or with a layer where the method needs a body), or for FedBN one that
-    has layers of normalisation."""
+    """The model of a spec: the usual one (without: linear, or with a layer where the method needs a
+    body), or for FedBN one that has layers of normalisation."""
     if method == "fedbn":
         if "batched" not in models.MODELS:
             models.MODELS.add("batched", lambda options, sample_shape, classes: Batched(4, classes))
         return {"name": "batched"}
-    deep = METHODS.entry(method).options.parts or method in ("moon", "fedproto", "fedpac", "fedccfa")
+    deep = METHODS.entry(method).options.parts or method in (
+        "moon",
+        "fedproto",
+        "fedpac",
+        "fedccfa",
+    )
     return usual or ({"name": "mlp", "hidden": [4]} if deep else {"name": "mclr"})
 
 
-def solver(model, epochs=1, steps=None, batch=5, sequential=True, gram=0, stream=0, lanes=None, summed=False, quick=False, **more):
-    work = Work(None if steps is not None else epochs, steps, None if batch == "full" else batch, summed=summed)
-    return Solver(model, work, plan=Plan(int(sequential) if lanes is None else lanes, gram, stream, quick=quick), **more)
+def solver(
+    model,
+    epochs=1,
+    steps=None,
+    batch=5,
+    sequential=True,
+    gram=0,
+    stream=0,
+    lanes=None,
+    summed=False,
+    quick=False,
+    **more,
+):
+    work = Work(
+        None if steps is not None else epochs,
+        steps,
+        None if batch == "full" else batch,
+        summed=summed,
+    )
+    return Solver(
+        model,
+        work,
+        plan=Plan(int(sequential) if lanes is None else lanes, gram, stream, quick=quick),
+        **more,
+    )
 
 
 def pulled(hyper):
@@ -77,7 +106,8 @@ def pulling_solver(model, **more):
 
 @functools.cache
 def fit_of(solver):
-    """The solver's `fit`, which is compiled once for all equal solvers and shapes, and whose results are numpy arrays."""
+    """The solver's `fit`, which is compiled once for all equal solvers and shapes, and whose
+    results are numpy arrays."""
     fit = jax.jit(solver.fit)
     return lambda *given: jax.tree.map(np.asarray, fit(*given))
 
@@ -92,7 +122,8 @@ def start(seed=0):
 
 
 def broken(federation, *clients, value=np.nan):
-    """The same federation, with this value in place of the training samples of these clients, and of others who share them."""
+    """The same federation, with this value in place of the training samples of these clients, and
+    of others who share them."""
     x, split = np.array(federation.pool.x), federation.train
     for client in clients:
         first, count = (int(np.asarray(of)[client]) for of in (split.start, split.count))
@@ -108,8 +139,13 @@ def without_samples(federation, client):
 
 
 def identical(federation, client=0):
-    """The same federation, in which everybody has one client's training samples as that client sees them."""
+    """The same federation, in which everybody has one client's training samples as that client sees
+    them."""
     split, view = federation.train, federation.view
     start, count = (jnp.full_like(jnp.asarray(a), a[client]) for a in (split.start, split.count))
-    view = None if view is None else view._replace(of=jnp.full_like(jnp.asarray(view.of), view.of[client]))
+    view = (
+        None
+        if view is None
+        else view._replace(of=jnp.full_like(jnp.asarray(view.of), view.of[client]))
+    )
     return replace(federation, train=replace(split, start=start, count=count), view=view)

@@ -36,7 +36,8 @@ def main() -> None:
     run = run_of(WORKLOADS[given.workload], rounds, given.data, given.plan)
 
     def progress(done: int, _: Any) -> None:
-        """Called when compiled and warm, and after each turn. The engine evaluates after the last one."""
+        """Called when compiled and warm, and after each turn. The engine evaluates after the last
+        one."""
         if done == 0:
             stage.ready()
         else:

@@ -1,4 +1,5 @@
-"""Flower's simulation: its server app and FedAvg strategy, clients in two Ray actors, messages for the scheduled clients."""
+"""Flower's simulation: its server app and FedAvg strategy, clients in two Ray actors, messages for
+the scheduled clients."""
 
 from __future__ import annotations
 
@@ -10,7 +11,9 @@ from typing import Any
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ["RAY_ADDRESS"] = "local"  # not into a cluster that happens to run on this machine
-os.environ.setdefault("RAY_worker_niceness", "0")  # its workers otherwise step back for whatever else runs
+os.environ.setdefault(
+    "RAY_worker_niceness", "0"
+)  # its workers otherwise step back for whatever else runs
 HERE = str(Path(__file__).parent)
 os.environ["PYTHONPATH"] = HERE + os.pathsep + os.environ.get("PYTHONPATH", "")  # for the actors
 
@@ -47,7 +50,10 @@ def client_app(shared_file: str, threads: int) -> ClientApp:
         client = int(message.content["config"]["client"])
         weights = [torch.from_numpy(a.numpy()) for a in message.content["arrays"].values()]
         number = int(message.content["config"]["models"])
-        models = [weights[k * len(weights) // number : (k + 1) * len(weights) // number] for k in range(number)]
+        models = [
+            weights[k * len(weights) // number : (k + 1) * len(weights) // number]
+            for k in range(number)
+        ]
         x, y = have["x"][have["given"].of(client)], have["y"][have["given"].of(client)]
         chosen = choose(have["plain"], models, x, y)
         have["plain"].load(models[chosen])
@@ -60,14 +66,21 @@ def client_app(shared_file: str, threads: int) -> ClientApp:
 
 
 class Scheduled(FedAvg):
-    """FedAvg (or IFCA: a mean per model) over the participants of the shared schedule; keeps the benchmark's clock."""
+    """FedAvg (or IFCA: a mean per model) over the participants of the shared schedule; keeps the
+    benchmark's clock."""
 
     def __init__(self, stage: Any, number: int) -> None:
         super().__init__(fraction_evaluate=0.0)
         self.stage, self.number = stage, number
         self.models: list[Any] = []
 
-    def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Any:  # noqa: ARG002
+    def configure_train(
+        self,
+        server_round: int,
+        arrays: ArrayRecord,
+        config: ConfigRecord,  # noqa: ARG002
+        grid: Grid,
+    ) -> Any:
         self.models = arrays.to_numpy_ndarrays()
         self.stage.begin()
         clients, nodes = self.stage.schedule[server_round - 1], list(grid.get_node_ids())
@@ -93,7 +106,11 @@ class Scheduled(FedAvg):
     def _per_model(self, replies: list[Any]) -> ArrayRecord:
         each, per_model = self.models, len(self.models) // self.number
         for k in range(self.number):
-            members = [r.content["arrays"].to_numpy_ndarrays() for r in replies if int(r.content["metrics"]["cluster"]) == k]
+            members = [
+                r.content["arrays"].to_numpy_ndarrays()
+                for r in replies
+                if int(r.content["metrics"]["cluster"]) == k
+            ]
             if members:
                 mean = [sum(layer) / len(members) for layer in zip(*members, strict=True)]
                 each[k * per_model : (k + 1) * per_model] = mean
@@ -108,7 +125,9 @@ def main() -> None:
     image = tuple(stage.settings["image"])
     number = len(next(iter(stage.init.values())))
     start = [w.numpy() for k in range(number) for w in to_torch(stage.init, image, k)]
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     server, ended = ServerApp(), {}
 
     @server.main()
@@ -121,16 +140,22 @@ def main() -> None:
         versions = f"flwr {flwr.__version__}, ray {ray.__version__}, torch {torch.__version__}"
         stage.ready(version=versions, actors=cores, compile_s=0.0)
         strategy = Scheduled(stage, number)
-        result = strategy.start(grid=grid, initial_arrays=ArrayRecord(start), num_rounds=len(stage.schedule))
+        result = strategy.start(
+            grid=grid, initial_arrays=ArrayRecord(start), num_rounds=len(stage.schedule)
+        )
         ended["models"] = [torch.from_numpy(a) for a in result.arrays.to_numpy_ndarrays()]
         each = len(start) // number
         models = [ended["models"][k * each : (k + 1) * each] for k in range(number)]
-        stage.finish(from_torch(models, stage.init, image))  # while the actors are there to be counted
+        stage.finish(
+            from_torch(models, stage.init, image)
+        )  # while the actors are there to be counted
 
     start_with = {"num_cpus": cores, "include_dashboard": False}
     backend = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": start_with}
     try:
-        run_simulation(server, client_app(stage.shared_file, 1), len(stage.count), backend_config=backend)
+        run_simulation(
+            server, client_app(stage.shared_file, 1), len(stage.count), backend_config=backend
+        )
     except Exception as error:  # the server's thread would wait for its clients for ever
         print(f"flower: {error.__cause__ or error}", file=sys.stderr, flush=True)
         os._exit(1)

@@ -1,4 +1,5 @@
-"""The workloads' networks in PyTorch, and their weights to and from the shared naming. Used by the peers built on PyTorch."""
+"""The workloads' networks in PyTorch, and their weights to and from the shared naming. Used by the
+peers built on PyTorch."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from torch_models import ResNet
 
 
 def build(init: dict[str, np.ndarray]) -> nn.Module:
-    """A network with the layers of the shared first models: "conv_i" with pooling and ReLU, then dense layers; or a ResNet."""
+    """A network with the layers of the shared first models: "conv_i" with pooling and ReLU, then
+    dense layers; or a ResNet."""
     if _is_resnet(init):
         return _resnet(init)
     convolutions = sorted({name.split("/")[0] for name in init if name.startswith("conv")})
@@ -34,8 +36,15 @@ def _is_resnet(init: dict[str, np.ndarray]) -> bool:
 
 
 def _resnet(init: dict[str, np.ndarray]) -> nn.Module:
-    blocks = {tuple(map(int, name.split("/")[0].split("_")[1:])) for name in init if name.startswith("block_")}
-    depths = tuple(sum(stage == of for stage, _ in blocks) for of in range(1 + max(stage for stage, _ in blocks)))
+    blocks = {
+        tuple(map(int, name.split("/")[0].split("_")[1:]))
+        for name in init
+        if name.startswith("block_")
+    }
+    depths = tuple(
+        sum(stage == of for stage, _ in blocks)
+        for of in range(1 + max(stage for stage, _ in blocks))
+    )
     inputs, width = init["conv/kernel"].shape[3:]
     projected = any("/around/" in name for name in init)
     return ResNet(depths, width, GROUPS, init["head/bias"].shape[1], inputs, projected, large=False)
@@ -46,8 +55,13 @@ def _names(init: dict[str, np.ndarray]) -> list[str]:
     if _is_resnet(init):
         pieces = [name.split(".") for name, _ in _resnet(init).named_parameters()]
         weight = lambda owner: "scale" if owner.startswith("norm") else "kernel"  # noqa: E731
-        return ["/".join([*owner, weight(owner[-1]) if last == "weight" else last]) for *owner, last in pieces]
-    layers = sorted({name.rsplit("/", 1)[0] for name in init}, key=lambda name: ("dense" in name, name))
+        return [
+            "/".join([*owner, weight(owner[-1]) if last == "weight" else last])
+            for *owner, last in pieces
+        ]
+    layers = sorted(
+        {name.rsplit("/", 1)[0] for name in init}, key=lambda name: ("dense" in name, name)
+    )
     return [f"{layer}/{part}" for layer in layers for part in ("kernel", "bias")]
 
 
@@ -59,15 +73,23 @@ def to_torch(init: dict[str, np.ndarray], image: tuple[int, ...], k: int) -> lis
         if value.ndim == 4:
             last_channels, value = value.shape[-1], value.transpose(3, 2, 0, 1)
         elif value.ndim == 2:
-            if last_channels and not _is_resnet(init):  # rows are (height, width, channel) there and (channel, height, width) here
-                value = value.reshape(*_after_pooling(init, image), last_channels, -1).transpose(2, 0, 1, 3).reshape(value.shape)
+            if last_channels and not _is_resnet(
+                init
+            ):  # rows are (height, width, channel) there and (channel, height, width) here
+                value = (
+                    value.reshape(*_after_pooling(init, image), last_channels, -1)
+                    .transpose(2, 0, 1, 3)
+                    .reshape(value.shape)
+                )
                 last_channels = 0
             value = value.T
         tensors.append(torch.from_numpy(np.ascontiguousarray(value)))
     return tensors
 
 
-def from_torch(models: list[list[torch.Tensor]], init: dict[str, np.ndarray], image: tuple[int, ...]) -> dict[str, np.ndarray]:
+def from_torch(
+    models: list[list[torch.Tensor]], init: dict[str, np.ndarray], image: tuple[int, ...]
+) -> dict[str, np.ndarray]:
     """The models, [K, ...] each, under the shared names."""
     each: dict[str, list[np.ndarray]] = {name: [] for name in _names(init)}
     for model in models:
@@ -80,7 +102,11 @@ def from_torch(models: list[list[torch.Tensor]], init: dict[str, np.ndarray], im
                 value = value.T
                 if last_channels and not _is_resnet(init):
                     rows, columns = _after_pooling(init, image)
-                    value = value.reshape(last_channels, rows, columns, -1).transpose(1, 2, 0, 3).reshape(value.shape)
+                    value = (
+                        value.reshape(last_channels, rows, columns, -1)
+                        .transpose(1, 2, 0, 3)
+                        .reshape(value.shape)
+                    )
                     last_channels = 0
             each[name].append(np.array(value))
     return {name: np.stack(values) for name, values in each.items()}

@@ -1,4 +1,5 @@
-"""pfl-research: its simulated backend and federated averaging on a PyTorch model; for IFCA an algorithm on its interfaces."""
+"""pfl-research: its simulated backend and federated averaging on a PyTorch model; for IFCA an
+algorithm on its interfaces."""
 
 from __future__ import annotations
 
@@ -34,7 +35,9 @@ class Net(torch.nn.Module):
 
     def metrics(self, x: torch.Tensor, y: torch.Tensor) -> dict[str, Any]:
         with torch.no_grad():
-            return {"loss": Weighted(F.cross_entropy(self.net(x), y, reduction="sum").item(), len(y))}
+            return {
+                "loss": Weighted(F.cross_entropy(self.net(x), y, reduction="sum").item(), len(y))
+            }
 
 
 class Nets(torch.nn.Module):
@@ -53,26 +56,36 @@ class Nets(torch.nn.Module):
 
 
 class Ifca(FederatedAveraging):
-    """Each user trains the model with the smallest loss on its data; each model moves by the mean of its users' updates."""
+    """Each user trains the model with the smallest loss on its data; each model moves by the mean
+    of its users' updates."""
 
     def __init__(self) -> None:
         super().__init__()
         self.members: list[int] = []
 
-    def train_one_user(self, initial_model_state: Any, model: Any, user_dataset: Any, central_context: Any) -> Any:
+    def train_one_user(
+        self, initial_model_state: Any, model: Any, user_dataset: Any, central_context: Any
+    ) -> Any:
         nets = model.pytorch_model
         with torch.no_grad():
-            losses = [F.cross_entropy(net(user_dataset.raw_data[0]), user_dataset.raw_data[1]).item() for net in nets.nets]
+            losses = [
+                F.cross_entropy(net(user_dataset.raw_data[0]), user_dataset.raw_data[1]).item()
+                for net in nets.nets
+            ]
         nets.own = losses.index(min(losses))
         self.members.append(nets.own)
-        FrameworkBridgeFactory.sgd_bridge().do_sgd(model, user_dataset, central_context.model_train_params)
+        FrameworkBridgeFactory.sgd_bridge().do_sgd(
+            model, user_dataset, central_context.model_train_params
+        )
         return model.get_model_difference(initial_model_state), Metrics()
 
     def process_aggregated_statistics(self, *given: Any) -> Any:
         _, _, model, statistics = given
         statistics.average()  # over all users; below over the model's own
         for name in statistics:
-            statistics[name] *= len(self.members) / max(1, self.members.count(int(name.split(".")[1])))
+            statistics[name] *= len(self.members) / max(
+                1, self.members.count(int(name.split(".")[1]))
+            )
         self.members = []
         return model.apply_model_update(statistics)
 
@@ -95,7 +108,9 @@ class Turns(TrainingProcessCallback):
         return False, Metrics()
 
 
-def hyperparameters(settings: dict[str, Any], rounds: int, cohort: int) -> tuple[NNAlgorithmParams, NNTrainHyperParams]:
+def hyperparameters(
+    settings: dict[str, Any], rounds: int, cohort: int
+) -> tuple[NNAlgorithmParams, NNTrainHyperParams]:
     """The settings in pfl's words; it evaluates in round 0 only, which is not counted."""
     full = settings["batch"] == "full"
     train = NNTrainHyperParams(
@@ -108,7 +123,9 @@ def hyperparameters(settings: dict[str, Any], rounds: int, cohort: int) -> tuple
 
 def main() -> None:
     stage = Stage()
-    torch.set_num_threads(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    torch.set_num_threads(
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     torch.manual_seed(0)
     data, labels = stage.samples()
     image = data.shape[1:]
@@ -128,7 +145,8 @@ def main() -> None:
     order = iter(stage.schedule.ravel().tolist())
 
     def user(client: int) -> PyTorchTensorDataset:
-        """Shuffled once a round; pfl keeps the batches it has cut and goes through them again in each epoch."""
+        """Shuffled once a round; pfl keeps the batches it has cut and goes through them again in
+        each epoch."""
         rows = torch.randperm(int(stage.count[client])) + int(stage.start[client])
         return PyTorchTensorDataset((x[rows], y[rows]), user_id=str(client))
 
@@ -142,9 +160,14 @@ def main() -> None:
     stage.ready(version=version, threads=torch.get_num_threads(), compile_s=0.0)
     algorithm = Ifca() if clustered else FederatedAveraging()
     algorithm.run(
-        algorithm_params, backend, model, train_params, NNEvalHyperParams(local_batch_size=None),
-        callbacks=[Turns(stage)], send_metrics_to_platform=False,
-    )  # fmt: skip
+        algorithm_params,
+        backend,
+        model,
+        train_params,
+        NNEvalHyperParams(local_batch_size=None),
+        callbacks=[Turns(stage)],
+        send_metrics_to_platform=False,
+    )
     stage.finish(from_torch([list(net.parameters()) for net in nets], stage.init, image))
 
 

@@ -1,8 +1,10 @@
-"""What a system under measurement needs, with numpy alone: the shared arrays, its turn, and a file to leave its models in.
+"""What a system under measurement needs, with numpy alone: the shared arrays, its turn, and a file
+to leave its models in.
 
-A system is a program `NAME.py SHARED.npz MODELS.npz`. It says {"ready": {…}} when it has loaded, compiled and warmed up; each time
-that a line arrives on its standard input it has a turn of some rounds, and answers {"seconds": s} for each round; at the end it
-writes its models and says {"done": {…}}. So the systems of a comparison take turns on the same machine.
+A system is a program `NAME.py SHARED.npz MODELS.npz`. It says {"ready": {…}} when it has loaded,
+compiled and warmed up; each time that a line arrives on its standard input it has a turn of some
+rounds, and answers {"seconds": s} for each round; at the end it writes its models and says {"done":
+{…}}. So the systems of a comparison take turns on the same machine.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ class Shared:
             self.schedule = arrays["schedule"]
             self.start, self.count = arrays["start"], arrays["count"]
             self.turn: int = self.settings["turn"]
-            self.init = {name[5:]: arrays[name] for name in arrays.files if name.startswith("init/")}
+            self.init = {
+                name[5:]: arrays[name] for name in arrays.files if name.startswith("init/")
+            }
 
     def samples(self) -> tuple[np.ndarray, np.ndarray]:
         """(x f32[T, ...], y i64[T]) as the model sees them, client after client."""
@@ -71,7 +75,8 @@ class Stage(Shared):
             self._say(seconds=(time.perf_counter() - self._began) / self.turn)
 
     def rounds(self) -> Iterator[np.ndarray]:
-        """The participants of each round, in this system's turns; the body of the loop is what is timed."""
+        """The participants of each round, in this system's turns; the body of the loop is what is
+        timed."""
         for ids in self.schedule:
             self.begin()
             yield ids
@@ -92,13 +97,20 @@ def peak_rss_mib() -> float:
     if not Path("/proc/self").is_dir():
         import resource
 
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (
+            2**20 if sys.platform == "darwin" else 2**10
+        )
     parents, peaks = {}, {}
     for status in Path("/proc").glob("[0-9]*/status"):
         try:
-            fields = dict(line.split(":", 1) for line in status.read_text().splitlines() if ":" in line)
+            fields = dict(
+                line.split(":", 1) for line in status.read_text().splitlines() if ":" in line
+            )
             process = int(status.parent.name)
-            parents[process], peaks[process] = int(fields["PPid"]), int(fields.get("VmHWM", "0 kB").split()[0])
+            parents[process], peaks[process] = (
+                int(fields["PPid"]),
+                int(fields.get("VmHWM", "0 kB").split()[0]),
+            )
         except (OSError, KeyError, ValueError):
             continue  # it has ended meanwhile
     mine, known = {os.getpid()}, 0

@@ -1,4 +1,5 @@
-"""PyTorch on the device that it finds: a loop over clients, or with `--vmap` all participants at once by `torch.func`."""
+"""PyTorch on the device that it finds: a loop over clients, or with `--vmap` all participants at
+once by `torch.func`."""
 
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ def functional(net: torch.nn.Module) -> Any:
     """Return the mean loss of a batch as a function of the weights; masked samples do not count."""
     names = [name for name, _ in net.named_parameters()]
 
-    def loss(weights: list[torch.Tensor], x: torch.Tensor, y: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    def loss(
+        weights: list[torch.Tensor], x: torch.Tensor, y: torch.Tensor, mask: torch.Tensor
+    ) -> torch.Tensor:
         logits = torch.func.functional_call(net, dict(zip(names, weights, strict=True)), (x,))
         each = F.nll_loss(F.log_softmax(logits, -1), y, reduction="none")
         return (each * mask).sum() / mask.sum().clamp(min=1)
@@ -27,11 +30,16 @@ def functional(net: torch.nn.Module) -> Any:
     return loss
 
 
-def train_side_by_side(loss: Any, models: list, x: torch.Tensor, y: torch.Tensor, stage: Stage, ids: np.ndarray) -> list:
-    """Train all participants in lockstep, each from the model with the least loss on its data; return the means."""
+def train_side_by_side(
+    loss: Any, models: list, x: torch.Tensor, y: torch.Tensor, stage: Stage, ids: np.ndarray
+) -> list:
+    """Train all participants in lockstep, each from the model with the least loss on its data;
+    return the means."""
     settings, counts = stage.settings, stage.count[ids]
     longest = int(counts.max())
-    at = torch.from_numpy(stage.start[ids][:, None] + np.minimum(np.arange(longest), counts[:, None] - 1)).to(DEVICE)
+    at = torch.from_numpy(
+        stage.start[ids][:, None] + np.minimum(np.arange(longest), counts[:, None] - 1)
+    ).to(DEVICE)
     mask = torch.from_numpy((np.arange(longest) < counts[:, None]).astype(np.float32)).to(DEVICE)
     count = torch.from_numpy(counts.astype(np.int64)).to(DEVICE)
     own_x, own_y, chosen = x[at], y[at], torch.zeros(len(ids), dtype=torch.long, device=DEVICE)
@@ -39,12 +47,16 @@ def train_side_by_side(loss: Any, models: list, x: torch.Tensor, y: torch.Tensor
     if len(models) > 1:
         by_client = torch.func.vmap(loss, in_dims=(None, 0, 0, 0))
         with torch.no_grad():
-            chosen = torch.func.vmap(by_client, in_dims=(0, None, None, None))(stacked, own_x, own_y, mask).argmin(0)
+            chosen = torch.func.vmap(by_client, in_dims=(0, None, None, None))(
+                stacked, own_x, own_y, mask
+            ).argmin(0)
     weights = [p[chosen].clone() for p in stacked]
     gradients = torch.func.vmap(torch.func.grad(loss))
     full = settings["batch"] == "full"
     batch = longest if full else settings["batch"]
-    steps = np.full(len(ids), settings["steps"]) if full else settings["epochs"] * -(-counts // batch)
+    steps = (
+        np.full(len(ids), settings["steps"]) if full else settings["epochs"] * -(-counts // batch)
+    )
     per_epoch = torch.from_numpy(-(-counts // batch)).to(DEVICE)
     offsets, total = torch.arange(batch, device=DEVICE), torch.from_numpy(steps).to(DEVICE)
     order, rows = torch.zeros_like(at), torch.arange(len(ids), device=DEVICE)[:, None]
@@ -65,8 +77,15 @@ def train_side_by_side(loss: Any, models: list, x: torch.Tensor, y: torch.Tensor
     share = torch.ones(len(ids), device=DEVICE) if settings["method"] == "ifca" else count.float()
     mix = F.one_hot(chosen, len(models)).float() * share[:, None]
     sums = mix.sum(0)
-    means = [torch.einsum("sk,s...->k...", mix, p) / sums.clamp(min=1e-9).reshape(-1, *[1] * (p.ndim - 1)) for p in weights]
-    return [[m[k] if sums[k] > 0 else s[k] for m, s in zip(means, stacked, strict=True)] for k in range(len(models))]
+    means = [
+        torch.einsum("sk,s...->k...", mix, p)
+        / sums.clamp(min=1e-9).reshape(-1, *[1] * (p.ndim - 1))
+        for p in weights
+    ]
+    return [
+        [m[k] if sums[k] > 0 else s[k] for m, s in zip(means, stacked, strict=True)]
+        for k in range(len(models))
+    ]
 
 
 def main() -> None:
@@ -76,14 +95,23 @@ def main() -> None:
     image = data.shape[1:]
     x, y = (each.to(DEVICE) for each in as_tensors(data, labels))
     net = build(stage.init).to(DEVICE)
-    models = [[w.to(DEVICE) for w in to_torch(stage.init, image, k)] for k in range(len(next(iter(stage.init.values()))))]
-    side_by_side, trainer, loss = "--vmap" in sys.argv, Plain(net, stage.settings["lr"]), functional(net)
+    models = [
+        [w.to(DEVICE) for w in to_torch(stage.init, image, k)]
+        for k in range(len(next(iter(stage.init.values()))))
+    ]
+    side_by_side, trainer, loss = (
+        "--vmap" in sys.argv,
+        Plain(net, stage.settings["lr"]),
+        functional(net),
+    )
 
     def one_round(models: list, ids: np.ndarray) -> list:
         if side_by_side:
             new = train_side_by_side(loss, models, x, y, stage, ids)
         else:
-            new = train_round(trainer, models, [(x[stage.of(c)], y[stage.of(c)]) for c in ids], stage.settings)
+            new = train_round(
+                trainer, models, [(x[stage.of(c)], y[stage.of(c)]) for c in ids], stage.settings
+            )
         if DEVICE.type == "cuda":
             torch.cuda.synchronize()
         return new

@@ -1,4 +1,5 @@
-"""The plain PyTorch loop over clients; with `--lean` functional gradients and foreach updates instead of modules and SGD."""
+"""The plain PyTorch loop over clients; with `--lean` functional gradients and foreach updates
+instead of modules and SGD."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ Weights = list[torch.Tensor]
 
 
 class Plain:
-    """A module, `torch.optim.SGD`, `backward()`: what a first version of most programs looks like."""
+    """A module, `torch.optim.SGD`, `backward()`: what a first version of most programs looks
+    like."""
 
     def __init__(self, net: torch.nn.Module, lr: float) -> None:
         self.net, self.lr = net, lr
@@ -91,8 +93,11 @@ def choose(trainer: Plain, models: list[Weights], x: torch.Tensor, y: torch.Tens
     return losses.index(min(losses))
 
 
-def train_round(trainer: Plain, models: list[Weights], clients: list, settings: dict) -> list[Weights]:
-    """FedAvg, or IFCA: each client trains the model with the smallest loss on its data; a mean per model."""
+def train_round(
+    trainer: Plain, models: list[Weights], clients: list, settings: dict
+) -> list[Weights]:
+    """FedAvg, or IFCA: each client trains the model with the smallest loss on its data; a mean per
+    model."""
     sums = [[torch.zeros_like(w) for w in model] for model in models]
     total = [0.0] * len(models)
     for x, y in clients:
@@ -103,12 +108,17 @@ def train_round(trainer: Plain, models: list[Weights], clients: list, settings: 
         total[chosen] += share
         for s, w in zip(sums[chosen], trainer.weights(), strict=True):
             s.add_(w, alpha=share)
-    return [[s / t for s in sum_] if t else model for sum_, t, model in zip(sums, total, models, strict=True)]
+    return [
+        [s / t for s in sum_] if t else model
+        for sum_, t, model in zip(sums, total, models, strict=True)
+    ]
 
 
 def main() -> None:
     stage = Stage()
-    torch.set_num_threads(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    torch.set_num_threads(
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     torch.manual_seed(0)
     data, labels = stage.samples()
     image = data.shape[1:]
@@ -118,9 +128,13 @@ def main() -> None:
     trainer = (Lean if "--lean" in sys.argv else Plain)(net, stage.settings["lr"])
     number = len(next(iter(stage.init.values())))
     models = [to_torch(stage.init, image, k) for k in range(number)]
-    stage.ready(version=f"torch {torch.__version__}", threads=torch.get_num_threads(), compile_s=0.0)
+    stage.ready(
+        version=f"torch {torch.__version__}", threads=torch.get_num_threads(), compile_s=0.0
+    )
     for ids in stage.rounds():
-        models = train_round(trainer, models, [(x[stage.of(c)], y[stage.of(c)]) for c in ids], stage.settings)
+        models = train_round(
+            trainer, models, [(x[stage.of(c)], y[stage.of(c)]) for c in ids], stage.settings
+        )
     stage.finish(from_torch(models, stage.init, image))
 
 

@@ -1,5 +1,5 @@
-"""ResNets, MobileNetV2 and transformers in PyTorch, with the names of cfljax's layers: for comparisons of values and of speed.
-Imported where torch is installed."""
+"""ResNets, MobileNetV2 and transformers in PyTorch, with the names of cfljax's layers: for
+comparisons of values and of speed. Imported where torch is installed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,15 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
+STAGES = (
+    (1, 16, 1, 1),
+    (6, 24, 2, 2),
+    (6, 32, 3, 2),
+    (6, 64, 4, 2),
+    (6, 96, 3, 1),
+    (6, 160, 3, 2),
+    (6, 320, 1, 1),
+)
 
 
 LAYERS = (
@@ -26,7 +34,9 @@ LAYERS = (
 class Residual(nn.Module):
     """He et al.'s basic block, with group normalisation."""
 
-    def __init__(self, inputs: int, outputs: int, stride: int, groups: int, projected: bool) -> None:
+    def __init__(
+        self, inputs: int, outputs: int, stride: int, groups: int, projected: bool
+    ) -> None:
         super().__init__()
         self.conv_0 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
         self.norm_0 = nn.GroupNorm(groups, outputs)
@@ -44,18 +54,33 @@ class Residual(nn.Module):
         if self.how == "projected":
             x = self.norm_around(self.around(x))
         elif self.how == "padded":
-            x = F.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, self.more // 2, self.more - self.more // 2))
+            x = F.pad(
+                x[:, :, :: self.stride, :: self.stride],
+                (0, 0, 0, 0, self.more // 2, self.more - self.more // 2),
+            )
         return F.relu(x + y)
 
 
 class ResNet(nn.Module):
-    """`resnet20` (depths (3, 3, 3), width 16) and `resnet18` (depths (2, 2, 2, 2), width 64, projected)."""
+    """`resnet20` (depths (3, 3, 3), width 16) and `resnet18` (depths (2, 2, 2, 2), width 64,
+    projected)."""
 
     def __init__(
-        self, depths: tuple[int, ...], width: int, groups: int, classes: int, inputs: int, projected: bool, large: bool
+        self,
+        depths: tuple[int, ...],
+        width: int,
+        groups: int,
+        classes: int,
+        inputs: int,
+        projected: bool,
+        large: bool,
     ) -> None:
         super().__init__()
-        self.conv = nn.Conv2d(inputs, width, 7, 2, 3, bias=False) if large else nn.Conv2d(inputs, width, 3, 1, 1, bias=False)
+        self.conv = (
+            nn.Conv2d(inputs, width, 7, 2, 3, bias=False)
+            if large
+            else nn.Conv2d(inputs, width, 3, 1, 1, bias=False)
+        )
         self.norm, self.large, self.names = nn.GroupNorm(groups, width), large, []
         before = width
         for stage, depth in enumerate(depths):
@@ -81,10 +106,16 @@ class Inverted(nn.Module):
         super().__init__()
         width = inputs * wider
         if wider > 1:
-            self.conv_0, self.norm_0 = nn.Conv2d(inputs, width, 1, bias=False), nn.GroupNorm(groups, width)
+            self.conv_0, self.norm_0 = (
+                nn.Conv2d(inputs, width, 1, bias=False),
+                nn.GroupNorm(groups, width),
+            )
         self.conv_1 = nn.Conv2d(width, width, 3, stride, 1, groups=width, bias=False)
         self.norm_1 = nn.GroupNorm(groups, width)
-        self.conv_2, self.norm_2 = nn.Conv2d(width, outputs, 1, bias=False), nn.GroupNorm(groups, outputs)
+        self.conv_2, self.norm_2 = (
+            nn.Conv2d(width, outputs, 1, bias=False),
+            nn.GroupNorm(groups, outputs),
+        )
         self.wider, self.same = wider > 1, stride == 1 and inputs == outputs
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -107,15 +138,23 @@ class MobileNet(nn.Module):
         inputs: int,
     ) -> None:
         super().__init__()
-        self.conv, self.norm = nn.Conv2d(inputs, first, 3, stride, 1, bias=False), nn.GroupNorm(groups, first)
+        self.conv, self.norm = (
+            nn.Conv2d(inputs, first, 3, stride, 1, bias=False),
+            nn.GroupNorm(groups, first),
+        )
         self.names, before = [], first
         for stage, (wider, channels, depth, stride) in enumerate(stages):
             for number in range(depth):
                 name = f"block_{stage}_{number}"
-                self.add_module(name, Inverted(before, channels, 1 if number else stride, wider, groups))
+                self.add_module(
+                    name, Inverted(before, channels, 1 if number else stride, wider, groups)
+                )
                 self.names.append(name)
                 before = channels
-        self.last_conv, self.last_norm = nn.Conv2d(before, last, 1, bias=False), nn.GroupNorm(groups, last)
+        self.last_conv, self.last_norm = (
+            nn.Conv2d(before, last, 1, bias=False),
+            nn.GroupNorm(groups, last),
+        )
         self.head = nn.Linear(last, classes)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -129,16 +168,30 @@ class Transformer(nn.Module):
     """`transformer` and `vit_tiny`, of PyTorch's own encoder layers."""
 
     def __init__(
-        self, vocabulary: int, length: int, width: int, depth: int, heads: int, hidden: int, classes: int, kind: str
+        self,
+        vocabulary: int,
+        length: int,
+        width: int,
+        depth: int,
+        heads: int,
+        hidden: int,
+        classes: int,
+        kind: str,
     ) -> None:
         super().__init__()
         self.embed_tokens = nn.Parameter(torch.zeros(vocabulary, width)) if vocabulary else None
         self.embed_positions = nn.Parameter(torch.zeros(length, width))
         self.layers = nn.ModuleList(
-            nn.TransformerEncoderLayer(width, heads, hidden, 0.0, "gelu", batch_first=True, norm_first=True) for _ in range(depth)
+            nn.TransformerEncoderLayer(
+                width, heads, hidden, 0.0, "gelu", batch_first=True, norm_first=True
+            )
+            for _ in range(depth)
         )
         self.last_norm, self.head, self.kind = nn.LayerNorm(width), nn.Linear(width, classes), kind
-        self.register_buffer("mask", torch.triu(torch.full((length, length), -math.inf), 1) if kind == "next" else None)
+        self.register_buffer(
+            "mask",
+            torch.triu(torch.full((length, length), -math.inf), 1) if kind == "next" else None,
+        )
 
     def sequence(self, x: torch.Tensor) -> torch.Tensor:
         """The normalised sequence after the last block, of an embedded one."""
@@ -155,11 +208,16 @@ class Transformer(nn.Module):
 class Vision(Transformer):
     """`vit_tiny`."""
 
-    def __init__(self, patch: int, inputs: int, length: int, width: int, depth: int, heads: int, classes: int) -> None:
+    def __init__(
+        self, patch: int, inputs: int, length: int, width: int, depth: int, heads: int, classes: int
+    ) -> None:
         super().__init__(0, length, width, depth, heads, 4 * width, classes, "class")
         self.embed = nn.Conv2d(inputs, width, patch, patch)
         self.class_token = nn.Parameter(torch.zeros(width))
-        for norm in (self.last_norm, *(each for layer in self.layers for each in (layer.norm1, layer.norm2))):
+        for norm in (
+            self.last_norm,
+            *(each for layer in self.layers for each in (layer.norm1, layer.norm2)),
+        ):
             norm.eps = 1e-6
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -171,7 +229,9 @@ class Vision(Transformer):
 class Characters(nn.Module):
     """`char_lstm`."""
 
-    def __init__(self, vocabulary: int, embedding: int, width: int, depth: int, classes: int) -> None:
+    def __init__(
+        self, vocabulary: int, embedding: int, width: int, depth: int, classes: int
+    ) -> None:
         super().__init__()
         self.embed_tokens = nn.Parameter(torch.zeros(vocabulary, embedding))
         self.names = [f"lstm_{number}" for number in range(depth)]
@@ -187,17 +247,22 @@ class Characters(nn.Module):
 
 
 def load(module: nn.Module, arrays: dict[str, np.ndarray]) -> nn.Module:
-    """The module with the arrays of `Result.state_dict` in it: layers of attention go into PyTorch's own."""
+    """The module with the arrays of `Result.state_dict` in it: layers of attention go into
+    PyTorch's own."""
     named = {}
     for name, array in arrays.items():
         if not name.startswith("block_") or not hasattr(module, "layers"):
-            named[{"embed_kernel": "embed.weight", "embed_bias": "embed.bias"}.get(name, name)] = array
+            named[{"embed_kernel": "embed.weight", "embed_bias": "embed.bias"}.get(name, name)] = (
+                array
+            )
             continue
         block, _, rest = name.partition(".")
         layer = f"layers.{block.removeprefix('block_')}"
         if rest.startswith(("attention.query", "attention.key", "attention.value")):
             end = rest.rpartition(".")[2]
-            parts = [arrays[f"{block}.attention.{each}.{end}"] for each in ("query", "key", "value")]
+            parts = [
+                arrays[f"{block}.attention.{each}.{end}"] for each in ("query", "key", "value")
+            ]
             named[f"{layer}.self_attn.in_proj_{end}"] = np.concatenate(parts)
             continue
         for ours, theirs in LAYERS:

@@ -1,4 +1,5 @@
-"""The commands. Each module has `parser(prog)`, its flags, and `run(flags)`, which prints and returns the exit code."""
+"""The commands. Each module has `parser(prog)`, its flags, and `run(flags)`, which prints and
+returns the exit code."""
 
 from __future__ import annotations
 
@@ -25,7 +26,9 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}; see --help\n")
 
 
-def command_parser(prog: str, about: str, examples: str, kind: type[Parser] = Parser) -> argparse.ArgumentParser:
+def command_parser(
+    prog: str, about: str, examples: str, kind: type[Parser] = Parser
+) -> argparse.ArgumentParser:
     """Make a parser for the command `prog`, with the examples at the end of its help."""
     form = argparse.RawDescriptionHelpFormatter
     return kind(prog=prog, description=about, epilog=f"examples:\n{examples}", formatter_class=form)
@@ -40,14 +43,40 @@ def add_flags_of_sweeps(flags: argparse.ArgumentParser) -> None:
     """Add the flags that `sweep` and `tune` have in common."""
     add = flags.add_argument
     add("--out", metavar="DIR", help="results folder (default: results/<name of the sweep>)")
-    add("--set", action="append", default=[], metavar="KEY=VALUE", help="override; lists and ranges are grid axes")
-    add("--plugin", action="append", default=[], metavar="FILE.py", help="load your own methods, models, … from it")
-    add("--dry-run", action="store_true", help="print what would run and what it needs; train nothing")
-    add("--keep", choices=("models", "labels", "none"), default="labels", help="what a run keeps in addition to its curves")
+    add(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="override; lists and ranges are grid axes",
+    )
+    add(
+        "--plugin",
+        action="append",
+        default=[],
+        metavar="FILE.py",
+        help="load your own methods, models, … from it",
+    )
+    add(
+        "--dry-run",
+        action="store_true",
+        help="print what would run and what it needs; train nothing",
+    )
+    add(
+        "--keep",
+        choices=("models", "labels", "none"),
+        default="labels",
+        help="what a run keeps in addition to its curves",
+    )
     add("--no-report", action="store_true", help="do not write the page DIR/report/index.html")
     add("--no-cache", action="store_true", help="do not cache compiled programs")
     add("--quiet", action="store_true", help="print no progress")
-    add("--workers", type=int, metavar="N", help="number of processes (default: one per CPU core, one on an accelerator)")
+    add(
+        "--workers",
+        type=int,
+        metavar="N",
+        help="number of processes (default: one per CPU core, one on an accelerator)",
+    )
     add("--as-worker", help=argparse.SUPPRESS)
     add("--processors", help=argparse.SUPPRESS)
 
@@ -66,21 +95,32 @@ def read_starter(name: str) -> str:
 
 def format_link(path: Path) -> str:
     """Format the path of a file, in a terminal as a link to it."""
-    return f"\033]8;;{path.resolve().as_uri()}\033\\{path}\033]8;;\033\\" if sys.stdout.isatty() else str(path)
+    return (
+        f"\033]8;;{path.resolve().as_uri()}\033\\{path}\033]8;;\033\\"
+        if sys.stdout.isatty()
+        else str(path)
+    )
 
 
 def warn_of_divergence(records: Iterable[Table]) -> None:
     """Say on standard error, if runs diverged, when they did and what to lower."""
     if lost := [record for record in records if record["status"] == "diverged"]:
         runs = "a run" if len(lost) == 1 else f"{len(lost)} runs"
-        rates = ", ".join(f"{rate:g}" for rate in sorted({record["config"]["train"]["lr"] for record in lost}))
+        rates = ", ".join(
+            f"{rate:g}" for rate in sorted({record["config"]["train"]["lr"] for record in lost})
+        )
         first = min(record["diverged_at"] for record in lost)
-        print(f"cfljax: {runs} diverged, the first in round {first}: lower train.lr ({rates})", file=sys.stderr)
+        print(
+            f"cfljax: {runs} diverged, the first in round {first}: lower train.lr ({rates})",
+            file=sys.stderr,
+        )
 
 
 def accuracy(text: str) -> float:
     """Parse a flag that takes an accuracy: a fraction above 0 and up to 1."""
     value = float(text)
     if not 0 < value <= 1:
-        raise argparse.ArgumentTypeError(f"{text}: must be a fraction above 0 and up to 1, as in 0.9")
+        raise argparse.ArgumentTypeError(
+            f"{text}: must be a fraction above 0 and up to 1, as in 0.9"
+        )
     return value

@@ -1,4 +1,5 @@
-"""The console command: `cfljax sweep`, `cfljax run`, … are `python -m cfljax.sweep`, `python -m cfljax.run`, …"""
+"""The console command: `cfljax sweep`, `cfljax run`, … are `python -m cfljax.sweep`, `python -m
+cfljax.run`, …"""
 
 from __future__ import annotations
 
@@ -42,7 +43,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if name not in COMMANDS:
         from cfljax.errors import suggest
 
-        print(f"cfljax: {name}: there is no such command{suggest(name, [*COMMANDS, 'completion'])}", file=sys.stderr)
+        print(
+            f"cfljax: {name}: there is no such command{suggest(name, [*COMMANDS, 'completion'])}",
+            file=sys.stderr,
+        )
         return 2
     return process.run_command(name, f"cfljax {name}", words[1:])
 

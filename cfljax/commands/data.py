@@ -16,22 +16,44 @@ from cfljax.types import Source
 def parser(prog: str = "python -m cfljax.data") -> argparse.ArgumentParser:
     """Make the parser of the data command and of its actions."""
     whole = parser_of("data", prog)
-    actions = whole.add_subparsers(dest="action", required=True, metavar="list | prepare | import | describe")
+    actions = whole.add_subparsers(
+        dest="action", required=True, metavar="list | prepare | import | describe"
+    )
 
     def action(name: str, about: str) -> argparse.ArgumentParser:
-        return actions.add_parser(name, help=about, epilog=whole.epilog, formatter_class=whole.formatter_class)
+        return actions.add_parser(
+            name, help=about, epilog=whole.epilog, formatter_class=whole.formatter_class
+        )
 
     action("list", "list data sets on this machine, and some that can be downloaded")
     prepare = action("prepare", "download a data set")
-    prepare.add_argument("name", help="mnist, cifar10, office_home, … or any image classification set of tensorflow-datasets")
+    prepare.add_argument(
+        "name",
+        help="mnist, cifar10, office_home, … or any image classification set of "
+        "tensorflow-datasets",
+    )
     prepare.add_argument("--dir", help="folder for the data (then set data.path to it)")
     add_import_flags(action("import", "import your own data"))
     describe = action("describe", "how a partition divides a data set")
     describe.add_argument("name", help="a data set")
-    describe.add_argument("--set", action="append", default=[], metavar="data.KEY=VALUE", help="override, as in a sweep")
-    describe.add_argument("--plugin", action="append", default=[], metavar="FILE.py", help="load your own sources and partitions")
+    describe.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="data.KEY=VALUE",
+        help="override, as in a sweep",
+    )
+    describe.add_argument(
+        "--plugin",
+        action="append",
+        default=[],
+        metavar="FILE.py",
+        help="load your own sources and partitions",
+    )
     describe.add_argument("--png", metavar="FILE", help="draw who holds which classes")
-    describe.add_argument("--draw", metavar="FILE", help="draw samples of each true group, as its clients see them")
+    describe.add_argument(
+        "--draw", metavar="FILE", help="draw samples of each true group, as its clients see them"
+    )
     return whole
 
 
@@ -39,35 +61,111 @@ def add_import_flags(parser: argparse.ArgumentParser, nargs: str | None = None) 
     """Add the flags of an import to a parser."""
     add = parser.add_argument
     kinds_of_data = (
-        "images or sounds in folders by class, CSV, Parquet, LEAF, NumPy, a saved Hugging Face data set, or hf:OWNER/NAME"
+        "images or sounds in folders by class, CSV, Parquet, LEAF, NumPy, a saved Hugging Face "
+        "data set, or hf:OWNER/NAME"
     )
     add("source", nargs=nargs, help=kinds_of_data)
     add("--name", help="name in specs (default: the name of the file or folder)")
     kinds = ("images", "sounds", "csv", "parquet", "datasets", "numpy", "leaf")
     add("--kind", choices=kinds, help="kind of the source, if its files leave it open")
-    add("--label", metavar="COLUMN", help="column of the labels (default: label, class, target or y)")
-    add("--user", metavar="COLUMN", help="column of the samples' owners: one client each (default: user or client)")
-    add("--coarse", metavar="COLUMN", help="column of coarse labels (default: coarse_label or y_coarse)")
-    add("--x", type=_words, metavar="COLUMNS", default="", help="columns of features, separated by commas (default: all others)")
-    add("--drop", type=_words, metavar="COLUMNS", default="", help="columns, or classes of sounds, to leave out")
-    add("--one-hot", type=_words, metavar="COLUMNS", default="", help="categorical columns, such as cities")
+    add(
+        "--label",
+        metavar="COLUMN",
+        help="column of the labels (default: label, class, target or y)",
+    )
+    add(
+        "--user",
+        metavar="COLUMN",
+        help="column of the samples' owners: one client each (default: user or client)",
+    )
+    add(
+        "--coarse",
+        metavar="COLUMN",
+        help="column of coarse labels (default: coarse_label or y_coarse)",
+    )
+    add(
+        "--x",
+        type=_words,
+        metavar="COLUMNS",
+        default="",
+        help="columns of features, separated by commas (default: all others)",
+    )
+    add(
+        "--drop",
+        type=_words,
+        metavar="COLUMNS",
+        default="",
+        help="columns, or classes of sounds, to leave out",
+    )
+    add(
+        "--one-hot",
+        type=_words,
+        metavar="COLUMNS",
+        default="",
+        help="categorical columns, such as cities",
+    )
     shape = "shape of a sample: images are resized, numbers reshaped"
     add("--shape", type=_shape, metavar="32x32", default="", help=shape)
     add("--grey", action="store_true", help="convert all images to one channel")
-    add("--by-user", action="store_true", help="folders are USER/CLASS/image.png or USER/CLASS/sound.wav")
-    add("--by-domain", action="store_true", help="images: folders are DOMAIN/CLASS/image.png, or DOMAIN/train/CLASS/image.png")
-    named = "sounds: pattern of file names with the owner, * matches anything, as in '{user}_nohash_*'"
+    add(
+        "--by-user",
+        action="store_true",
+        help="folders are USER/CLASS/image.png or USER/CLASS/sound.wav",
+    )
+    add(
+        "--by-domain",
+        action="store_true",
+        help="images: folders are DOMAIN/CLASS/image.png, or DOMAIN/train/CLASS/image.png",
+    )
+    named = (
+        "sounds: pattern of file names with the owner, * matches anything, as in '{user}_nohash_*'"
+    )
     add("--user-in-name", metavar="PATTERN", help=named)
-    add("--seconds", type=float, metavar="S", help="sounds: length in seconds, trimmed or padded (default: the longest)")
-    add("--log-mel", type=int, default=0, metavar="BANDS", help="sounds: use log-mel features with this number of bands")
-    add("--text", metavar="COLUMN", help="column of texts, which become tokens; without labels, the label is the next token")
+    add(
+        "--seconds",
+        type=float,
+        metavar="S",
+        help="sounds: length in seconds, trimmed or padded (default: the longest)",
+    )
+    add(
+        "--log-mel",
+        type=int,
+        default=0,
+        metavar="BANDS",
+        help="sounds: use log-mel features with this number of bands",
+    )
+    add(
+        "--text",
+        metavar="COLUMN",
+        help="column of texts, which become tokens; without labels, the label is the next token",
+    )
     add("--tokens", choices=("characters", "words"), default="", help="kind of tokens")
     add("--length", type=int, metavar="N", help="number of tokens of a sample (80)")
     add("--vocabulary", type=int, metavar="N", help="largest number of tokens (1000; 10000 words)")
-    add("--vectors", type=int, default=0, metavar="N", help="a fixed random vector of N numbers per token, for the model lstm")
-    add("--next-token", action="store_true", help="use the next token as the label, even if there are labels")
-    add("--test", metavar="PLACE", help="test samples (default: a test folder or split, else a share of each owner's samples)")
-    add("--test-fraction", type=float, default=0.2, metavar="SHARE", help="share for testing if there is no test part (0.2)")
+    add(
+        "--vectors",
+        type=int,
+        default=0,
+        metavar="N",
+        help="a fixed random vector of N numbers per token, for the model lstm",
+    )
+    add(
+        "--next-token",
+        action="store_true",
+        help="use the next token as the label, even if there are labels",
+    )
+    add(
+        "--test",
+        metavar="PLACE",
+        help="test samples (default: a test folder or split, else a share of each owner's samples)",
+    )
+    add(
+        "--test-fraction",
+        type=float,
+        default=0.2,
+        metavar="SHARE",
+        help="share for testing if there is no test part (0.2)",
+    )
     add("--dir", help="folder for the data (default: $CFLJAX_DATA, else the cache)")
     add("--replace", action="store_true", help="replace an earlier import of that name")
 
@@ -88,14 +186,28 @@ def _list(_: argparse.Namespace) -> None:
     for name in SOURCES:
         print(f"  {name:<18} {SOURCES.entry(name).summary}")
     local, prepared = local_names(), prepared_names()
-    print(f"files in {', '.join(map(str, folders(None)))}" + ("" if os.environ.get("CFLJAX_DATA") else "; CFLJAX_DATA is not set"))
+    print(
+        f"files in {', '.join(map(str, folders(None)))}"
+        + ("" if os.environ.get("CFLJAX_DATA") else "; CFLJAX_DATA is not set")
+    )
     for name, path in local.items():
-        print(f"  {name:<18} {path}" + ("" if reads_files(name) else " (hidden by the built-in data set of this name; rename it)"))
+        print(
+            f"  {name:<18} {path}"
+            + (
+                ""
+                if reads_files(name)
+                else " (hidden by the built-in data set of this name; rename it)"
+            )
+        )
     if not local:
         print("  none")
     print("to download, and any of tensorflow-datasets")
     for name in sorted({*COMMON_SETS, *HUB_SETS, *prepared}):
-        have = f"prepared in {prepared[name]}" if name in prepared else f"python -m cfljax.data prepare {name}"
+        have = (
+            f"prepared in {prepared[name]}"
+            if name in prepared
+            else f"python -m cfljax.data prepare {name}"
+        )
         if name in prepared or name not in local:
             print(f"  {name:<18} {have}")
 
@@ -104,7 +216,10 @@ def _prepare(arguments: argparse.Namespace) -> None:
     from cfljax.data.prepare import prepare
 
     path = prepare(arguments.name, arguments.dir)
-    print(f"{arguments.name} is in {path}" + (f'; use it with data.path = "{arguments.dir}"' if arguments.dir else ""))
+    print(
+        f"{arguments.name} is in {path}"
+        + (f'; use it with data.path = "{arguments.dir}"' if arguments.dir else "")
+    )
 
 
 def _import(arguments: argparse.Namespace) -> None:
@@ -118,22 +233,37 @@ def imported(arguments: argparse.Namespace) -> dict[str, Value]:
     from cfljax.data.mapped import read
     from cfljax.data.parts import Wanted
 
-    wanted = Wanted(**{field.name: getattr(arguments, field.name) for field in dataclasses.fields(Wanted)})
-    path = import_data(arguments.source, arguments.name, arguments.kind, wanted, arguments.dir, arguments.replace)
+    wanted = Wanted(
+        **{field.name: getattr(arguments, field.name) for field in dataclasses.fields(Wanted)}
+    )
+    path = import_data(
+        arguments.source, arguments.name, arguments.kind, wanted, arguments.dir, arguments.replace
+    )
     name = arguments.name or (arguments.source if arguments.source.startswith("hf:") else path.name)
     source = read(name, path)
     what = "domains" if wanted.by_domain else "owners"
     owners = "" if source.user_train is None else f", {len(set(source.user_train.tolist()))} {what}"
-    print(f"{name}: {len(source.y_train)} training and {len(source.y_test)} test samples of shape "
-          f"{list(source.x_train.shape[1:])} ({source.x_train.dtype}), {source.classes} classes{owners}, in {path}")  # fmt: skip
+    print(
+        f"{name}: {len(source.y_train)} training and {len(source.y_test)} test samples of shape "
+        f"{list(source.x_train.shape[1:])} ({source.x_train.dtype}), {source.classes} "
+        f"classes{owners}, in {path}"
+    )
     return table_of(source, wanted.by_domain) | ({"path": str(path)} if arguments.dir else {})
 
 
 def table_of(source: Source, by_domain: bool = False) -> dict[str, Value]:
-    """Return the table of a spec that uses the data: their owners are the clients, else clients with label skew are drawn."""
-    drawn = {"partition": "dirichlet" if source.y_train.ndim == 1 else "iid", "clients": max(2, min(20, len(source.y_train) // 10))}
-    table = {"name": source.name} | (drawn if source.user_train is None else {"partition": "domains" if by_domain else "user"})
-    in_columns = source.x_train.ndim == 2 and source.x_train.dtype == "float32"  # columns of a table, each in its own unit
+    """Return the table of a spec that uses the data: their owners are the clients, else clients
+    with label skew are drawn."""
+    drawn = {
+        "partition": "dirichlet" if source.y_train.ndim == 1 else "iid",
+        "clients": max(2, min(20, len(source.y_train) // 10)),
+    }
+    table = {"name": source.name} | (
+        drawn if source.user_train is None else {"partition": "domains" if by_domain else "user"}
+    )
+    in_columns = (
+        source.x_train.ndim == 2 and source.x_train.dtype == "float32"
+    )  # columns of a table, each in its own unit
     return table | ({"normalise": "pixel"} if in_columns else {})
 
 

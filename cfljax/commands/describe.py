@@ -1,4 +1,5 @@
-"""Describe a data set and a partition of it: a table about both, and a picture of who holds which classes."""
+"""Describe a data set and a partition of it: a table about both, and a picture of who holds which
+classes."""
 
 from __future__ import annotations
 
@@ -22,15 +23,19 @@ if TYPE_CHECKING:
 _MOST = 150  # The most clients that are drawn; of more, evenly spaced ones are drawn
 
 
-def describe(name: str, sets: list[str] | None = None, png: str | None = None, samples: str | None = None) -> str:
-    """Describe the data set and its partition in a table, with `--set` flags as in a sweep; `png`: a file to draw it into;
-    `samples`: a file to draw samples into."""
+def describe(
+    name: str, sets: list[str] | None = None, png: str | None = None, samples: str | None = None
+) -> str:
+    """Describe the data set and its partition in a table, with `--set` flags as in a sweep; `png`:
+    a file to draw it into; `samples`: a file to draw samples into."""
     config = _config(name, sets or []).drawn_for(0)
     source = load(name, config.source, config.path, seed=int(config.seed) if name in SOURCES else 0)
     parts = config.deal(source)
     source = parts.source or source
     counts = seen_counts(parts, source)
-    title = " x ".join([config.partition, *(f"{each.name} in {each.options.groups}" for each in config.views)])
+    title = " x ".join(
+        [config.partition, *(f"{each.name} in {each.options.groups}" for each in config.views)]
+    )
     lines = [*_about_source(source), *_about_parts(title, parts, counts)]
     if config.drift is not None:
         lines.append(("drift", show(write_drift(config.drift))))
@@ -48,26 +53,37 @@ def _config(name: str, sets: list[str]) -> Data:
 
     wrong = [s for s in sets if not s.startswith("data.") or s.startswith("data.name")]
     if wrong:
-        raise SpecError(f"--set {wrong[0]}: only options of the data table, as in data.partition=iid")
-    runs = read_spec({"data": {"name": name}, "method": ["fedavg"], "train": {"rounds": 10**9}}, sets).runs()
+        raise SpecError(
+            f"--set {wrong[0]}: only options of the data table, as in data.partition=iid"
+        )
+    runs = read_spec(
+        {"data": {"name": name}, "method": ["fedavg"], "train": {"rounds": 10**9}}, sets
+    ).runs()
     if len(runs) != 1:
         raise SpecError("--set: one value per option; a list makes several partitions")
     return runs[0].data
 
 
 def seen_counts(parts: Parts, source: Source) -> np.ndarray:
-    """Count the training samples per client and label, i64[C, classes], as the client sees the label (test samples if it never
-    trains)."""
+    """Count the training samples per client and label, i64[C, classes], as the client sees the
+    label (test samples if it never trains)."""
     tests = parts.train if isinstance(parts.test, np.ndarray) else parts.test
     rows = [train if len(train) else test for train, test in zip(parts.train, tests, strict=True)]
-    return class_counts(rows, source, None if parts.labels is None or parts.view is None else parts.labels[parts.view])
+    return class_counts(
+        rows,
+        source,
+        None if parts.labels is None or parts.view is None else parts.labels[parts.view],
+    )
 
 
 def _about_source(source: Source) -> list[tuple[str, str]]:
     lines = [
         ("data", source.name),
         ("samples", f"{len(source.y_train)} training, {len(source.y_test)} test"),
-        ("a sample", f"{source.x_train.dtype}{list(source.x_train.shape[1:])}, {source.classes} classes"),
+        (
+            "a sample",
+            f"{source.x_train.dtype}{list(source.x_train.shape[1:])}, {source.classes} classes",
+        ),
     ]
     if source.user_train is not None:
         lines.append(("users", str(len(np.unique(source.user_train)))))
@@ -78,17 +94,28 @@ def _about_source(source: Source) -> list[tuple[str, str]]:
 
 def _about_parts(name: str, parts: Parts, counts: np.ndarray) -> list[tuple[str, str]]:
     train = np.array([len(rows) for rows in parts.train])
-    lines = [("partition", name), ("clients", f"{len(train)}, of which {int((train > 0).sum())} train")]
+    lines = [
+        ("partition", name),
+        ("clients", f"{len(train)}, of which {int((train > 0).sum())} train"),
+    ]
     lines.append(("training samples", _spread(train[train > 0])))
     same = isinstance(parts.test, np.ndarray)
-    tests = f"{len(parts.test)}, the same for all clients" if same else _spread(np.array([len(rows) for rows in parts.test]))
+    tests = (
+        f"{len(parts.test)}, the same for all clients"
+        if same
+        else _spread(np.array([len(rows) for rows in parts.test]))
+    )
     lines.append(("test samples", tests))
     lines.append(("classes of a client", _spread((counts > 0).sum(axis=1))))
     used = np.concatenate(parts.train) if len(parts.train) else np.zeros(0, int)
     lines.append(("rows held twice", str(len(used) - len(np.unique(used)))))
     groups, sizes = np.unique(parts.group[parts.group >= 0], return_counts=True)
-    shown = " ".join(f"{g}:{n}" for g, n in zip(groups[:20], sizes[:20], strict=True)) + (" …" if len(groups) > 20 else "")
-    lines.append(("true groups", f"{len(groups)} (group:clients {shown})" if len(groups) else "none known"))
+    shown = " ".join(f"{g}:{n}" for g, n in zip(groups[:20], sizes[:20], strict=True)) + (
+        " …" if len(groups) > 20 else ""
+    )
+    lines.append(
+        ("true groups", f"{len(groups)} (group:clients {shown})" if len(groups) else "none known")
+    )
     return lines
 
 
@@ -99,7 +126,8 @@ def _spread(values: np.ndarray) -> str:
 
 
 def draw(file: Path, title: str, counts: np.ndarray, group: np.ndarray) -> None:
-    """Draw who holds which classes: a bubble per client and class, its area the number of samples, clients ordered by group."""
+    """Draw who holds which classes: a bubble per client and class, its area the number of samples,
+    clients ordered by group."""
     from matplotlib.figure import Figure
 
     order = np.argsort(group, kind="stable")
@@ -108,16 +136,34 @@ def draw(file: Path, title: str, counts: np.ndarray, group: np.ndarray) -> None:
         order = order[np.linspace(0, len(order) - 1, _MOST).astype(int)]
     shown = counts[order]
     clients, classes = shown.shape
-    figure = Figure(figsize=(2 + 0.11 * max(clients, 40), 1.5 + 0.22 * min(max(classes, 8), 62)), layout="constrained")
+    figure = Figure(
+        figsize=(2 + 0.11 * max(clients, 40), 1.5 + 0.22 * min(max(classes, 8), 62)),
+        layout="constrained",
+    )
     axes = figure.add_subplot()
     x, y = np.nonzero(shown)
     colour = np.maximum(group[order], 0)[x] % 10
-    axes.scatter(x, y, s=120 * shown[x, y] / max(1, shown.max()), c=colour, cmap="tab10", vmin=0, vmax=9, linewidths=0)
+    axes.scatter(
+        x,
+        y,
+        s=120 * shown[x, y] / max(1, shown.max()),
+        c=colour,
+        cmap="tab10",
+        vmin=0,
+        vmax=9,
+        linewidths=0,
+    )
     for edge in np.flatnonzero(np.diff(group[order])):
         axes.axvline(edge + 0.5, color="0.6", linewidth=0.8)
     title += f"; the largest bubble is {shown.max(initial=0)} samples"
     axes.locator_params(integer=True)
-    axes.set(xlim=(-1, clients), ylim=(-1, classes), xlabel="client, ordered by true group", ylabel="class", title=title)
+    axes.set(
+        xlim=(-1, clients),
+        ylim=(-1, classes),
+        xlabel="client, ordered by true group",
+        ylabel="class",
+        title=title,
+    )
     try:
         with write_whole(file) as part:
             figure.savefig(part, format="png", dpi=120, metadata={"Software": None})

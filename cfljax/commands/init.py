@@ -9,7 +9,10 @@ from cfljax.commands import data, parser_of, read_starter
 from cfljax.errors import SpecError
 from cfljax.registry.options import Value, show
 
-PLUGIN, DIGITS = "my_method.py", {"name": "digits", "partition": "rotated", "groups": 4, "clients": 20, "normalise": "unit"}
+PLUGIN, DIGITS = (
+    "my_method.py",
+    {"name": "digits", "partition": "rotated", "groups": 4, "clients": 20, "normalise": "unit"},
+)
 
 
 def parser(prog: str = "python -m cfljax.init") -> argparse.ArgumentParser:
@@ -25,7 +28,10 @@ def run(flags: argparse.Namespace) -> int:
         spec = read_starter("spec.toml") + f'\n[[method]]\nname = "{PLUGIN[:-3]}"  # {PLUGIN}\n'
         spec = spec.replace("seeds =", f'plugins = ["{PLUGIN}"]\nseeds =')
         _write({PLUGIN: read_starter("my_method.txt"), "digits.toml": _filled(spec, DIGITS)})
-        print(f"next: cfljax run {PLUGIN[:-3]} --plugin {PLUGIN} --set data.partition=rotated\nthen: cfljax sweep digits.toml")
+        print(
+            f"next: cfljax run {PLUGIN[:-3]} --plugin {PLUGIN} --set "
+            "data.partition=rotated\nthen: cfljax sweep digits.toml"
+        )
         return 0
     from cfljax.commands.describe import describe
     from cfljax.commands.samples import names_of
@@ -33,15 +39,31 @@ def run(flags: argparse.Namespace) -> int:
     from cfljax.data.importing import name_of
 
     where = Path(flags.source).expanduser()
-    if not where.exists() and (where.suffix in (".csv", ".npz", ".parquet") or flags.source.endswith("/")):
+    if not where.exists() and (
+        where.suffix in (".csv", ".npz", ".parquet") or flags.source.endswith("/")
+    ):
         raise SpecError(f"{flags.source}: there is no such file or folder")
-    file = Path(f"{(flags.name or name_of(where)) if where.exists() else flags.source.replace('/', '-')}.toml")
+    name = (flags.name or name_of(where)) if where.exists() else flags.source.replace("/", "-")
+    file = Path(f"{name}.toml")
     _check_free(file)
     table = data.imported(flags) if where.exists() else data.table_of(load(flags.source))
     if (name := str(table["name"])) and names_of(name, flags.dir).tokens is not None:
-        raise SpecError(f"{name}: its samples are texts, which need another model; write the spec yourself (docs/data.md)")
-    print(describe(name, [f"data.{key}={show(value)}" for key, value in table.items() if key != "name"]))
-    _write({str(file): _filled(read_starter("spec.toml"), {**table, "normalise": table.get("normalise", "unit")})})
+        raise SpecError(
+            f"{name}: its samples are texts, which need another model; write the spec "
+            "yourself (docs/data.md)"
+        )
+    print(
+        describe(
+            name, [f"data.{key}={show(value)}" for key, value in table.items() if key != "name"]
+        )
+    )
+    _write(
+        {
+            str(file): _filled(
+                read_starter("spec.toml"), {**table, "normalise": table.get("normalise", "unit")}
+            )
+        }
+    )
     print(f"{_time(file)}\nnext: cfljax sweep {file}")
     return 0
 
@@ -68,7 +90,8 @@ def _write(texts: dict[str, str]) -> None:
 
 
 def _time(file: Path) -> str:
-    """Estimate the time that the spec will take here. If nothing like it has run yet, two rounds are tried first."""
+    """Estimate the time that the spec will take here. If nothing like it has run yet, two rounds
+    are tried first."""
     from cfljax.api import one_run
     from cfljax.commands.preview import time_of
     from cfljax.config import read_spec

@@ -17,17 +17,35 @@ def parser(prog: str = "python -m cfljax.load") -> argparse.ArgumentParser:
     """Make the parser."""
     flags = parser_of("load", prog)
     flags.add_argument("folder", metavar="DIR", help="a results folder")
-    flags.add_argument("--status", action="store_true", help="print how many runs are done, failed and left")
-    flags.add_argument("--verify", action="store_true", help="check every file against its checksum")
+    flags.add_argument(
+        "--status", action="store_true", help="print how many runs are done, failed and left"
+    )
+    flags.add_argument(
+        "--verify", action="store_true", help="check every file against its checksum"
+    )
     flags.add_argument("--csv", metavar="FILE", help="write a row per run")
     flags.add_argument("--parquet", metavar="FILE", help="the same as Parquet")
-    flags.add_argument("--history", metavar="FILE", help="write a row per run and evaluation, as CSV")
-    flags.add_argument("--export", metavar="OUT", help="write a small copy: no models, last labels, short diagnostics")
-    flags.add_argument("--clusters", metavar="OUT", help="write one run's clusters and models (--keep models)")
+    flags.add_argument(
+        "--history", metavar="FILE", help="write a row per run and evaluation, as CSV"
+    )
+    flags.add_argument(
+        "--export",
+        metavar="OUT",
+        help="write a small copy: no models, last labels, short diagnostics",
+    )
+    flags.add_argument(
+        "--clusters", metavar="OUT", help="write one run's clusters and models (--keep models)"
+    )
     flags.add_argument("--run", metavar="ID", help="--clusters: the run, if the folder has several")
     layout = "of --clusters: arrays as in JAX, or as in PyTorch (jax)"
     flags.add_argument("--layout", choices=("jax", "torch"), default="jax", help=layout)
-    flags.add_argument("--log", action="append", default=[], metavar="SINK", help="log to jsonl, tensorboard or wandb")
+    flags.add_argument(
+        "--log",
+        action="append",
+        default=[],
+        metavar="SINK",
+        help="log to jsonl, tensorboard or wandb",
+    )
     return flags
 
 
@@ -41,13 +59,18 @@ def run(flags: argparse.Namespace) -> int:
         return 0
     if flags.verify:
         damaged = store.verify(flags.folder)
-        print("\n".join(f"{name}: {problem}" for name, problem in damaged.items()) or "all files match their checksums")
+        print(
+            "\n".join(f"{name}: {problem}" for name, problem in damaged.items())
+            or "all files match their checksums"
+        )
         return 3 if damaged else 0
     results = Results(flags.folder)
     if flags.export:
         from cfljax.store.compact import compact
 
-        print(f"{compact(flags.folder, flags.export, results.records)} runs copied to {flags.export}")
+        print(
+            f"{compact(flags.folder, flags.export, results.records)} runs copied to {flags.export}"
+        )
         return 0
     if flags.clusters:
         return _clusters(flags, results)
@@ -71,9 +94,15 @@ def _clusters(flags: argparse.Namespace, results: Results) -> int:
 
     if flags.run is None and len(results) != 1:
         which = f"choose one by --run ID, from the column run of `cfljax load {flags.folder}`"
-        raise SpecError(f"--clusters {flags.clusters}: {flags.folder} has {len(results)} runs; {which}")
-    folder = results[flags.run or next(iter(results.records))].export_clusters(flags.clusters, flags.layout)
-    print(f"{folder / 'clusters.json'}, and the models of {len(list(folder.glob('*.npz')))} clusters")
+        raise SpecError(
+            f"--clusters {flags.clusters}: {flags.folder} has {len(results)} runs; {which}"
+        )
+    folder = results[flags.run or next(iter(results.records))].export_clusters(
+        flags.clusters, flags.layout
+    )
+    print(
+        f"{folder / 'clusters.json'}, and the models of {len(list(folder.glob('*.npz')))} clusters"
+    )
     return 0
 
 
@@ -85,7 +114,11 @@ def _log(flags: argparse.Namespace, named: dict[str, Table]) -> int:
     from cfljax.store import Store
 
     plan = Store(flags.folder, read_only=True).read_plan() or {}
-    sweep = {"name": plan.get("name") or Path(flags.folder).resolve().name, "units": plan.get("units"), "named": named}
+    sweep = {
+        "name": plan.get("name") or Path(flags.folder).resolve().name,
+        "units": plan.get("units"),
+        "named": named,
+    }
     feed = Feed(flags.folder, flags.log, sweep, lambda line: print(line, file=sys.stderr))
     count = feed.feed()
     feed.close()

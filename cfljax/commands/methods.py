@@ -18,7 +18,13 @@ def parser(prog: str = "python -m cfljax.methods") -> argparse.ArgumentParser:
     """Make the parser."""
     flags = parser_of("methods", prog)
     flags.add_argument("name", nargs="?", help="a method")
-    flags.add_argument("--plugin", action="append", default=[], metavar="FILE.py", help="list the methods of this file, too")
+    flags.add_argument(
+        "--plugin",
+        action="append",
+        default=[],
+        metavar="FILE.py",
+        help="list the methods of this file, too",
+    )
     return flags
 
 
@@ -43,7 +49,8 @@ class Described(NamedTuple):
     options: tuple[dataclasses.Field[Value], ...]
     communication: str  # The numbers sent per participant and round, in words
     readings: tuple[str, ...]
-    """Sentences on points where a paper is ambiguous: what it says, what is done here, and the option that changes it."""
+    """Sentences on points where a paper is ambiguous: what it says, what is done here, and the
+    option that changes it."""
 
 
 def describe(name: str) -> Described:
@@ -56,7 +63,14 @@ def describe(name: str) -> Described:
     readings = tuple(" ".join(each.split()) for each in listed.split("\n- ")[1:])
     sent = next((p for p in paragraphs if p.startswith("Communication")), "")
     sent = re.sub(r"^Communication( per participant and round| of a round)?: ", "", sent)
-    return Described(name, entry.summary, getattr(module, "PAPER", ""), dataclasses.fields(entry.options), sent, readings)
+    return Described(
+        name,
+        entry.summary,
+        getattr(module, "PAPER", ""),
+        dataclasses.fields(entry.options),
+        sent,
+        readings,
+    )
 
 
 def lines() -> str:

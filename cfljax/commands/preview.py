@@ -10,11 +10,14 @@ if TYPE_CHECKING:
     from cfljax.config import Spec
     from cfljax.engine.settings import Assembled
 
-NO_DEVICE_HAS_LESS = 1 << 30  # Bytes of memory: what methods hold is compared with this machine's memory only if it is more
+NO_DEVICE_HAS_LESS = (
+    1 << 30
+)  # Bytes of memory: what methods hold is compared with this machine's memory only if it is more
 
 
 def dry_run(spec: Spec) -> None:
-    """Print what would run; raise a SpecError for what a run would refuse, and for more than this machine's memory."""
+    """Print what would run; raise a SpecError for what a run would refuse, and for more than this
+    machine's memory."""
     from cfljax.commands.methods import describe
     from cfljax.experiment import assemble, batching
     from cfljax.experiment.dry_run import dry_run as would_run
@@ -39,11 +42,15 @@ def dry_run(spec: Spec) -> None:
 
     for message in spec.warnings:
         print(f"cfljax: {message}", file=sys.stderr)
-    sent = {run.label: describe(run.method).communication or "as its docstring says" for run in spec.runs()}
+    sent = {
+        run.label: describe(run.method).communication or "as its docstring says"
+        for run in spec.runs()
+    }
     print(would_run(batches, size, crowd, [f"  {label}: {words}" for label, words in sent.items()]))
     if any(batching.count_held(batch.first, size(batch)) > NO_DEVICE_HAS_LESS for batch in batches):
         from cfljax.devices.machine import (
-            describe_machine,  # starts JAX's backend, which takes seconds where there are accelerators
+            # starts JAX's backend, which takes seconds where there are accelerators
+            describe_machine,
         )
 
         for batch in batches:
@@ -56,12 +63,15 @@ def time_of(spec: Spec) -> str:
     from cfljax.experiment.model_size import count_run_size
 
     batches = batching.make_batches(spec.runs(), 1)
-    sizes = [count_run_size(batch.first, assemble.host_federation(batch.first)) for batch in batches]
+    sizes = [
+        count_run_size(batch.first, assemble.host_federation(batch.first)) for batch in batches
+    ]
     return times.describe_estimates(times.estimate(batches, sizes))
 
 
 def explain(spec: Spec, workers: int | None) -> int:
-    """Print how each program's clients would be trained on this machine, what each way would cost, and the form of the rounds."""
+    """Print how each program's clients would be trained on this machine, what each way would cost,
+    and the form of the rounds."""
     from cfljax.devices.cores import use_cores
     from cfljax.devices.machine import describe_machine
     from cfljax.experiment import assemble, batching, execution, times
@@ -74,7 +84,10 @@ def explain(spec: Spec, workers: int | None) -> int:
     machine = describe_machine(speed=None)
     print(execution.explain_machine(machine))
     lines: dict[str, str] = {}
-    batches, sizes = batching.make_batches(runs, functools.partial(batch_limit, machine=machine)), []
+    batches, sizes = (
+        batching.make_batches(runs, functools.partial(batch_limit, machine=machine)),
+        [],
+    )
     for batch in batches:
         sizes.append(count_run_size(batch.first, assemble.host_federation(batch.first)))
         if batch.program_key not in lines:
@@ -94,8 +107,15 @@ def _explain_form(parts: Assembled) -> str:
     from cfljax.engine.program import is_split
 
     if is_split(parts):
-        return "each stage of a round is a program, which methods share: a short run (train.plan.quick) on one device"
-    why = "it has several devices" if parts.mesh is not None else "it is no short run (train.plan.quick)"
+        return (
+            "each stage of a round is a program, which methods share: a short run "
+            "(train.plan.quick) on one device"
+        )
+    why = (
+        "it has several devices"
+        if parts.mesh is not None
+        else "it is no short run (train.plan.quick)"
+    )
     if not parts.settings.sequential or not parts.plan.sequential:
         why = "clients or runs train side by side"
     return f"the rounds between two evaluations are one program: {why}"

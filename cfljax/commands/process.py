@@ -1,4 +1,5 @@
-"""How every command runs as a process: its exit code, its errors in one line, its answer to signals."""
+"""How every command runs as a process: its exit code, its errors in one line, its answer to
+signals."""
 
 from __future__ import annotations
 
@@ -24,21 +25,31 @@ from cfljax.files import drop_programs
 
 INTERRUPTED, TERMINATED = 130, 143
 PATIENCE = 4.0  # Seconds after which a signal ends the process even in the middle of a computation
-RETRY_AFTER = 0.05  # Seconds until a signal is tried again that arrived while an exception could not be raised
+# Seconds until a signal is tried again that arrived while an exception could not be raised
+RETRY_AFTER = 0.05
 
 
 class Terminated(BaseException):
-    """The process received SIGTERM. Raised where the program stands, so that open files are closed on the way out."""
+    """The process received SIGTERM. Raised where the program stands, so that open files are closed
+    on the way out."""
 
 
-_warned_of_cache: list[str] = []  # The warning about the compilation cache, once it has been printed
+_warned_of_cache: list[
+    str
+] = []  # The warning about the compilation cache, once it has been printed
 UNREADABLE = re.compile(r"Error reading persistent compilation cache entry for '([^']+)'")
 """JAX's warning of a compiled program that it cannot read, with the program's name."""
 COLLECT_RARELY = (100_000, 50, 100)
-"""Thresholds of Python's search for garbage: tracing a program makes many small objects that stay, and looking through them again
-and again is a tenth of a start's work."""
-RAISED: dict[int, type[BaseException]] = {signal.SIGINT: KeyboardInterrupt, signal.SIGTERM: Terminated}
-STOPPED = {at: f"{word}; start the same command again to go on" for at, word in zip(RAISED, ("stopped", "terminated"), strict=True)}
+"""Thresholds of Python's search for garbage: tracing a program makes many small objects that stay,
+and looking through them again and again is a tenth of a start's work."""
+RAISED: dict[int, type[BaseException]] = {
+    signal.SIGINT: KeyboardInterrupt,
+    signal.SIGTERM: Terminated,
+}
+STOPPED = {
+    at: f"{word}; start the same command again to go on"
+    for at, word in zip(RAISED, ("stopped", "terminated"), strict=True)
+}
 
 
 class _CallableModule(types.ModuleType):
@@ -49,8 +60,8 @@ class _CallableModule(types.ModuleType):
 
 
 def command_or_function(name: str, command: str) -> None:
-    """Make the module `name` what it is imported as: run the command if it is `__main__`, else let it be called like the
-    function of `cfljax.api` that has its name."""
+    """Make the module `name` what it is imported as: run the command if it is `__main__`, else let
+    it be called like the function of `cfljax.api` that has its name."""
     if name == "__main__":
         run_module(command)
     else:
@@ -59,7 +70,9 @@ def command_or_function(name: str, command: str) -> None:
 
 def run_module(name: str) -> NoReturn:
     """Run the command as `python -m cfljax.NAME` does, and exit."""
-    main_module = getattr(sys.modules["__main__"], "__spec__", None)  # in a notebook that runs this module it is another
+    main_module = getattr(
+        sys.modules["__main__"], "__spec__", None
+    )  # in a notebook that runs this module it is another
     if getattr(main_module, "name", "") == f"cfljax.{name}":
         answer_signals()
         lazy.wait()
@@ -67,14 +80,22 @@ def run_module(name: str) -> NoReturn:
 
 
 def run_command(name: str, prog: str, arguments: Sequence[str] | None) -> int:
-    """Run a command, which is called `prog`, with these arguments (None: the process's), and return its exit code."""
+    """Run a command, which is called `prog`, with these arguments (None: the process's), and return
+    its exit code."""
     module = importlib.import_module(f"cfljax.commands.{name}")
     return main(module.run, module.parser(prog), arguments)
 
 
-def main(run: Callable[[argparse.Namespace], int], parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None) -> int:
-    """Parse the arguments, run the command, and return its exit code. An error is one line on standard error."""
-    before = {number: signal.signal(number, _answer) for number in RAISED}  # replaces SIG_IGN, too, as in background jobs
+def main(
+    run: Callable[[argparse.Namespace], int],
+    parser: argparse.ArgumentParser,
+    arguments: Sequence[str] | None = None,
+) -> int:
+    """Parse the arguments, run the command, and return its exit code. An error is one line on
+    standard error."""
+    before = {
+        number: signal.signal(number, _answer) for number in RAISED
+    }  # replaces SIG_IGN, too, as in background jobs
     _end_soon_after_signals()
     unraisablehook, sys.unraisablehook = sys.unraisablehook, _raise_again
     thresholds = gc.get_threshold()
@@ -103,11 +124,17 @@ def main(run: Callable[[argparse.Namespace], int], parser: argparse.ArgumentPars
     except RuntimeError as error:
         if os.environ.get("CFLJAX_DEBUG") or "Unable to initialize backend" not in str(error):
             raise
-        return _say(f"JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}: {' '.join(str(error).split())}", 2)
+        return _say(
+            f"JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}: {' '.join(str(error).split())}",
+            2,
+        )
     finally:
         sys.unraisablehook, warnings.showwarning = unraisablehook, showwarning
         gc.set_threshold(*thresholds)
-        for number, handler in before.items():  # an exception while Python shuts down would only print a traceback
+        for (
+            number,
+            handler,
+        ) in before.items():  # an exception while Python shuts down would only print a traceback
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
@@ -124,8 +151,13 @@ def replace_unknown_characters() -> None:
             stream.reconfigure(errors="replace")
 
 
-def _carry_out(run: Callable[[argparse.Namespace], int], parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> int:
-    """Do the part of `main` that a signal may interrupt: `main` catches the exceptions that `_answer` raises in here."""
+def _carry_out(
+    run: Callable[[argparse.Namespace], int],
+    parser: argparse.ArgumentParser,
+    arguments: Sequence[str] | None,
+) -> int:
+    """Do the part of `main` that a signal may interrupt: `main` catches the exceptions that
+    `_answer` raises in here."""
     code = run(parser.parse_args(arguments))
     sys.stdout.flush()
     return code
@@ -139,10 +171,14 @@ def _warn(
     file: TextIO | None = None,  # noqa: ARG001 (as in the module warnings)
     line: str | None = None,
 ) -> None:
-    """Print warnings of cfljax in one line, JAX's warnings about its compilation cache once, and others as Python does."""
+    """Print warnings of cfljax in one line, JAX's warnings about its compilation cache once, and
+    others as Python does."""
     if "persistent compilation cache" in str(message):
         why = str(message).partition(": ")[2]
-        line = f"cfljax: compiled programs in $CFLJAX_CACHE cannot be read or written, so programs are compiled again: {why}"
+        line = (
+            "cfljax: compiled programs in $CFLJAX_CACHE cannot be read or written, so programs "
+            f"are compiled again: {why}"
+        )
         if not _warned_of_cache:
             print(line, file=sys.stderr, flush=True)
         _warned_of_cache.append(line)
@@ -155,7 +191,8 @@ def _warn(
 
 
 def _end(message: str, code: int) -> NoReturn:
-    """Exit at once. An orderly exit would wait for the computation on the device; files have been closed on the way here."""
+    """Exit at once. An orderly exit would wait for the computation on the device; files have been
+    closed on the way here."""
     if threading.current_thread() is threading.main_thread():
         for number in (*RAISED, *([signal.SIGALRM] if hasattr(signal, "SIGALRM") else [])):
             signal.signal(number, signal.SIG_IGN)  # a second Ctrl-C changes nothing
@@ -167,8 +204,9 @@ def _end(message: str, code: int) -> NoReturn:
 
 
 def _answer(number: int, frame: types.FrameType | None) -> None:
-    """Handle a signal: raise its exception where the program stands. Inside an import it is postponed, as modules written in C
-    abort when their initialisation is interrupted. Outside of `_carry_out` nobody would catch it, so the process exits."""
+    """Handle a signal: raise its exception where the program stands. Inside an import it is
+    postponed, as modules written in C abort when their initialisation is interrupted. Outside of
+    `_carry_out` nobody would catch it, so the process exits."""
     while frame is not None and frame.f_code is not _carry_out.__code__:
         if frame.f_code.co_filename.startswith("<frozen importlib") and _retry(number):
             return
@@ -188,7 +226,8 @@ def _retry(number: int) -> bool:
 
 
 def _raise_again(lost: sys.UnraisableHookArgs) -> None:
-    """Handle a signal again whose exception was lost: Python drops what is raised in a destructor or a garbage collection."""
+    """Handle a signal again whose exception was lost: Python drops what is raised in a destructor
+    or a garbage collection."""
     for number, kind in RAISED.items():
         if lost.exc_type is kind and _retry(number):
             return
@@ -196,8 +235,9 @@ def _raise_again(lost: sys.UnraisableHookArgs) -> None:
 
 
 def _end_soon_after_signals() -> None:
-    """Start a thread that ends the process PATIENCE seconds after a signal. Python itself handles a signal only when the
-    compiled program that it waits for returns. Committed results are not lost."""
+    """Start a thread that ends the process PATIENCE seconds after a signal. Python itself handles a
+    signal only when the compiled program that it waits for returns. Committed results are not
+    lost."""
     read, write = os.pipe()
     os.set_blocking(write, False)
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
@@ -207,7 +247,10 @@ def _end_soon_after_signals() -> None:
             number = os.read(read, 1)
             if number and number[0] in RAISED:
                 time.sleep(PATIENCE)
-                _end("stopped in the middle of a round; start the same command again to go on", 128 + number[0])
+                _end(
+                    "stopped in the middle of a round; start the same command again to go on",
+                    128 + number[0],
+                )
 
     threading.Thread(target=watch, daemon=True).start()
 

@@ -22,14 +22,30 @@ def parser(prog: str = "python -m cfljax.report") -> argparse.ArgumentParser:
     where = "where to write (default: DIR/report; of several folders: report)"
     only = "write only these figures, for example accuracy,assignment; an unknown name lists all"
     flags.add_argument("--out", metavar="DIR", help=where)
-    flags.add_argument("--target", type=accuracy, metavar="ACCURACY", help="count rounds and bytes to this accuracy (a fraction)")
-    flags.add_argument("--max", action="store_true", help="add each run's highest test accuracy, which is optimistic")
-    which_columns = "print only these columns, as last,worst,bytes; generalisation, was and what is over FedAvg only if named"
+    flags.add_argument(
+        "--target",
+        type=accuracy,
+        metavar="ACCURACY",
+        help="count rounds and bytes to this accuracy (a fraction)",
+    )
+    flags.add_argument(
+        "--max",
+        action="store_true",
+        help="add each run's highest test accuracy, which is optimistic",
+    )
+    which_columns = (
+        "print only these columns, as last,worst,bytes; generalisation, was and what is over "
+        "FedAvg only if named"
+    )
     flags.add_argument("--columns", type=_list, default=[], metavar="NAME,…", help=which_columns)
     which = flags.add_mutually_exclusive_group()
-    which.add_argument("--no-figures", action="store_true", help="tables and page only, no PNG and SVG files")
+    which.add_argument(
+        "--no-figures", action="store_true", help="tables and page only, no PNG and SVG files"
+    )
     which.add_argument("--figures", type=_names, default=[], metavar="NAME,…", help=only)
-    flags.add_argument("--dpi", type=_dpi, default=200, metavar="N", help="dots per inch of PNG files (200)")
+    flags.add_argument(
+        "--dpi", type=_dpi, default=200, metavar="N", help="dots per inch of PNG files (200)"
+    )
     return flags
 
 
@@ -49,14 +65,18 @@ def _names(text: str) -> list[str]:
     names = _list(text)
     for name in names:
         if name not in FIGURES:
-            raise argparse.ArgumentTypeError(f"{name}: there is no such figure{suggest(name, FIGURES)}")
+            raise argparse.ArgumentTypeError(
+                f"{name}: there is no such figure{suggest(name, FIGURES)}"
+            )
     return names
 
 
 def run(flags: argparse.Namespace) -> int:
     """Print the table, write the files, and say where they are."""
     if not flags.folders:
-        raise SpecError("DIR: give the results folder of a sweep, as in cfljax report results/quickstart")
+        raise SpecError(
+            "DIR: give the results folder of a sweep, as in cfljax report results/quickstart"
+        )
     from cfljax.report import tables
     from cfljax.report.report_data import read
     from cfljax.report.write import default_folder, write
@@ -70,7 +90,9 @@ def run(flags: argparse.Namespace) -> int:
         return _figures(data, flags)
     print(tables.terminal(data.table, width, bold=terminal))
     ended = Counter(unit.status for unit in data.collected.units)
-    if bad := ", ".join(f"{ended[status]} {status}" for status in ("diverged", "failed") if ended[status]):
+    if bad := ", ".join(
+        f"{ended[status]} {status}" for status in ("diverged", "failed") if ended[status]
+    ):
         print(f"\n{bad} of {ended.total()} runs; the page lists them")
     page = write(data, flags.out or default_folder(flags.folders), not flags.no_figures, flags.dpi)
     print(f"\nreport: {format_link(page)}")
@@ -80,7 +102,9 @@ def run(flags: argparse.Namespace) -> int:
 def _figures(data: ReportData, flags: argparse.Namespace) -> int:
     from cfljax.report.write import default_folder, write_figures
 
-    drawn = write_figures(data, flags.figures, flags.out or default_folder(flags.folders) / "figures", flags.dpi)
+    drawn = write_figures(
+        data, flags.figures, flags.out or default_folder(flags.folders) / "figures", flags.dpi
+    )
     for path in drawn:
         print(f"figure: {path}")
     for name in set(flags.figures) - {path.stem for path in drawn}:

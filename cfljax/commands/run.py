@@ -42,8 +42,20 @@ def parser(prog: str = "python -m cfljax.run") -> argparse.ArgumentParser:
     flags.add_argument("--data", default="digits", help="the data set (digits)")
     flags.add_argument("--model", default="mlp", help="the model (mlp)")
     flags.add_argument("--seed", type=int, default=0, help="random seed (0)")
-    flags.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="an option, as train.lr=0.1 or method.mu=1")
-    flags.add_argument("--plugin", action="append", default=[], metavar="FILE.py", help="load your own methods, models, … from it")
+    flags.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="an option, as train.lr=0.1 or method.mu=1",
+    )
+    flags.add_argument(
+        "--plugin",
+        action="append",
+        default=[],
+        metavar="FILE.py",
+        help="load your own methods, models, … from it",
+    )
     flags.add_argument("--quiet", action="store_true", help="print no progress")
     return flags
 
@@ -54,7 +66,11 @@ def run(flags: argparse.Namespace) -> int:
     from cfljax.config import plugins
 
     plugins.load(flags.plugin)
-    names = {"data": {"name": flags.data}, "model": {"name": flags.model}, "method": [{"name": flags.method}]}
+    names = {
+        "data": {"name": flags.data},
+        "model": {"name": flags.model},
+        "method": [{"name": flags.method}],
+    }
     sets = [_placed(flag, flags.method) for flag in flags.set]
     result = one_run(names | {"seeds": [flags.seed]}, sets, progress=not flags.quiet)
     print(last_rows(result.history))
@@ -64,10 +80,14 @@ def run(flags: argparse.Namespace) -> int:
 
 
 def last_rows(history: Mapping[str, np.ndarray], rows: int = 10) -> str:
-    """Format the last evaluations of a run as a table. (Importing pandas for it would take a tenth of a short run's time.)"""
+    """Format the last evaluations of a run as a table. (Importing pandas for it would take a tenth
+    of a short run's time.)"""
     shown = {name: history[name][-rows:] for name in COLUMNS if name in history}
     texts = {
-        name: [name, *("NaN" if v != v else str(v) if name == "round" else f"{v:.4f}" for v in values)]
+        name: [
+            name,
+            *("NaN" if v != v else str(v) if name == "round" else f"{v:.4f}" for v in values),
+        ]
         for name, values in shown.items()
     }
     columns = [[text.rjust(max(map(len, column))) for text in column] for column in texts.values()]
@@ -75,7 +95,8 @@ def last_rows(history: Mapping[str, np.ndarray], rows: int = 10) -> str:
 
 
 def _placed(flag: str, method: str) -> str:
-    """Write the flag as a sweep takes it, which may have several methods: `method.mu=1` and `mu=1` become `method.fedprox.mu=1`."""
+    """Write the flag as a sweep takes it, which may have several methods: `method.mu=1` and `mu=1`
+    become `method.fedprox.mu=1`."""
     from cfljax.config import Train
     from cfljax.config.layers import SETTABLE_KEYS
     from cfljax.config.values import list_fields
@@ -87,11 +108,16 @@ def _placed(flag: str, method: str) -> str:
     if len(parts) == 1 and parts[0] not in SETTABLE_KEYS:
         own = list_fields(METHODS.entry(method, "method").options)
         if parts[0] in own and parts[0] in list_fields(Train):
-            raise SpecError(f"--{parts[0]}: is an option of train and of {method}; write train.{parts[0]} or method.{parts[0]}")
+            raise SpecError(
+                f"--{parts[0]}: is an option of train and of {method}; write "
+                f"train.{parts[0]} or method.{parts[0]}"
+            )
         name = ALIASES.get(parts[0], parts[0])
         of_data = any(name in list_fields(PARTITIONS.entry(each).options) for each in PARTITIONS)
         if of_data and not {name, parts[0]} & {*own, *list_fields(Train)}:
-            raise SpecError(f"--{parts[0]}: is an option of data; write --set data.{name}={value or '…'}")
+            raise SpecError(
+                f"--{parts[0]}: is an option of data; write --set data.{name}={value or '…'}"
+            )
         parts.insert(0, "train" if name in list_fields(Train) else "method")
     if parts[0] == "method" and len(parts) > 1 and parts[1] not in (method, "train"):
         parts.insert(1, method)

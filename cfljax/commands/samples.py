@@ -1,5 +1,5 @@
-"""A picture of samples as clients see them: a line for each true group (or client), in it some samples with their labels.
-Images are drawn as images, texts as texts, other numbers as curves."""
+"""A picture of samples as clients see them: a line for each true group (or client), in it some
+samples with their labels. Images are drawn as images, texts as texts, other numbers as curves."""
 
 from __future__ import annotations
 
@@ -42,8 +42,11 @@ def names_of(name: str, path: str | None) -> Names:
     return Names(None, None, None)
 
 
-def as_seen(source: Source, parts: Parts, client: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return (x [n, ...], y i[n]): samples as a client sees them. Bytes are divided by 255, as for models."""
+def as_seen(
+    source: Source, parts: Parts, client: int, rows: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return (x [n, ...], y i[n]): samples as a client sees them. Bytes are divided by 255, as for
+    models."""
     edge = len(source.y_train)
     train = rows < edge
     x = np.empty((len(rows), *source.x_train.shape[1:]), source.x_train.dtype)
@@ -66,14 +69,17 @@ def as_seen(source: Source, parts: Parts, client: int, rows: np.ndarray) -> tupl
 
 
 def chosen(source: Source, parts: Parts) -> list[tuple[str, int, np.ndarray]]:
-    """Choose (the name of a line, its client, rows) for each true group, or without groups for some clients: rows of as many labels
-    as possible."""
+    """Choose (the name of a line, its client, rows) for each true group, or without groups for some
+    clients: rows of as many labels as possible."""
     tests = parts.train if isinstance(parts.test, np.ndarray) else parts.test
     held = [train if len(train) else test for train, test in zip(parts.train, tests, strict=True)]
     groups = np.unique(parts.group[parts.group >= 0])
     having = [c for c, rows in enumerate(held) if len(rows)]
     if len(groups):
-        firsts = [(f"group {g}", next((c for c in having if parts.group[c] == g), None)) for g in groups[:LINES]]
+        firsts = [
+            (f"group {g}", next((c for c in having if parts.group[c] == g), None))
+            for g in groups[:LINES]
+        ]
     else:
         firsts = [(f"client {c}", c) for c in having[:LINES]]
     labels = np.concatenate([source.y_train, source.y_test])
@@ -82,7 +88,13 @@ def chosen(source: Source, parts: Parts) -> list[tuple[str, int, np.ndarray]]:
         if client is not None:
             rows = held[client]
             by_label = rows if labels.ndim == 2 else rows[np.argsort(labels[rows], kind="stable")]
-            lines.append((name, client, by_label[np.unique(np.linspace(0, len(rows) - 1, COLUMNS).astype(int))]))
+            lines.append(
+                (
+                    name,
+                    client,
+                    by_label[np.unique(np.linspace(0, len(rows) - 1, COLUMNS).astype(int))],
+                )
+            )
     return lines
 
 
@@ -112,11 +124,23 @@ def draw_samples(file: Path, title: str, source: Source, parts: Parts, names: Na
         raise StoreError(f"--draw {file}: cannot be written ({e.strerror or e})") from e
 
 
-def _domain(source: Source, parts: Parts, client: int, rows: np.ndarray, names: Names) -> str | None:
-    """Return the domain of a client's samples, if the data have domains and these are the groups."""
-    if names.owners is None or source.user_train is None or parts.source is not None or parts.group[client] < 0:
+def _domain(
+    source: Source, parts: Parts, client: int, rows: np.ndarray, names: Names
+) -> str | None:
+    """Return the domain of a client's samples, if the data have domains and these are the
+    groups."""
+    if (
+        names.owners is None
+        or source.user_train is None
+        or parts.source is not None
+        or parts.group[client] < 0
+    ):
         return None
-    of = source.user_train if source.user_test is None else np.concatenate([source.user_train, source.user_test])
+    of = (
+        source.user_train
+        if source.user_test is None
+        else np.concatenate([source.user_train, source.user_test])
+    )
     owners = np.unique(of[rows])
     return names.owners[owners[0]] if len(owners) == 1 and owners[0] < len(names.owners) else None
 
@@ -126,7 +150,11 @@ def _label(y: np.ndarray, names: Names) -> str:
     if np.ndim(y):
         return " ".join(map(str, np.flatnonzero(y)))[:16]
     number = int(y)
-    name = str(number) if names.classes is None or number >= len(names.classes) else names.classes[number]
+    name = (
+        str(number)
+        if names.classes is None or number >= len(names.classes)
+        else names.classes[number]
+    )
     shown = repr(name) if names.tokens is not None and len(name) == 1 else name
     return shown[:16].replace("$", r"\$")
 
@@ -136,7 +164,15 @@ def _draw(axis: Axes, x: np.ndarray, tokens: Table | None, texts: bool) -> None:
         numbers = x.astype(int).tolist()
         said = " ".join(map(str, numbers)) if tokens is None else decode_tokens(tokens, numbers)
         lines = textwrap.wrap(said[:_CHARACTERS].replace("$", r"\$"), 26)
-        axis.text(0, 1, "\n".join(lines), fontsize=6, va="top", family="monospace", transform=axis.transAxes)
+        axis.text(
+            0,
+            1,
+            "\n".join(lines),
+            fontsize=6,
+            va="top",
+            family="monospace",
+            transform=axis.transAxes,
+        )
         return
     if x.ndim == 1 and int(len(x) ** 0.5) ** 2 == len(x) and len(x) >= 16:
         x = x.reshape(int(len(x) ** 0.5), -1)
@@ -144,6 +180,12 @@ def _draw(axis: Axes, x: np.ndarray, tokens: Table | None, texts: bool) -> None:
         x = x[..., 0] if x.shape[-1] == 1 else x
     if x.ndim == 2 or (x.ndim == 3 and x.shape[-1] == 3):
         low, high = min(0.0, float(x.min())), max(1.0, float(x.max()))
-        axis.imshow(np.clip((x - low) / (high - low), 0, 1), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+        axis.imshow(
+            np.clip((x - low) / (high - low), 0, 1),
+            cmap="gray",
+            vmin=0,
+            vmax=1,
+            interpolation="nearest",
+        )
         return
     axis.plot(x.reshape(-1), linewidth=0.8)

@@ -1,4 +1,5 @@
-"""The schema command: the JSON Schema of specs, from the registries and the declarations of options."""
+"""The schema command: the JSON Schema of specs, from the registries and the declarations of
+options."""
 
 from __future__ import annotations
 
@@ -48,7 +49,13 @@ SEED: Table = {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}
 def parser(prog: str = "python -m cfljax.schema") -> argparse.ArgumentParser:
     """Make the parser."""
     flags = parser_of("schema", prog)
-    flags.add_argument("--plugin", action="append", default=[], metavar="FILE.py", help="know the methods, models, … of this file")
+    flags.add_argument(
+        "--plugin",
+        action="append",
+        default=[],
+        metavar="FILE.py",
+        help="know the methods, models, … of this file",
+    )
     return flags
 
 
@@ -63,9 +70,15 @@ def make_schema() -> Table:
     """Make the schema of a whole spec."""
     made = _Options()
     own = {"label": TEXT, "train": refer("train")}
-    shared = one_of(made.of(each) for each in [*(SOURCES.entry(name).options for name in SOURCES), FileOptions])
+    shared = one_of(
+        made.of(each) for each in [*(SOURCES.entry(name).options for name in SOURCES), FileOptions]
+    )
     names = {"anyOf": [{"enum": [*SOURCES, *COMMON_SETS, *HUB_SETS]}, TEXT]}
-    shared |= {"name": one_or_more(names), "source": a_table(dict(shared)), **made.of(data.DataOptions, "data")}
+    shared |= {
+        "name": one_or_more(names),
+        "source": a_table(dict(shared)),
+        **made.of(data.DataOptions, "data"),
+    }
     seeds = {"anyOf": [RANGE, a_list({"anyOf": [SEED, RANGE]})]}
     common = {
         "name": TEXT,
@@ -78,10 +91,18 @@ def make_schema() -> Table:
     }
     whole = common | {"plugins": one_or_more(TEXT), "include": one_or_more(refer("override"))}
     whole["size"] = {"anyOf": [TEXT, {"type": "object", "additionalProperties": refer("override")}]}
-    whole["exclude"] = one_or_more(a_table({}) | {"patternProperties": {r"^(data|model|train|method|seeds?)(\.|$)": {}}})
-    for kind, name in (("data", names), ("model", {"enum": [*MODELS]}), ("method", {"enum": [*METHODS]})):
+    whole["exclude"] = one_or_more(
+        a_table({}) | {"patternProperties": {r"^(data|model|train|method|seeds?)(\.|$)": {}}}
+    )
+    for kind, name in (
+        ("data", names),
+        ("model", {"enum": [*MODELS]}),
+        ("method", {"enum": [*METHODS]}),
+    ):
         whole[kind] = one_or_more({"anyOf": [name, refer(kind) | {"required": ["name"]}]})
-    over = common | {kind: one_or_more({"anyOf": [TEXT, refer(kind)]}) for kind in ("data", "model", "method")}
+    over = common | {
+        kind: one_or_more({"anyOf": [TEXT, refer(kind)]}) for kind in ("data", "model", "method")
+    }
     by_name = {"type": "object", "additionalProperties": a_table(own | made.of_any(METHODS))}
     over["method"] = {"anyOf": [over["method"], by_name]}
     definitions = {
@@ -89,7 +110,8 @@ def make_schema() -> Table:
         "model": made.tables(MODELS, "name", {}),
         "method": made.tables(METHODS, "name", own),
         "train": a_table(made.of(train.Train, "train")),
-        "override": a_table(over) | {"patternProperties": {r"^(data|model|train|method|defaults|search)\.": {}}},
+        "override": a_table(over)
+        | {"patternProperties": {r"^(data|model|train|method|defaults|search)\.": {}}},
     }
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "A spec of cfljax"}
     return head | a_table(whole, ["data", "method"]) | {"$defs": definitions | made.definitions}
@@ -112,7 +134,12 @@ def one_or_more(schema: Table) -> Table:
 
 def a_table(properties: Table, required: Collection[str] = (), more: bool = False) -> Table:
     """Make the schema of a table with these keys; `more`: and others."""
-    return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": more}
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(required),
+        "additionalProperties": more,
+    }
 
 
 def one_of(tables: Iterable[Table]) -> Table:
@@ -130,41 +157,68 @@ class _Options:
         self.definitions: Table = {}
 
     def of(self, cls: type, where: str = "") -> Table:
-        """Make the schemas of the options of a class. `where`: the table of a spec that they stand in."""
+        """Make the schemas of the options of a class. `where`: the table of a spec that they stand
+        in."""
         found = {}
         for name, field in list_fields(cls).items():
             text = json.dumps(schema := self.option(field, f"{where}.{name}"))
             key = f"{name}.{hashlib.sha256(text.encode()).hexdigest()[:6]}"
             self.definitions[key], found[name] = schema, refer(key)
-        return {name: schema for name, schema in found.items() if not list_fields(cls)[name].meta.get("beside")}
+        return {
+            name: schema
+            for name, schema in found.items()
+            if not list_fields(cls)[name].meta.get("beside")
+        }
 
     def of_any(self, registry: Registry[Any]) -> Table:
         """Make the schemas of the options of all entries."""
         return one_of(self.of(registry.entry(name).options) for name in registry)
 
     def tables(self, registry: Registry[Any], key: str, common: Table, side: str = "") -> Table:
-        """Make the schema of a table with the options of its name, which stands under this key; with several names or none, of all.
-        `side`: a table in it that repeats the options."""
+        """Make the schema of a table with the options of its name, which stands under this key;
+        with several names or none, of all. `side`: a table in it that repeats the options."""
         found, presets = [], PRESETS if registry is PARTITIONS else {}
-        names = {name: name for name in registry} | {name: preset[key] for name, preset in presets.items()}
+        names = {name: name for name in registry} | {
+            name: preset[key] for name, preset in presets.items()
+        }
         for name, stands_for in names.items():
             own = self.of(registry.entry(stands_for).options)
             named = {key: {"const": name, "description": registry.entry(stands_for).summary}}
-            found.append(a_table(named | common | own | ({side: a_table(own)} if side else {}), [key]))
+            found.append(
+                a_table(named | common | own | ({side: a_table(own)} if side else {}), [key])
+            )
         union = self.of_any(registry)
-        several = {key: a_list({"enum": list(names)})} | common | union | ({side: a_table(union)} if side else {})
+        several = (
+            {key: a_list({"enum": list(names)})}
+            | common
+            | union
+            | ({side: a_table(union)} if side else {})
+        )
         return {"anyOf": [*found, a_table(several)]}
 
     def option(self, field: Field, where: str) -> Table:
-        """Make the schema of an option: its values, the ways to write several numbers, or a list of all this."""
-        forms = self.special(where) or [form for kind in field.kinds for form in self.forms(kind, field.meta, where)]
+        """Make the schema of an option: its values, the ways to write several numbers, or a list of
+        all this."""
+        forms = self.special(where) or [
+            form for kind in field.kinds for form in self.forms(kind, field.meta, where)
+        ]
         table, drawn = where.rpartition(".")[0], []
         if table not in TABLES and {int, float} & set(field.kinds):
             forms += [SPACED, *([RANGE] if int in field.kinds else [])]
-            drawn = [] if field.table else [a_table({"low": NUMBER, "high": NUMBER, "log": {"type": "boolean"}}, ["low", "high"])]
+            drawn = (
+                []
+                if field.table
+                else [
+                    a_table(
+                        {"low": NUMBER, "high": NUMBER, "log": {"type": "boolean"}}, ["low", "high"]
+                    )
+                ]
+            )
         if table not in ("search", "train.privacy.choice"):  # no grid goes over these
             drawn.append(a_list({"anyOf": forms}))
-        described = {"description": field.meta.get("help", "")} | ({} if field.default is None else {"default": field.default})
+        described = {"description": field.meta.get("help", "")} | (
+            {} if field.default is None else {"default": field.default}
+        )
         return described | {"anyOf": forms + drawn}
 
     def forms(self, kind: Hint, meta: Meta, where: str) -> list[Table]:
@@ -172,7 +226,12 @@ class _Options:
         if kind is type(None) or dataclasses.is_dataclass(kind):
             return []
         if typing.get_origin(kind) is tuple:
-            return [{"type": "array", "items": {"anyOf": self.forms(typing.get_args(kind)[0], meta, where)}}]
+            return [
+                {
+                    "type": "array",
+                    "items": {"anyOf": self.forms(typing.get_args(kind)[0], meta, where)},
+                }
+            ]
         cls = TABLES.get(where)
         if kind is dict or typing.get_origin(kind) is dict:
             own = [] if cls is None else dataclasses.fields(cls)
@@ -180,24 +239,44 @@ class _Options:
             more = cls is None or any(field.metadata.get("beside") for field in own)
             return [a_table({} if cls is None else self.of(cls, where), required, more)]
         if kind is str:
-            name = None if cls is None else list_fields(cls).get("name")  # it stands for a table with that name alone
-            words = [*(meta.get("choices") or ()), *((name.meta.get("choices") if name else None) or ())]
+            name = (
+                None if cls is None else list_fields(cls).get("name")
+            )  # it stands for a table with that name alone
+            words = [
+                *(meta.get("choices") or ()),
+                *((name.meta.get("choices") if name else None) or ()),
+            ]
             words += [] if cls is None else ["auto"] if cls is train.Forced else transit.NONE_WORDS
             return [{"enum": list(dict.fromkeys(words))} if words else {"type": "string"}]
-        bounds = {word: meta[key] for key, word in BOUNDS.items() if meta.get(key) is not None} if kind in (int, float) else {}
+        bounds = (
+            {word: meta[key] for key, word in BOUNDS.items() if meta.get(key) is not None}
+            if kind in (int, float)
+            else {}
+        )
         return [{"type": TYPES[kind], **bounds} if kind in TYPES else {}]
 
     def special(self, where: str) -> list[Table]:
         """List the schemas of a value that the declaration of its option does not say."""
         if where == "data.arrive":
             late = self.of(data._Late, where)
-            return [a_table({"from" if name == "start" else name: schema for name, schema in late.items()})]
+            return [
+                a_table(
+                    {"from" if name == "start" else name: schema for name, schema in late.items()}
+                )
+            ]
         if where == "data.views":
             tables = self.tables(VIEWS, "name", {"copies": {"type": "boolean"}})["anyOf"][:-1]
             return [{"type": "array", "items": {"anyOf": [{"enum": list(VIEWS)}, *tables]}}]
         if where == "train.parts":
-            return [{"type": "object", "additionalProperties": one_or_more({"enum": list(train.SHARING)})}]
+            return [
+                {
+                    "type": "object",
+                    "additionalProperties": one_or_more({"enum": list(train.SHARING)}),
+                }
+            ]
         if where in ("train.optimizer", "train.server.name"):
             names: Table = {"enum": list(list_optimisers(server=where != "train.optimizer"))}
-            return [names, a_table({"name": names}, ["name"], more=True)][: 2 if where == "train.optimizer" else 1]
+            return [names, a_table({"name": names}, ["name"], more=True)][
+                : 2 if where == "train.optimizer" else 1
+            ]
         return []

@@ -10,7 +10,15 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cfljax.commands import accuracy, add_flags_of_sweeps, format_link, list_sweep_flags, parser_of, preview, warn_of_divergence
+from cfljax.commands import (
+    accuracy,
+    add_flags_of_sweeps,
+    format_link,
+    list_sweep_flags,
+    parser_of,
+    preview,
+    warn_of_divergence,
+)
 from cfljax.errors import SpecError
 from cfljax.files import use_compilation_cache
 
@@ -22,27 +30,77 @@ if TYPE_CHECKING:
 def parser(prog: str = "python -m cfljax.sweep") -> argparse.ArgumentParser:
     """Make the parser of the sweep command."""
     flags = parser_of("sweep", prog)
-    flags.add_argument("spec", nargs="?", metavar="SPEC.toml", help="the spec of the sweep (default: the quickstart)")
+    flags.add_argument(
+        "spec",
+        nargs="?",
+        metavar="SPEC.toml",
+        help="the spec of the sweep (default: the quickstart)",
+    )
     add_flags_of_sweeps(flags)
-    flags.add_argument("--explain", action="store_true", help="print how clients would be trained, with predicted costs")
+    flags.add_argument(
+        "--explain",
+        action="store_true",
+        help="print how clients would be trained, with predicted costs",
+    )
     flags.add_argument("--retry-failed", action="store_true", help="run failed runs again")
     target = "report the rounds and bytes to this accuracy (a fraction)"
     flags.add_argument("--target", type=accuracy, metavar="ACCURACY", help=target)
-    flags.add_argument("--open", action="store_true", help="open the page, which is updated as runs end")
-    flags.add_argument("--log", action="append", default=[], metavar="SINK", help="log to jsonl, tensorboard or wandb")
-    flags.add_argument("--shard", metavar="I/N", help="run only part I of N, 0/4 to 3/4, for job arrays on a shared folder")
-    flags.add_argument("--launcher", default="local", metavar="NAME", help="where runs are computed (default: local)")
-    flags.add_argument("--mesh", metavar="SHAPE", help="use several devices in one process: auto, or for example runs=2,clients=4")
-    flags.add_argument("--distributed", action="store_true", help="share a run with other processes that this command starts")
-    flags.add_argument("--coordinator", metavar="HOST:PORT", help="--distributed: address of process 0, if JAX cannot find it")
-    flags.add_argument("--process-id", type=int, metavar="N", help="--distributed: index of this process, from 0")
-    flags.add_argument("--num-processes", type=int, metavar="N", help="--distributed: number of processes")
-    flags.add_argument("--address", help='--launcher ray: address of a running cluster, or "auto" (default: start Ray here)')
+    flags.add_argument(
+        "--open", action="store_true", help="open the page, which is updated as runs end"
+    )
+    flags.add_argument(
+        "--log",
+        action="append",
+        default=[],
+        metavar="SINK",
+        help="log to jsonl, tensorboard or wandb",
+    )
+    flags.add_argument(
+        "--shard",
+        metavar="I/N",
+        help="run only part I of N, 0/4 to 3/4, for job arrays on a shared folder",
+    )
+    flags.add_argument(
+        "--launcher",
+        default="local",
+        metavar="NAME",
+        help="where runs are computed (default: local)",
+    )
+    flags.add_argument(
+        "--mesh",
+        metavar="SHAPE",
+        help="use several devices in one process: auto, or for example runs=2,clients=4",
+    )
+    flags.add_argument(
+        "--distributed",
+        action="store_true",
+        help="share a run with other processes that this command starts",
+    )
+    flags.add_argument(
+        "--coordinator",
+        metavar="HOST:PORT",
+        help="--distributed: address of process 0, if JAX cannot find it",
+    )
+    flags.add_argument(
+        "--process-id", type=int, metavar="N", help="--distributed: index of this process, from 0"
+    )
+    flags.add_argument(
+        "--num-processes", type=int, metavar="N", help="--distributed: number of processes"
+    )
+    flags.add_argument(
+        "--address",
+        help='--launcher ray: address of a running cluster, or "auto" (default: start Ray here)',
+    )
     slurm = "--launcher slurm: an option of sbatch, as partition=gpu or time=120 (minutes)"
     flags.add_argument("--slurm", action="append", metavar="KEY=VALUE", help=slurm)
     gpus = "--launcher ray, slurm: GPUs per batch; of Ray also a share of one"
     flags.add_argument("--gpus-per-task", type=float, metavar="N", help=gpus)
-    flags.add_argument("--cpus-per-task", type=int, metavar="N", help="--launcher ray, slurm: threads per batch (default: 1)")
+    flags.add_argument(
+        "--cpus-per-task",
+        type=int,
+        metavar="N",
+        help="--launcher ray, slurm: threads per batch (default: 1)",
+    )
     retries = "--launcher ray, slurm: restarts of a batch, if its worker dies (3)"
     flags.add_argument("--retries", type=int, metavar="N", help=retries)
     return flags
@@ -85,7 +143,13 @@ def run(flags: argparse.Namespace) -> int:
         store = Store(folder)
         choose_mesh(store, store.read_plan() or {}, shape)
         store.write_spec(_as_written(flags))
-        store.log({"event": "start", "command": shlex.join(["cfljax", "sweep", *_for_workers(flags, folder)]), "time": time.time()})
+        store.log(
+            {
+                "event": "start",
+                "command": shlex.join(["cfljax", "sweep", *_for_workers(flags, folder)]),
+                "time": time.time(),
+            }
+        )
         if not flags.no_report:
             live = LivePage(folder, spec.shown(), flags.target, flags.open)
             options = options._replace(ended=live.write)
@@ -99,7 +163,11 @@ def run(flags: argparse.Namespace) -> int:
                 outcome = launch(spec, store, options, flags.workers, _for_workers(flags, folder))
     results = Results(folder, target=flags.target, sweep=spec.shown())
     print(comparison(results))
-    computed = f"{outcome.computed} run{'s' if outcome.computed != 1 else ''} computed" if outcome.computed else "nothing to do"
+    computed = (
+        f"{outcome.computed} run{'s' if outcome.computed != 1 else ''} computed"
+        if outcome.computed
+        else "nothing to do"
+    )
     ended = f"{outcome.done} done, {outcome.diverged} diverged, {outcome.failed} failed"
     print(f"\n{spec.name}: {computed}; {ended}. Results: {folder}")
     if not flags.no_report:
@@ -107,7 +175,10 @@ def run(flags: argparse.Namespace) -> int:
     warn_of_divergence(results.records.values())
     for record in results.records.values():
         if record["status"] == "failed":
-            print(f"failed: {record['label']} (seed {record['seed']}): {record['error']}", file=sys.stderr)
+            print(
+                f"failed: {record['label']} (seed {record['seed']}): {record['error']}",
+                file=sys.stderr,
+            )
     return 1 if outcome.failed else 0
 
 
@@ -117,8 +188,13 @@ def _check(flags: argparse.Namespace) -> None:
 
     if flags.workers is not None and flags.workers < 1:
         raise SpecError(f"--workers {flags.workers}: must be at least 1")
-    if not (flags.as_worker is flags.processors is None or _is_worker(flags.as_worker or "", flags.processors or "")):
-        raise SpecError("--as-worker, --processors: are for the workers that --workers N starts; give that")
+    if not (
+        flags.as_worker is flags.processors is None
+        or _is_worker(flags.as_worker or "", flags.processors or "")
+    ):
+        raise SpecError(
+            "--as-worker, --processors: are for the workers that --workers N starts; give that"
+        )
     _check_unused(flags)
     for name in flags.log:
         SINKS.entry(name, "--log")
@@ -130,7 +206,11 @@ def _check_unused(flags: argparse.Namespace) -> None:
         return
     asked = "--dry-run" if flags.dry_run else "--explain"
     for flag, given, why in (
-        (f"--target {flags.target}", flags.target is not None, "nothing is trained that could reach an accuracy"),
+        (
+            f"--target {flags.target}",
+            flags.target is not None,
+            "nothing is trained that could reach an accuracy",
+        ),
         ("--distributed", flags.distributed, "one process says what would be done"),
         (f"--mesh {flags.mesh}", flags.mesh is not None, "says nothing of devices"),
     ):
@@ -140,7 +220,10 @@ def _check_unused(flags: argparse.Namespace) -> None:
 
 def _is_worker(share: str, processors: str) -> bool:
     """Return whether these are what a worker is started with: `k/n`, and numbers of processors."""
-    return _share(share) is not None and re.fullmatch(r"[0-9]{1,6}(,[0-9]{1,6})*", processors) is not None
+    return (
+        _share(share) is not None
+        and re.fullmatch(r"[0-9]{1,6}(,[0-9]{1,6})*", processors) is not None
+    )
 
 
 def _share(written: str) -> tuple[int, int] | None:
@@ -150,14 +233,21 @@ def _share(written: str) -> tuple[int, int] | None:
 
 
 def _devices(flags: argparse.Namespace) -> Shape | None:
-    """Take the devices, and join the processes, that the flags ask for; the mesh, None where they ask for none."""
+    """Take the devices, and join the processes, that the flags ask for; the mesh, None where they
+    ask for none."""
     ids = (flags.coordinator, flags.process_id, flags.num_processes)
     if flags.mesh is None and not flags.distributed:
         if any(value is not None for value in ids):
-            raise SpecError("--coordinator, --process-id and --num-processes are for --distributed; give that, too")
+            raise SpecError(
+                "--coordinator, --process-id and --num-processes are for --distributed; give "
+                "that, too"
+            )
         return None
     if flags.launcher != "local" or flags.workers or flags.as_worker:
-        raise SpecError("--mesh and --distributed: are for one process on each machine, without --launcher and --workers")
+        raise SpecError(
+            "--mesh and --distributed: are for one process on each machine, without "
+            "--launcher and --workers"
+        )
     from cfljax.devices import distributed, mesh
     from cfljax.devices.cores import use_cores
     from cfljax.devices.machine import describe_machine
@@ -165,7 +255,9 @@ def _devices(flags: argparse.Namespace) -> Shape | None:
     shape = mesh.parse_mesh("auto" if flags.mesh is None else flags.mesh)
     devices = max(1, shape.runs * shape.clients // (flags.num_processes or 1))
     if devices > mesh.MAX_DEVICES:
-        raise SpecError(f"--mesh {shape}: {devices:,} devices in a process; at most {mesh.MAX_DEVICES:,}")
+        raise SpecError(
+            f"--mesh {shape}: {devices:,} devices in a process; at most {mesh.MAX_DEVICES:,}"
+        )
     use_cores(None if shape == mesh.AUTO else devices)
     if flags.distributed:
         distributed.connect(*ids)
@@ -198,7 +290,8 @@ def _as_written(flags: argparse.Namespace) -> str:
     sets = "".join(f"# --set {' '.join(flag.split())}\n" for flag in flags.set)
     sets += "".join(f"# --plugin {' '.join(flag.split())}\n" for flag in flags.plugin)
     written = Path(flags.spec or QUICKSTART).read_text(encoding="utf-8-sig")
-    earlier = r"\A(# --(set|plugin) .*\n)+"  # such comments are in the file if it is the copy of a results folder
+    # such comments are in the file if it is the copy of a results folder
+    earlier = r"\A(# --(set|plugin) .*\n)+"
     return sets + re.sub(earlier, "", written)
 
 

@@ -25,7 +25,12 @@ def parser(prog: str = "python -m cfljax.tune") -> argparse.ArgumentParser:
     add_flags_of_sweeps(flags)
     budget = "total budget of all methods, in full runs (default: all settings are tried)"
     flags.add_argument("--budget", type=float, metavar="RUNS", help=budget)
-    flags.add_argument("--metric", default="val_accuracy", metavar="NAME", help="choose by val_accuracy, val_loss or train_loss")
+    flags.add_argument(
+        "--metric",
+        default="val_accuracy",
+        metavar="NAME",
+        help="choose by val_accuracy, val_loss or train_loss",
+    )
     then = "then run the best setting of each method on these seeds, for example 0:10"
     flags.add_argument("--then-compare", metavar="SEEDS", help=then)
     flags.add_argument("--rung", type=int, help=argparse.SUPPRESS)
@@ -53,7 +58,11 @@ def run(flags: argparse.Namespace) -> int:
         raise SpecError(f"--budget {flags.budget:g}: must be more than 0 runs")
     spec = read_spec(flags.spec, flags.set, plugins=flags.plugin)
     plan = plan_search(spec, flags.metric, flags.budget)
-    seeds = None if flags.then_compare is None else read_seeds(parse_value(flags.then_compare, "--then-compare"))
+    seeds = (
+        None
+        if flags.then_compare is None
+        else read_seeds(parse_value(flags.then_compare, "--then-compare"))
+    )
     if flags.dry_run:
         print(dry_run(plan))
         return 0
@@ -79,8 +88,16 @@ def run(flags: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def _be_worker(flags: argparse.Namespace, spec: Spec, plan: Plan, store: Store, options: Options, seeds: list[int] | None) -> int:
-    """Work on a rung, or on the comparison after the search, for the process that has started this one."""
+def _be_worker(
+    flags: argparse.Namespace,
+    spec: Spec,
+    plan: Plan,
+    store: Store,
+    options: Options,
+    seeds: list[int] | None,
+) -> int:
+    """Work on a rung, or on the comparison after the search, for the process that has started this
+    one."""
     from cfljax.launch import workers
     from cfljax.launch.search import be_climber, make_last_spec
     from cfljax.launch.tuning import start_record
@@ -88,7 +105,11 @@ def _be_worker(flags: argparse.Namespace, spec: Spec, plan: Plan, store: Store, 
     if flags.rung is not None:
         return be_climber(flags.as_worker, flags.processors, flags.rung, spec, plan, store, options)
     return workers.be_worker(
-        flags.as_worker, flags.processors, make_last_spec(spec, plan, start_record(plan, store), seeds), store, options
+        flags.as_worker,
+        flags.processors,
+        make_last_spec(spec, plan, start_record(plan, store), seeds),
+        store,
+        options,
     )
 
 

@@ -1,4 +1,5 @@
-"""The `data` table: from its values to checked options of a source, a partition and what both share, and to the data themselves."""
+"""The `data` table: from its values to checked options of a source, a partition and what both
+share, and to the data themselves."""
 
 from __future__ import annotations
 
@@ -29,11 +30,13 @@ _NOT_IN_ID = ("checksums",)  # changes how the data are read, not which data
 
 @dataclasses.dataclass(frozen=True)
 class Arrive:
-    """Late-arriving clients: `{ clients = 20, round = 30 }`, all at once, or `{ rate = 0.1, from = 10, until = 50 }`, one after
-    another. All others can take part from round 0."""
+    """Late-arriving clients: `{ clients = 20, round = 30 }`, all at once, or `{ rate = 0.1, from =
+    10, until = 50 }`, one after another. All others can take part from round 0."""
 
     clients: int = 0  # The number of late clients; 0 if `rate` is given
-    rate: float = 0.0  # The fraction of late clients among those that train; 0 if `clients` is given
+    rate: float = (
+        0.0  # The fraction of late clients among those that train; 0 if `clients` is given
+    )
     first: int = 0  # The earliest round in which a late client arrives
     last: int = 0  # The latest; the round of each client is drawn uniformly from `first` to `last`
 
@@ -48,20 +51,38 @@ class NewClients:
     """The table `data.new_clients`: clients that never train and come when all rounds are over."""
 
     share: float = option(help="share of the clients that train", above=0)
-    shots: int = option(10, "labelled samples that each of them has; 0: its training samples, without their labels", low=0)
-    steps: tuple[int, ...] = option((0, 1, 5), "local steps on these samples after which each is scored", low=0)
-    rule: str | None = option(None, "for methods that need labels: the model of least mean entropy", choices=("entropy",))
+    shots: int = option(
+        10,
+        "labelled samples that each of them has; 0: its training samples, without their labels",
+        low=0,
+    )
+    steps: tuple[int, ...] = option(
+        (0, 1, 5), "local steps on these samples after which each is scored", low=0
+    )
+    rule: str | None = option(
+        None, "for methods that need labels: the model of least mean entropy", choices=("entropy",)
+    )
 
     def check(self, where: str) -> None:
-        """Reject a share of all clients, steps that do not ascend, and what has no meaning with or without labels."""
+        """Reject a share of all clients, steps that do not ascend, and what has no meaning with or
+        without labels."""
         if self.share >= 1:
             raise SpecError(f"{where}.share = {self.share}: must be less than 1, as in 0.2")
         if not self.steps or list(self.steps) != sorted(set(self.steps)):
-            raise SpecError(f"{where}.steps = {show(self.steps)}: must be whole numbers in ascending order, as in [0, 1, 5]")
+            raise SpecError(
+                f"{where}.steps = {show(self.steps)}: must be whole numbers in ascending "
+                "order, as in [0, 1, 5]"
+            )
         if not self.shots and self.steps != (0,):
-            raise SpecError(f"{where}.steps = {show(self.steps)}: clients cannot train with shots = 0; leave steps out")
+            raise SpecError(
+                f"{where}.steps = {show(self.steps)}: clients cannot train with shots = 0; "
+                "leave steps out"
+            )
         if self.shots and self.rule is not None:
-            raise SpecError(f'{where}.rule = "{self.rule}": is for clients without labels; give shots = 0, or leave rule out')
+            raise SpecError(
+                f'{where}.rule = "{self.rule}": is for clients without labels; give shots = '
+                "0, or leave rule out"
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,34 +102,57 @@ class DataOptions:
 
     path: str | None = option(None, "folder or file of the data, instead of $CFLJAX_DATA")
     seed: int | str = option(
-        0, 'seed of the partition, which all runs share; "run": each run uses its own seed', low=0, high=2**31 - 1, choices=("run",)
+        0,
+        'seed of the partition, which all runs share; "run": each run uses its own seed',
+        low=0,
+        high=2**31 - 1,
+        choices=("run",),
     )
     normalise: str = option(
         "unit",
-        "unit: to [0, 1]; pixel: each pixel to mean 0 and deviation 1 over training samples; pixel_all: over all samples",
+        "unit: to [0, 1]; pixel: each pixel to mean 0 and deviation 1 over training samples; "
+        "pixel_all: over all samples",
         choices=("unit", "pixel", "pixel_all", "none"),
     )
-    arrive: Table | None = option(None, "newcomers: { clients = 20, round = 30 } or { rate = 0.1, from = 10, until = 50 }")
-    new_clients: Table | None = option(
-        None, "clients that never train, scored at the end: { share = 0.2, shots = 10, steps = [0, 1, 5] }", lists=("steps",)
+    arrive: Table | None = option(
+        None, "newcomers: { clients = 20, round = 30 } or { rate = 0.1, from = 10, until = 50 }"
     )
-    validation: float = option(0.0, "share of each client's training samples set aside for tuning and early stopping", low=0)
+    new_clients: Table | None = option(
+        None,
+        "clients that never train, scored at the end: { share = 0.2, shots = 10, steps = [0, "
+        "1, 5] }",
+        lists=("steps",),
+    )
+    validation: float = option(
+        0.0,
+        "share of each client's training samples set aside for tuning and early stopping",
+        low=0,
+    )
 
     views: tuple[Any, ...] = option(
-        (), 'how groups of clients see the data, crossed: ["label_swap", { name = "rotated", groups = 4, copies = false }]'
+        (),
+        'how groups of clients see the data, crossed: ["label_swap", { name = "rotated", '
+        "groups = 4, copies = false }]",
     )
-    true_groups: str | None = option(None, 'a view whose groups are the true ones, or "partition"; left out: the combinations')
-    view_shares: tuple[float, ...] = option((), "share of the clients in each combination of groups; left out: equal", low=0)
+    true_groups: str | None = option(
+        None, 'a view whose groups are the true ones, or "partition"; left out: the combinations'
+    )
+    view_shares: tuple[float, ...] = option(
+        (), "share of the clients in each combination of groups; left out: equal", low=0
+    )
     drift: Table | None = option(
         None,
-        'clients that change: { kind = "sudden", at = [30, 60], share = 0.5, what = "group" } or { file = "changes.csv" }',
+        'clients that change: { kind = "sudden", at = [30, 60], share = 0.5, what = "group" '
+        '} or { file = "changes.csv" }',
         lists=("at",),
     )
 
     def check(self, where: str) -> None:
         """Reject a share that leaves nothing to train on."""
         if self.validation >= 1:
-            raise SpecError(f"{where}.validation = {self.validation}: must be less than 1, as in 0.1")
+            raise SpecError(
+                f"{where}.validation = {self.validation}: must be less than 1, as in 0.1"
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,8 +183,13 @@ class Data:
         return drawn
 
     def flat(self, plain: Callable[[Options], Table] = to_plain) -> Table:
-        """Return one table, as in a spec. Options of both sides with different values are in its tables `source` and `parts`."""
-        table = {key: value for key, value in plain(self).items() if key not in SIDE_TABLES and value != []}
+        """Return one table, as in a spec. Options of both sides with different values are in its
+        tables `source` and `parts`."""
+        table = {
+            key: value
+            for key, value in plain(self).items()
+            if key not in SIDE_TABLES and value != []
+        }
         if self.arrive is not None:
             table["arrive"] = self.arrive.written()
         if self.drift is not None:
@@ -157,32 +206,51 @@ class Data:
     @property
     def apart(self) -> set[str]:
         """Names of options that source and partition both have, with different values."""
-        both = {f.name for f in dataclasses.fields(self.source)} & {f.name for f in dataclasses.fields(self.parts)}
+        both = {f.name for f in dataclasses.fields(self.source)} & {
+            f.name for f in dataclasses.fields(self.parts)
+        }
         return {key for key in both if getattr(self.source, key) != getattr(self.parts, key)}
 
     @cached_property
     def identity(self) -> str:
-        """Return all that decides who holds which samples: canonical JSON of the options, and checksums of what is read."""
+        """Return all that decides who holds which samples: canonical JSON of the options, and
+        checksums of what is read."""
         return " ".join([self._options, *self.contents.values()])
 
     @cached_property
     def spelled(self) -> str:
-        """Return the same without reading the data: files count by their path instead of their contents."""
+        """Return the same without reading the data: files count by their path instead of their
+        contents."""
         named = [] if self.path is None else [("path", Path(self.path).expanduser())]
-        named += [(f"{side}.{name}", file) for side in SIDE_TABLES for name, file in list_files(getattr(self, side)).items()]
-        named += [] if self.drift is None else [(f"drift.{name}", file) for name, file in list_files(self.drift).items()]
-        return " ".join([self._options, *(f"{name}={os.path.realpath(file)}" for name, file in named)])
+        named += [
+            (f"{side}.{name}", file)
+            for side in SIDE_TABLES
+            for name, file in list_files(getattr(self, side)).items()
+        ]
+        named += (
+            []
+            if self.drift is None
+            else [(f"drift.{name}", file) for name, file in list_files(self.drift).items()]
+        )
+        return " ".join(
+            [self._options, *(f"{name}={os.path.realpath(file)}" for name, file in named)]
+        )
 
     @cached_property
     def _options(self) -> str:
-        said = {key: value for key, value in self.flat(to_essential).items() if key not in (*_NOT_IN_ID, "path")}
+        said = {
+            key: value
+            for key, value in self.flat(to_essential).items()
+            if key not in (*_NOT_IN_ID, "path")
+        }
         return canonical(said if self.drift is None else said | {"drift": to_essential(self.drift)})
 
     @cached_property
     def contents(self) -> dict[str, str]:
-        """SHA-256 of what is read: `data` for files and for a user's data set, `data.glove` for a file that the option `glove`
-        names, `partition` for a user's partition. They are computed when they are first needed; `load` and `divide` raise a
-        DataError if the contents have changed since."""
+        """SHA-256 of what is read: `data` for files and for a user's data set, `data.glove` for a
+        file that the option `glove` names, `partition` for a user's partition. They are computed
+        when they are first needed; `load` and `divide` raise a DataError if the contents have
+        changed since."""
         from cfljax.data import SOURCES, data_checksum
 
         users_partition = PARTITIONS.origin(self.partition) is not None
@@ -190,9 +258,15 @@ class Data:
             return dict(vars(self)["_undrawn"].contents)
         found = {"data": data_checksum(self.name, self.source, self.path, seed=self._drawn)}
         found |= {f"data.{name}": hash_file(file) for name, file in list_files(self.source).items()}
-        found |= {} if self.drift is None else {f"data.drift.{n}": hash_file(file) for n, file in list_files(self.drift).items()}
+        found |= (
+            {}
+            if self.drift is None
+            else {f"data.drift.{n}": hash_file(file) for n, file in list_files(self.drift).items()}
+        )
         if users_partition:
-            found["partition"] = hash_or_failure(lambda: hash_parts(self.deal(self._load(found["data"]))))
+            found["partition"] = hash_or_failure(
+                lambda: hash_parts(self.deal(self._load(found["data"])))
+            )
         return {what: value for what, value in found.items() if value}
 
     @property
@@ -211,10 +285,14 @@ class Data:
         return load_checked(self.name, self.source, self.path, self._drawn, wanted)
 
     def divide(self, source: Source) -> Parts:
-        """Divide the samples among clients; raise a DataError if that has changed since `contents` was computed."""
+        """Divide the samples among clients; raise a DataError if that has changed since `contents`
+        was computed."""
         parts = self.deal(source)
         if (wanted := self.contents.get("partition")) is not None and hash_parts(parts) != wanted:
-            raise DataError(f'data.partition = "{self.partition}": has changed since the runs were planned; start the sweep again')
+            raise DataError(
+                f'data.partition = "{self.partition}": has changed since the runs were '
+                "planned; start the sweep again"
+            )
         return parts
 
     def deal(self, source: Source) -> Parts:
@@ -223,12 +301,19 @@ class Data:
 
         make, seed = PARTITIONS.entry(self.partition).make, int(self.seed)
         if self.views:
-            return divide_with_views(make, self.parts, Crossed(self.views, self.view_shares, self.true_groups), source, seed)
+            return divide_with_views(
+                make,
+                self.parts,
+                Crossed(self.views, self.view_shares, self.true_groups),
+                source,
+                seed,
+            )
         return make(self.parts, source, np.random.default_rng(seed))
 
 
 def flatten_sides(table: Table, where: str) -> Table:
-    """Move the options of the tables `source` and `parts` (for one side alone) to dotted keys of the `data` table."""
+    """Move the options of the tables `source` and `parts` (for one side alone) to dotted keys of
+    the `data` table."""
     flat = {key: value for key, value in table.items() if key not in SIDE_TABLES}
     for side in SIDE_TABLES:
         inner = table.get(side, {})
@@ -239,24 +324,46 @@ def flatten_sides(table: Table, where: str) -> Table:
 
 
 def make_data(names: dict[str, str], classes: tuple[type, ...], where: str, values: Table) -> Data:
-    """Check a table and make the Data. `classes`: the Options classes of the source, of the partition, and DataOptions."""
+    """Check a table and make the Data. `classes`: the Options classes of the source, of the
+    partition, and DataOptions."""
 
     def checked(cls: type[T], side: str = "") -> T:
         known = [f.name for f in dataclasses.fields(cls)]
         shared = {k: values[k] for k in known if k in values}
-        return check(cls, shared | {k: values[f"{side}.{k}"] for k in known if f"{side}.{k}" in values}, where)
+        return check(
+            cls,
+            shared | {k: values[f"{side}.{k}"] for k in known if f"{side}.{k}" in values},
+            where,
+        )
 
     source: Options = checked(classes[0], "source")
     parts: Options = checked(classes[1], "parts")
     common = checked(DataOptions)
     late = None if common.arrive is None else read_arrive(common.arrive, f"{where}.arrive")
     unlabelled = {"steps": [0]} if (common.new_clients or {}).get("shots") == 0 else {}
-    new = None if common.new_clients is None else check(NewClients, unlabelled | common.new_clients, f"{where}.new_clients")
+    new = (
+        None
+        if common.new_clients is None
+        else check(NewClients, unlabelled | common.new_clients, f"{where}.new_clients")
+    )
     crossed = Crossed(common.views, common.view_shares, common.true_groups)
     views = read_views(crossed, names["partition"], parts, where)
-    drift = None if common.drift is None else read_drift(common.drift, names["partition"], parts, views, f"{where}.drift")
+    drift = (
+        None
+        if common.drift is None
+        else read_drift(common.drift, names["partition"], parts, views, f"{where}.drift")
+    )
     shared = (common.path, common.seed, common.normalise, late, common.validation, new, drift)
-    return Data(names["name"], names["partition"], source, parts, *shared, views, common.true_groups, common.view_shares)
+    return Data(
+        names["name"],
+        names["partition"],
+        source,
+        parts,
+        *shared,
+        views,
+        common.true_groups,
+        common.view_shares,
+    )
 
 
 def read_arrive(table: Table, where: str) -> Arrive:
@@ -264,12 +371,18 @@ def read_arrive(table: Table, where: str) -> Arrive:
     for key in table:
         if key not in _ARRIVE:
             raise SpecError(f"{where}.{key}: there is no such option" + suggest(key, _ARRIVE))
-    late = check(_Late, {"start" if key == "from" else key: value for key, value in table.items()}, where)
+    late = check(
+        _Late, {"start" if key == "from" else key: value for key, value in table.items()}, where
+    )
     if (late.clients is None) == (late.rate is None):
-        raise SpecError(f"{where}: give either clients (how many arrive late) or rate (which fraction)")
+        raise SpecError(
+            f"{where}: give either clients (how many arrive late) or rate (which fraction)"
+        )
     if late.round is not None:
         if late.start is not None or late.until is not None:
-            raise SpecError(f"{where}.round = {late.round}: give round, or from and until, not both")
+            raise SpecError(
+                f"{where}.round = {late.round}: give round, or from and until, not both"
+            )
         first = last = late.round
     elif late.start is None or late.until is None:
         raise SpecError(f"{where}: give the time: round = 30, or from = 10 and until = 50")
@@ -281,14 +394,17 @@ def read_arrive(table: Table, where: str) -> Arrive:
 
 
 def draw_arrivals(arrive: Arrive | None, trains: np.ndarray, seed: int) -> np.ndarray:
-    """Draw the first round i32[C] in which each client can take part; it is 0 for clients that never train."""
+    """Draw the first round i32[C] in which each client can take part; it is 0 for clients that
+    never train."""
     rounds = np.zeros(len(trains), np.int32)
     if arrive is None:
         return rounds
     training = np.flatnonzero(trains)
     count = arrive.clients or round(arrive.rate * len(training))
     if count > len(training):
-        raise SpecError(f"data.arrive.clients = {count}: there are only {len(training)} clients that train")
+        raise SpecError(
+            f"data.arrive.clients = {count}: there are only {len(training)} clients that train"
+        )
     rng = np.random.default_rng([seed, 0x61727276])
     late = training[rng.permutation(len(training))[:count]]
     rounds[late] = rng.integers(arrive.first, arrive.last, size=count, endpoint=True)

@@ -1,10 +1,19 @@
-"""From `--set key=value` flags to the spec with their values laid over it, and which of its sizes is chosen."""
+"""From `--set key=value` flags to the spec with their values laid over it, and which of its sizes
+is chosen."""
 
 from __future__ import annotations
 
 import tomllib
 
-from cfljax.config.layers import EXCLUSIVE, SETTABLE_KEYS, has_name, lay_options, lay_over, list_names, need_table
+from cfljax.config.layers import (
+    EXCLUSIVE,
+    SETTABLE_KEYS,
+    has_name,
+    lay_options,
+    lay_over,
+    list_names,
+    need_table,
+)
 from cfljax.config.values import list_fields
 from cfljax.errors import ALIASES, SpecError, suggest
 from cfljax.methods import METHODS
@@ -26,7 +35,9 @@ def parse_set(text: str) -> Flag:
     if not value.strip():
         raise SpecError(f"--set {text}: the value is missing")
     if path[0] not in (*SETTABLE_KEYS, "size"):
-        raise SpecError(f"--set {text}: {path[0]}: there is no such table or key" + _suggest_full_name(path[0]))
+        raise SpecError(
+            f"--set {text}: {path[0]}: there is no such table or key" + _suggest_full_name(path[0])
+        )
     return path, parse_value(value, f"--set {text}")
 
 
@@ -42,7 +53,8 @@ def _suggest_full_name(key: str) -> str:
 
 
 def parse_value(text: str, where: str) -> Value:
-    """Parse the value of a flag: TOML, a word without quotes, or several of them with commas between them (a list)."""
+    """Parse the value of a flag: TOML, a word without quotes, or several of them with commas
+    between them (a list)."""
     text = text.strip()
     is_toml, value = _parse_toml(text)
     if is_toml:
@@ -93,9 +105,17 @@ def apply_sets(raw: Table, sets: list[Flag]) -> Table:
         elif path[0] == "method":
             raw = {**raw, "method": _set_method(raw["method"], path[1:], value, where)}
         elif path[0] in ("data", "model", "train"):
-            raw = {**raw, path[0]: [set_path(table, path[1:], value, where) for table in raw[path[0]]]}
+            raw = {
+                **raw,
+                path[0]: [set_path(table, path[1:], value, where) for table in raw[path[0]]],
+            }
         elif path[0] in ("defaults", "search"):
-            raw = {**raw, path[0]: set_path(need_table(raw.get(path[0], {}), path[0]), path[1:], value, where)}
+            raw = {
+                **raw,
+                path[0]: set_path(
+                    need_table(raw.get(path[0], {}), path[0]), path[1:], value, where
+                ),
+            }
         else:
             raise SpecError(f"{where}: {path[0]} has no options; write {path[0]}={show(value)}")
     return raw
@@ -104,14 +124,21 @@ def apply_sets(raw: Table, sets: list[Flag]) -> Table:
 def _set_method(methods: list[Table], path: list[str], value: Value, where: str) -> list[Table]:
     name, rest = path[0], path[1:]
     if not rest:
-        raise SpecError(f"{where}: write method.NAME.option=value" + suggest(name, list_names(methods)))
+        raise SpecError(
+            f"{where}: write method.NAME.option=value" + suggest(name, list_names(methods))
+        )
     if not any(has_name(table, name) for table in methods):
-        raise SpecError(f"{where}: the spec has no method {name}" + suggest(name, list_names(methods)))
-    return [set_path(table, rest, value, where) if has_name(table, name) else table for table in methods]
+        raise SpecError(
+            f"{where}: the spec has no method {name}" + suggest(name, list_names(methods))
+        )
+    return [
+        set_path(table, rest, value, where) if has_name(table, name) else table for table in methods
+    ]
 
 
 def set_path(table: Table, path: list[str], value: Value, where: str) -> Table:
-    """Copy the table with the value set at that path; a name on the way becomes a table with that name."""
+    """Copy the table with the value set at that path; a name on the way becomes a table with that
+    name."""
     key, rest = path[0], path[1:]
     if not rest:
         return lay_options(table, {key: value}) if key in EXCLUSIVE else {**table, key: value}
@@ -136,7 +163,9 @@ def choose_size(raw: Table, sets: list[Flag]) -> tuple[str, Table, list[Flag]]:
             chosen = value
     for name, table in sizes.items():
         if name == "full":
-            raise SpecError("size.full: full means the spec without a size; give the table another name")
+            raise SpecError(
+                "size.full: full means the spec without a size; give the table another name"
+            )
         need_table(table, f"size.{name}")
     if chosen != "full" and chosen not in sizes:
         raise SpecError(f'size = "{chosen}": unknown size' + suggest(chosen, [*sizes, "full"]))

@@ -1,4 +1,5 @@
-"""From options to the forms that ids are made of: hashable tables, plain tables, and canonical JSON."""
+"""From options to the forms that ids are made of: hashable tables, plain tables, and canonical
+JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from cfljax.registry.options import Options, Table, Value, is_options, list_file
 
 
 class FrozenTable(dict[str, Value]):
-    """A table as the value of an option (`optimizer = { name = "adam", b1 = 0.8 }`): read-only and hashable."""
+    """A table as the value of an option (`optimizer = { name = "adam", b1 = 0.8 }`): read-only and
+    hashable."""
 
     def __init__(self, items: Table):
         super().__init__({key: freeze(items[key]) for key in sorted(items)})
@@ -46,7 +48,9 @@ def to_plain(value: Options | Value) -> Value:
         table: Table = {}
         for field in dataclasses.fields(value):
             if (each := getattr(value, field.name)) is not None:
-                table |= to_plain(each) if field.metadata.get("beside") else {field.name: to_plain(each)}
+                table |= (
+                    to_plain(each) if field.metadata.get("beside") else {field.name: to_plain(each)}
+                )
         return table
     if isinstance(value, dict):
         return {key: to_plain(v) for key, v in value.items() if v is not None}
@@ -56,9 +60,10 @@ def to_plain(value: Options | Value) -> Value:
 
 
 def canonical(value: Options | Value, unread: bool = False) -> str:
-    """Return JSON that is equal exactly when the options mean the same. An option at its default is left out, so that an option
-    which is added to a class changes nothing. Files that options name count by the hash of their contents, with `unread` by their
-    path. The JSON is kept in the options object, which is immutable."""
+    """Return JSON that is equal exactly when the options mean the same. An option at its default is
+    left out, so that an option which is added to a class changes nothing. Files that options name
+    count by the hash of their contents, with `unread` by their path. The JSON is kept in the
+    options object, which is immutable."""
     memory = getattr(value, "__dict__", None) if is_options(value) else None
     if memory is None:
         return _dump(value)
@@ -70,12 +75,18 @@ def canonical(value: Options | Value, unread: bool = False) -> str:
 
 def to_essential(value: Options) -> Table:
     """Return the plain options without file names, and without options at their default."""
-    skipped = {f.name for f in dataclasses.fields(value) if f.metadata.get("file") or _at_default(f, getattr(value, f.name))}
+    skipped = {
+        f.name
+        for f in dataclasses.fields(value)
+        if f.metadata.get("file") or _at_default(f, getattr(value, f.name))
+    }
     return {name: each for name, each in to_plain(value).items() if name not in skipped}
 
 
 def _at_default(field: dataclasses.Field[Value], value: Value) -> bool:
-    return type(value) is type(field.default) and bool(value == field.default)  # participation: 1 client is not 1.0, all of them
+    return type(value) is type(field.default) and bool(
+        value == field.default
+    )  # participation: 1 client is not 1.0, all of them
 
 
 OfFile = Callable[[Path], str]  # Returns the part of an id for a file that an option names
@@ -86,11 +97,20 @@ def _dump(value: Value, of_file: OfFile | None = None) -> str:
 
 
 def _to_exact(value: Value, loose: bool, of_file: OfFile | None) -> Value:
-    """Convert as `plain` does, −0.0 to 0.0, without defaults. Inside tables (`loose`), which declare no types, 1.0 becomes 1."""
+    """Convert as `plain` does, −0.0 to 0.0, without defaults. Inside tables (`loose`), which
+    declare no types, 1.0 becomes 1."""
     if is_options(value):
-        files = {} if of_file is None else {name: of_file(file) for name, file in list_files(value).items()}
+        files = (
+            {}
+            if of_file is None
+            else {name: of_file(file) for name, file in list_files(value).items()}
+        )
         pairs = ((f, getattr(value, f.name)) for f in dataclasses.fields(value))
-        return {f.name: _to_exact(v, loose, of_file) for f, v in pairs if v is not None and not _at_default(f, v)} | files
+        return {
+            f.name: _to_exact(v, loose, of_file)
+            for f, v in pairs
+            if v is not None and not _at_default(f, v)
+        } | files
     if isinstance(value, dict):
         return {key: _to_exact(v, True, of_file) for key, v in value.items() if v is not None}
     if isinstance(value, (list, tuple)):

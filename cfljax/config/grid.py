@@ -1,4 +1,5 @@
-"""From a tidy spec to its runs: the grid of all combinations, without those that rules exclude, each checked and once."""
+"""From a tidy spec to its runs: the grid of all combinations, without those that rules exclude,
+each checked and once."""
 
 from __future__ import annotations
 
@@ -14,7 +15,14 @@ from cfljax.config.data import Data
 from cfljax.config.layers import EXCLUSIVE, SIBLINGS_KEY, lay_options, need_table
 from cfljax.config.rules import Combination, Rule, check_parts, check_start
 from cfljax.config.run import Run, merge_equal
-from cfljax.config.tables import RESERVED_KEYS, Draft, make_data_drafts, make_method_draft, make_model_drafts, make_train_drafts
+from cfljax.config.tables import (
+    RESERVED_KEYS,
+    Draft,
+    make_data_drafts,
+    make_method_draft,
+    make_model_drafts,
+    make_train_drafts,
+)
 from cfljax.config.train import Train
 from cfljax.config.train_tables import check_buffer, check_stop
 from cfljax.config.values import MAX_RUNS, Field, expand_axis, list_fields
@@ -35,7 +43,8 @@ class Entrant(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """All drafts of one layer of a spec. Its runs are every combination of data, model, method, training and seed."""
+    """All drafts of one layer of a spec. Its runs are every combination of data, model, method,
+    training and seed."""
 
     data: list[Draft]
     models: list[Draft]
@@ -52,7 +61,9 @@ class Grid(NamedTuple):
 
         total = 0
         for entrant in self.entrants:
-            pairs = [both(drafts) for drafts in (self.data, self.models, entrant.trains, [entrant.draft])]
+            pairs = [
+                both(drafts) for drafts in (self.data, self.models, entrant.trains, [entrant.draft])
+            ]
             fixed, every = math.prod(f for f, _ in pairs), math.prod(e for _, e in pairs)
             total += fixed + (every - fixed) * (self.samples or 1)
         return total * len(self.seeds)
@@ -60,7 +71,9 @@ class Grid(NamedTuple):
 
 def make_grid(raw: Table) -> Grid:
     """Make the grid of a tidy spec; names, types and ranges are checked here."""
-    search_seed = check_value(raw.get("search_seed", 0), int, {"low": 0, "high": 2**31 - 1}, "search_seed")
+    search_seed = check_value(
+        raw.get("search_seed", 0), int, {"low": 0, "high": 2**31 - 1}, "search_seed"
+    )
     samples = raw.get("samples")
     if samples is not None:
         samples = check_value(samples, int, {"low": 1, "high": MAX_RUNS}, "samples")
@@ -69,11 +82,23 @@ def make_grid(raw: Table) -> Grid:
         many = len(raw[kind]) > 1
         return ((table, f"{kind}[{i}]" if many else kind) for i, table in enumerate(raw[kind]))
 
-    data = [d for table, where in numbered("data") for d in make_data_drafts(table, where, search_seed)]
-    models = [d for table, where in numbered("model") for d in make_model_drafts(table, where, search_seed)]
-    trains = [d for table, where in numbered("train") for d in make_train_drafts(table, where, search_seed)]
+    data = [
+        d for table, where in numbered("data") for d in make_data_drafts(table, where, search_seed)
+    ]
+    models = [
+        d
+        for table, where in numbered("model")
+        for d in make_model_drafts(table, where, search_seed)
+    ]
+    trains = [
+        d
+        for table, where in numbered("train")
+        for d in make_train_drafts(table, where, search_seed)
+    ]
     defaults = need_table(raw.get("defaults", {}), "defaults")
-    entrants = [_make_entrant(table, raw["train"], trains, defaults, search_seed) for table in raw["method"]]
+    entrants = [
+        _make_entrant(table, raw["train"], trains, defaults, search_seed) for table in raw["method"]
+    ]
     _check_siblings(raw["method"])
     _check_defaults(defaults, entrants)
     _check_labels(raw["method"], entrants)
@@ -81,11 +106,16 @@ def make_grid(raw: Table) -> Grid:
     for draft in [*data, *models, *trains, *(d for e in entrants for d in (e.draft, *e.trains))]:
         if draft.random and samples is None:
             key = next(k for k, values in draft.axes.items() if hasattr(values[0], "draw"))
-            raise SpecError(f"{draft.where}.{key}: is a random range, which needs the number of draws: add samples = 50 at the top")
+            raise SpecError(
+                f"{draft.where}.{key}: is a random range, which needs the number of draws: "
+                "add samples = 50 at the top"
+            )
     return grid
 
 
-def _make_entrant(table: Table, tables: list[Table], trains: list[Draft], defaults: Table, search_seed: int) -> Entrant:
+def _make_entrant(
+    table: Table, tables: list[Table], trains: list[Draft], defaults: Table, search_seed: int
+) -> Entrant:
     name = table["name"]
     if not isinstance(name, str):
         raise SpecError(f"method.name = {show(name)}: must be a name, or a list of names")
@@ -99,8 +129,14 @@ def _make_entrant(table: Table, tables: list[Table], trains: list[Draft], defaul
     if "train" in table:
         over = need_table(table["train"], f"{where}.train")
         if all(key in over for key in EXCLUSIVE):
-            raise SpecError(f"{where}.train.steps = {show(over['steps'])}: give epochs or steps, not both")
-        trains = [d for t in tables for d in make_train_drafts(lay_options(t, over), f"{where}.train", search_seed)]
+            raise SpecError(
+                f"{where}.train.steps = {show(over['steps'])}: give epochs or steps, not both"
+            )
+        trains = [
+            d
+            for t in tables
+            for d in make_train_drafts(lay_options(t, over), f"{where}.train", search_seed)
+        ]
     return Entrant(label, draft, trains)
 
 
@@ -108,10 +144,19 @@ def read_seeds(value: Value) -> list[int]:
     """Read the seeds of a spec; raise a SpecError if one is given twice."""
     if isinstance(value, int) and not isinstance(value, bool):
         many = max(value, 1)
-        raise SpecError(f'seeds = {value}: must be a list or a range: [{value}] is seed {value}, "0:{many}" makes {many}')
-    seeds = expand_axis(value, _SEEDS, "seeds") if isinstance(value, list) or (isinstance(value, str) and ":" in value) else []
+        raise SpecError(
+            f"seeds = {value}: must be a list or a range: [{value}] is seed {value}, "
+            f'"0:{many}" makes {many}'
+        )
+    seeds = (
+        expand_axis(value, _SEEDS, "seeds")
+        if isinstance(value, list) or (isinstance(value, str) and ":" in value)
+        else []
+    )
     if not seeds or any(hasattr(seed, "draw") for seed in seeds):
-        raise SpecError(f'seeds = {show(value)}: must be a list of integers, or a range such as "0:5"')
+        raise SpecError(
+            f'seeds = {show(value)}: must be a list of integers, or a range such as "0:5"'
+        )
     if twice := [seed for seed, times in collections.Counter(seeds).items() if times > 1]:
         raise SpecError(f"seeds = {show(value)}: {twice[0]} is given twice")
     return seeds
@@ -120,22 +165,34 @@ def read_seeds(value: Value) -> list[int]:
 def _check_siblings(methods: list[Table]) -> None:
     for table in methods:
         names = table.get(SIBLINGS_KEY, [])
-        options = {key for name in names for key in list_fields(METHODS.entry(name, "method.name").options)}
+        options = {
+            key for name in names for key in list_fields(METHODS.entry(name, "method.name").options)
+        }
         for key in table:
             if names and key not in (*RESERVED_KEYS, SIBLINGS_KEY, *options):
-                raise SpecError(f"method.{key}: none of {', '.join(names)} has such an option" + suggest(key, options))
+                raise SpecError(
+                    f"method.{key}: none of {', '.join(names)} has such an option"
+                    + suggest(key, options)
+                )
 
 
 def _check_defaults(defaults: Table, entrants: list[Entrant]) -> None:
-    """Require that an option in `[defaults]` belongs to some method, even one that this sweep leaves out, and to nothing else."""
+    """Require that an option in `[defaults]` belongs to some method, even one that this sweep
+    leaves out, and to nothing else."""
     for key in sorted(set(defaults) & set(list_fields(Train))):
         shown = f"defaults.{key} = {show(defaults[key])}"
-        raise SpecError(f"{shown}: train has an option of this name, too; write train.{key}, or give it in a [[method]] table")
+        raise SpecError(
+            f"{shown}: train has an option of this name, too; write train.{key}, or give it "
+            "in a [[method]] table"
+        )
     left = set(defaults) - {key for e in entrants for key in e.draft.fields}
     if left:
         everything = {key for name in METHODS for key in list_fields(METHODS.entry(name).options)}
         for key in sorted(left - everything):
-            raise SpecError(f"defaults.{key} = {show(defaults[key])}: no method has such an option" + suggest(key, everything))
+            raise SpecError(
+                f"defaults.{key} = {show(defaults[key])}: no method has such an option"
+                + suggest(key, everything)
+            )
 
 
 def _check_labels(methods: list[Table], entrants: list[Entrant]) -> None:
@@ -143,24 +200,31 @@ def _check_labels(methods: list[Table], entrants: list[Entrant]) -> None:
     for table, entrant in zip(methods, entrants, strict=True):
         name = entrant.draft.names["name"]
         if entrant.label in owners and ("label" in table or owners[entrant.label] != name):
-            raise SpecError(f'method.{name}.label = "{entrant.label}": another method has this label already')
+            raise SpecError(
+                f'method.{name}.label = "{entrant.label}": another method has this label already'
+            )
         owners[entrant.label] = name
 
 
 def make_runs(grids: list[Grid], rules: list[Rule], warn: list[str]) -> list[Run]:
-    """Make the runs of all grids, each once, in the order of the spec. Warnings are added to `warn`."""
+    """Make the runs of all grids, each once, in the order of the spec. Warnings are added to
+    `warn`."""
     total = sum(grid.size for grid in grids)
     if total > MAX_RUNS:
         raise SpecError(f"the spec makes {total:,} runs; at most {MAX_RUNS:,}")
     trains = [d for grid in grids for e in grid.entrants for d in e.trains]
     if any(type(v) is int and v == 1 for d in trains for v in d.axes.get("participation", [])):
         warn.append("train.participation = 1: one client; all of them is 1.0")
-    drafts = [d for grid in grids for d in (*grid.data, *grid.models, *(e.draft for e in grid.entrants))] + trains
+    drafts = [
+        d for grid in grids for d in (*grid.data, *grid.models, *(e.draft for e in grid.entrants))
+    ] + trains
     if any(grid.samples for grid in grids) and not any(d.random for d in drafts):
         warn.append("samples: no option has a range to draw from at random")
     runs: list[Run] = []
     checked: set[tuple[int, ...]] = set()
-    seen: dict[tuple[int, ...], Combination] = {}  # one for each set of drafts, which has all options of the sweep
+    seen: dict[
+        tuple[int, ...], Combination
+    ] = {}  # one for each set of drafts, which has all options of the sweep
     for combination in itertools.chain.from_iterable(list_combinations(grid) for grid in grids):
         if rules:
             seen.setdefault(tuple(id(point.draft) for point in combination[:4]), combination)
@@ -183,10 +247,14 @@ def make_runs(grids: list[Grid], rules: list[Rule], warn: list[str]) -> list[Run
 
 
 def list_combinations(grid: Grid) -> Iterator[Combination]:
-    """Yield every combination, seeds innermost; options drawn at random count as one more axis beside the others."""
+    """Yield every combination, seeds innermost; options drawn at random count as one more axis
+    beside the others."""
     models = [p for draft in grid.models for p in draft.points()]
     shared = {id(draft): list(draft.points()) for e in grid.entrants for draft in e.trains}
-    entrants = [(e.label, [p for d in e.trains for p in shared[id(d)]], list(e.draft.points())) for e in grid.entrants]
+    entrants = [
+        (e.label, [p for d in e.trains for p in shared[id(d)]], list(e.draft.points()))
+        for e in grid.entrants
+    ]
     for data in (p for draft in grid.data for p in draft.points()):
         for model, (label, trains, methods) in itertools.product(models, entrants):
             for train, method in itertools.product(trains, methods):
@@ -197,7 +265,9 @@ def list_combinations(grid: Grid) -> Iterator[Combination]:
 
 
 def _make_run(c: Combination, checked: set[tuple[int, ...]]) -> Run:
-    data, model, train, method = (point.made(c.sample) for point in (c.data, c.model, c.train, c.method))
+    data, model, train, method = (
+        point.made(c.sample) for point in (c.data, c.model, c.train, c.method)
+    )
     key = (id(data), id(model), id(train), id(method))
     if key not in checked:  # the points keep these objects, so that an id means one of them
         checked.add(key)
@@ -212,12 +282,18 @@ def _make_run(c: Combination, checked: set[tuple[int, ...]]) -> Run:
 
 
 def _check_unlabelled(data: Data, options: MethodConfig, train: Train, where: str) -> None:
-    """Require that the method, or `data.new_clients.rule`, can place clients without labels where there are some."""
+    """Require that the method, or `data.new_clients.rule`, can place clients without labels where
+    there are some."""
     if data.new_clients is None or data.new_clients.shots or options.places_unlabelled:
         return
     if data.new_clients.rule is None or "client" in (train.parts or {}).values():
-        fix = 'give data.new_clients.rule = "entropy" (without parts of clients), or shots = 1 or more'
-        raise SpecError(f"data.new_clients.shots = 0 with {where}: it places new clients by labels; {fix}")
+        fix = (
+            'give data.new_clients.rule = "entropy" (without parts of clients), or shots = 1 or '
+            "more"
+        )
+        raise SpecError(
+            f"data.new_clients.shots = 0 with {where}: it places new clients by labels; {fix}"
+        )
 
 
 def _check_together(data: Data, train: Train) -> None:
@@ -228,29 +304,46 @@ def _check_together(data: Data, train: Train) -> None:
         last = drift.at[-1] if drift.file is None else last_change(Path(drift.file).expanduser())
         if last >= train.rounds:
             given = f"at = {show(drift.at)}" if drift.file is None else f'file = "{drift.file}"'
-            why = f"train.rounds = {train.rounds} ends a run before the last change, in round {last}"
+            why = (
+                f"train.rounds = {train.rounds} ends a run before the last change, in round {last}"
+            )
             raise SpecError(f"data.drift.{given}: {why}")
         if train.forced.keep:
-            raise SpecError("train.plan.keep = true: Gram matrices cannot be kept if data.drift changes the data; leave it out")
+            raise SpecError(
+                "train.plan.keep = true: Gram matrices cannot be kept if data.drift changes "
+                "the data; leave it out"
+            )
     clients = getattr(data.parts, "clients", None)
     if not isinstance(clients, int) or data.partition == "user":
         return
     if train.buffered is not None:
         check_buffer(train.buffered, train.participants(clients))
     if isinstance(train.participation, int) and train.participation > clients:
-        raise SpecError(f"train.participation = {train.participation}: there are only {clients} clients (data.clients)")
+        raise SpecError(
+            f"train.participation = {train.participation}: there are only {clients} clients "
+            "(data.clients)"
+        )
     if data.arrive is not None and data.arrive.clients > clients:
-        raise SpecError(f"data.arrive.clients = {data.arrive.clients}: there are only {clients} clients (data.clients)")
+        raise SpecError(
+            f"data.arrive.clients = {data.arrive.clients}: there are only {clients} clients "
+            "(data.clients)"
+        )
 
 
 @dataclasses.dataclass(frozen=True)
 class Search:
     """The `search` table."""
 
-    method: str = option("halving", "successive halving: the better settings continue", choices=("halving",))
-    reduce: int = option(3, "one setting in this many continues, for this many times the rounds", low=2, high=100)
+    method: str = option(
+        "halving", "successive halving: the better settings continue", choices=("halving",)
+    )
+    reduce: int = option(
+        3, "one setting in this many continues, for this many times the rounds", low=2, high=100
+    )
     first: int = option(10, "rounds until the first choice", low=1, high=10**9)
-    seeds: tuple[int, ...] = option((10_000,), "seeds to tune with, instead of the spec's; compare on others")
+    seeds: tuple[int, ...] = option(
+        (10_000,), "seeds to tune with, instead of the spec's; compare on others"
+    )
 
 
 def read_search(value: object) -> Search:

@@ -1,10 +1,14 @@
-"""From a spec and the tables that change it to one tidy spec: `[[include]]`, `[size.NAME]` and `--set` follow the same rules.
+"""From a spec and the tables that change it to one tidy spec: `[[include]]`, `[size.NAME]` and
+`--set` follow the same rules.
 
 - A `data` or `model` table with a name replaces the one before; without, its options are laid over.
-- `train` and `defaults` are laid over, option by option. Giving one of epochs and steps takes the other away.
-- `method = "ifca"` or a list of names selects: tables of that name or label stay as they are, other names are added with
-  their defaults. A list with tables replaces all. `method.ifca.clusters` (a table by name or label) changes an option.
-- Everything else is replaced. What a method says in a `train` table of its own stands above the common one.
+- `train` and `defaults` are laid over, option by option. Giving one of epochs and steps takes the
+  other away.
+- `method = "ifca"` or a list of names selects: tables of that name or label stay as they are, other
+  names are added with their defaults. A list with tables replaces all. `method.ifca.clusters` (a
+  table by name or label) changes an option.
+- Everything else is replaced. What a method says in a `train` table of its own stands above the
+  common one.
 """
 
 from __future__ import annotations
@@ -16,18 +20,35 @@ from cfljax.registry.options import Table, Value, show
 EXCLUSIVE = ("epochs", "steps")
 DEFAULT_MODEL = "mlp"
 SIBLINGS_KEY = "\0names"
-"""Key of a method table under which `split_names` keeps the list; no spec can have it, as control characters are refused."""
-SETTABLE_KEYS = ("name", "seeds", "data", "model", "train", "method", "defaults", "samples", "search_seed", "search")
+"""Key of a method table under which `split_names` keeps the list; no spec can have it, as control
+characters are refused."""
+SETTABLE_KEYS = (
+    "name",
+    "seeds",
+    "data",
+    "model",
+    "train",
+    "method",
+    "defaults",
+    "samples",
+    "search_seed",
+    "search",
+)
 TOP_KEYS = (*SETTABLE_KEYS, "include", "exclude", "size", "plugins")
 
 
 def tidy(raw: Table) -> Table:
-    """Normalise the spec: `data`, `model`, `train` and `method` become lists of tables, and names become tables."""
+    """Normalise the spec: `data`, `model`, `train` and `method` become lists of tables, and names
+    become tables."""
     for key in raw:
         if key not in TOP_KEYS:
-            raise SpecError(f"{key}: there is no such table or key in a spec" + suggest(key, TOP_KEYS))
+            raise SpecError(
+                f"{key}: there is no such table or key in a spec" + suggest(key, TOP_KEYS)
+            )
     if "method" not in raw:
-        raise SpecError('method: missing; a spec needs a [[method]] table with a name, as in method = "fedavg"')
+        raise SpecError(
+            'method: missing; a spec needs a [[method]] table with a name, as in method = "fedavg"'
+        )
     if "data" not in raw:
         raise SpecError('data: missing; a spec needs data = { name = "…" }')
     done = dict(raw)
@@ -40,13 +61,16 @@ def tidy(raw: Table) -> Table:
 
 
 def list_tables(value: Value, where: str, named: bool = True) -> list[Table]:
-    """Convert one table or a list of them to a list; where tables have names, a name stands for a table with only that name."""
+    """Convert one table or a list of them to a list; where tables have names, a name stands for a
+    table with only that name."""
     found: list[Table] = []
     for item in to_list(value, where):
         if isinstance(item, str) and named:
             item = {"name": item}
         if not isinstance(item, dict):
-            raise SpecError(f"{where} = {show(item)}: must be a table" + (" or a name" if named else ""))
+            raise SpecError(
+                f"{where} = {show(item)}: must be a table" + (" or a name" if named else "")
+            )
         if named and "name" not in item:
             raise SpecError(f"{where}.name: missing")
         found += split_names(item) if where.endswith("method") else [dict(item)]
@@ -58,7 +82,9 @@ def lay_over(base: Table, over: Table, where: str) -> Table:
     done = dict(base)
     for key, value in nest_keys(over, where).items():
         if key not in SETTABLE_KEYS:
-            raise SpecError(f"{where}.{key}: there is no such table or key here" + suggest(key, SETTABLE_KEYS))
+            raise SpecError(
+                f"{where}.{key}: there is no such table or key here" + suggest(key, SETTABLE_KEYS)
+            )
         at = f"{where}.{key}"
         if key == "method":
             done[key] = lay_methods(base["method"], value, at)
@@ -87,31 +113,42 @@ def lay_methods(methods: list[Table], value: Value, where: str) -> list[Table]:
         if not isinstance(item, str):
             raise SpecError(f"{where} = {show(item)}: must be a method's name or table")
         found = [table for table in methods if has_name(table, item)] or [{"name": item}]
-        chosen += [table for table in found if table not in chosen]  # ["ifca, lr 1.0", "ifca"]: the name stands for all of them
+        chosen += [
+            table for table in found if table not in chosen
+        ]  # ["ifca, lr 1.0", "ifca"]: the name stands for all of them
     return chosen
 
 
 def change_method(methods: list[Table], name: str, options: Table, where: str) -> list[Table]:
     """Lay options over the methods of that name or label."""
     if not any(has_name(table, name) for table in methods):
-        raise SpecError(f"{where}.{name}: the spec has no such method" + suggest(name, list_names(methods)))
+        raise SpecError(
+            f"{where}.{name}: the spec has no such method" + suggest(name, list_names(methods))
+        )
 
     def changed(table: Table) -> Table:
         if "train" not in options:
             return {**table, **options}
         train = need_table(table.get("train", {}), f"method.{name}.train")
-        return {**table, **options, "train": lay_options(train, need_table(options["train"], f"{where}.{name}.train"))}
+        return {
+            **table,
+            **options,
+            "train": lay_options(train, need_table(options["train"], f"{where}.{name}.train")),
+        }
 
     return [changed(table) if has_name(table, name) else table for table in methods]
 
 
 def split_names(table: Table) -> list[Table]:
-    """Split a method table for several names into one table each. Each keeps the list; an option counts where it exists."""
+    """Split a method table for several names into one table each. Each keeps the list; an option
+    counts where it exists."""
     if not isinstance(table["name"], list):
         return [table]
     names = to_list(table["name"], "method.name")
     if len(names) > 1 and "label" in table:
-        raise SpecError(f"method.label = {show(table['label'])}: names one method, but name is a list")
+        raise SpecError(
+            f"method.label = {show(table['label'])}: names one method, but name is a list"
+        )
     return [{**table, "name": name, SIBLINGS_KEY: names} for name in names]
 
 
@@ -122,7 +159,9 @@ def has_name(table: Table, name: str) -> bool:
 
 def list_names(methods: list[Table]) -> list[str]:
     """List the names and labels of the methods."""
-    return sorted({n for table in methods for n in (table["name"], table.get("label")) if isinstance(n, str)})
+    return sorted(
+        {n for table in methods for n in (table["name"], table.get("label")) if isinstance(n, str)}
+    )
 
 
 def lay_options(table: Table, over: Table) -> Table:

@@ -1,4 +1,5 @@
-"""The optimisers of optax that specs may name, of clients (`train.optimizer`) and of the server (`train.server`)."""
+"""The optimisers of optax that specs may name, of clients (`train.optimizer`) and of the server
+(`train.server`)."""
 
 from __future__ import annotations
 
@@ -15,16 +16,21 @@ _NEED_MORE = ("lbfgs", "polyak_sgd")  # their update needs losses, which are not
 
 
 def list_optimisers(server: bool = False) -> dict[str, dict[str, Value]]:
-    """Return optax's optimisers with their arguments beside the learning rate, and the defaults. `server`: also servers' own."""
+    """Return optax's optimisers with their arguments beside the learning rate, and the defaults.
+    `server`: also servers' own."""
     from cfljax.round.stages.server import PRINTED
 
     found: dict[str, dict[str, Value]] = {}
-    for name, thing in ({each: getattr(optax, each) for each in dir(optax)} | (PRINTED if server else {})).items():
+    for name, thing in (
+        {each: getattr(optax, each) for each in dir(optax)} | (PRINTED if server else {})
+    ).items():
         if name.startswith("_") or name in _NEED_MORE or not inspect.isfunction(thing):
             continue
         arguments = {p.name: p.default for p in inspect.signature(thing).parameters.values()}
         if next(iter(arguments), "") == "learning_rate":
-            found[name] = {key: default for key, default in arguments.items() if key != "learning_rate"}
+            found[name] = {
+                key: default for key, default in arguments.items() if key != "learning_rate"
+            }
     return found
 
 
@@ -34,7 +40,9 @@ def count_state(name: str, arguments: Table) -> int:
     from cfljax.round.stages.server import maker
 
     size = 1 << 12
-    state = jax.eval_shape(maker(name)(0.1, **arguments).init, jax.ShapeDtypeStruct((size,), "float32"))
+    state = jax.eval_shape(
+        maker(name)(0.1, **arguments).init, jax.ShapeDtypeStruct((size,), "float32")
+    )
     return round(sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(state)) / size)
 
 
@@ -47,12 +55,17 @@ def _trace_step(name: str, arguments: Table) -> None:
         made = maker(name)(0.1, **arguments)
         return made.update(params, made.init(params), params)
 
-    jax.eval_shape(step, {"dense": {name: jax.ShapeDtypeStruct((2, 3), "float32") for name in ("kernel", "bias")}})
+    jax.eval_shape(
+        step,
+        {"dense": {name: jax.ShapeDtypeStruct((2, 3), "float32") for name in ("kernel", "bias")}},
+    )
 
 
-def check_optimiser(name: str, arguments: Table, where: str, rate: str, server: bool = False) -> None:
-    """Reject an optimiser that optax does not have, or arguments that it does not take. `where` is its key in the spec, `rate` that
-    of its learning rate; `server`: it is a server's."""
+def check_optimiser(
+    name: str, arguments: Table, where: str, rate: str, server: bool = False
+) -> None:
+    """Reject an optimiser that optax does not have, or arguments that it does not take. `where` is
+    its key in the spec, `rate` that of its learning rate; `server`: it is a server's."""
     known = list_optimisers(server)
     if name not in known:
         raise SpecError(f'{where} = "{name}": optax has no such optimiser' + suggest(name, known))
@@ -60,7 +73,9 @@ def check_optimiser(name: str, arguments: Table, where: str, rate: str, server: 
         if key == "learning_rate":
             raise SpecError(f"{where}.learning_rate: the learning rate is {rate}")
         if key not in known[name]:
-            raise SpecError(f"{where}.{key}: {name} takes no such argument" + suggest(key, known[name]))
+            raise SpecError(
+                f"{where}.{key}: {name} takes no such argument" + suggest(key, known[name])
+            )
         if isinstance(known[name][key], (int, float)) and not isinstance(value, (int, float)):
             raise SpecError(f"{where}.{key} = {show(value)}: must be a number")
     try:
@@ -68,4 +83,6 @@ def check_optimiser(name: str, arguments: Table, where: str, rate: str, server: 
             _trace_step(name, FrozenTable(arguments))
     except Exception as error:  # optax raises many kinds of errors for wrong arguments
         reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise SpecError(f"{where} = {show(arguments)}: optax.{name} refuses it ({reason})") from None
+        raise SpecError(
+            f"{where} = {show(arguments)}: optax.{name} refuses it ({reason})"
+        ) from None

@@ -1,12 +1,14 @@
-"""Bring your own: methods, models, partitions, data sets and metrics from outside the package, used in a spec by name.
+"""Bring your own: methods, models, partitions, data sets and metrics from outside the package, used
+in a spec by name.
 
-`plugins = ["my_method.py"]` in a spec, or `--plugin my_method.py`, loads a file whose decorators register what it holds;
-an installed package does the same through the entry points `cfljax.methods`, `cfljax.models`, `cfljax.partitions`,
-`cfljax.data` and `cfljax.metrics`. A plugin is the user's own program: it runs with all the user's rights.
+`plugins = ["my_method.py"]` in a spec, or `--plugin my_method.py`, loads a file whose decorators
+register what it holds; an installed package does the same through the entry points
+`cfljax.methods`, `cfljax.models`, `cfljax.partitions`, `cfljax.data` and `cfljax.metrics`. A plugin
+is the user's own program: it runs with all the user's rights.
 
-Modules beside a plugin are separate from modules of the same name in other folders: the files of a folder are imported as
-modules of a package that stands for the folder, and their import statements look there first. Python's path and the names of
-other modules stay as they are.
+Modules beside a plugin are separate from modules of the same name in other folders: the files of a
+folder are imported as modules of a package that stands for the folder, and their import statements
+look there first. Python's path and the names of other modules stay as they are.
 """
 
 from __future__ import annotations
@@ -53,50 +55,66 @@ _BEGAN = time.time()  # A time before this process loaded its first plugin
 _folders: dict[str, Path] = {}  # The package that stands for a folder → the folder
 
 
-def register_method(name: str, options: type = NoOptions, *, version: object = None) -> Callable[[MethodT], MethodT]:
-    """Register a class (a recipe like `Clustered`, a frozen dataclass), or `make(config, model, solver) -> Method` with the class
-    `options` of its `config`, under a name. `version`, in each of these functions: for an entry of a notebook, part of its runs'
-    ids beside the source."""
+def register_method(
+    name: str, options: type = NoOptions, *, version: object = None
+) -> Callable[[MethodT], MethodT]:
+    """Register a class (a recipe like `Clustered`, a frozen dataclass), or `make(config, model,
+    solver) -> Method` with the class `options` of its `config`, under a name. `version`, in each of
+    these functions: for an entry of a notebook, part of its runs' ids beside the source."""
 
     def add(made: Any) -> Any:
         from cfljax.round.entry import entry
 
         of_class = isinstance(made, type)
-        METHODS.add(name, entry(name, made).make if of_class else made, made if of_class else options, version)
+        METHODS.add(
+            name,
+            entry(name, made).make if of_class else made,
+            made if of_class else options,
+            version,
+        )
         return made
 
     return add
 
 
-def register_model(name: str, options: type = NoOptions, *, version: object = None) -> Callable[[ModelT], ModelT]:
-    """Register `make(options, sample_shape, classes)` -> a flax.linen module, a flax.nnx class or factory, or `(init, apply)`."""
+def register_model(
+    name: str, options: type = NoOptions, *, version: object = None
+) -> Callable[[ModelT], ModelT]:
+    """Register `make(options, sample_shape, classes)` -> a flax.linen module, a flax.nnx class or
+    factory, or `(init, apply)`."""
     from cfljax.models import MODELS
 
     return _register(MODELS, name, options, version)
 
 
-def register_partition(name: str, options: type = NoOptions, *, version: object = None) -> Callable[[PartitionT], PartitionT]:
+def register_partition(
+    name: str, options: type = NoOptions, *, version: object = None
+) -> Callable[[PartitionT], PartitionT]:
     """Register `make(options, source, rng) -> Parts`: which client holds which rows."""
     return _register(PARTITIONS, name, options, version)
 
 
-def register_data(name: str, options: type = NoOptions, *, version: object = None) -> Callable[[SourceT], SourceT]:
-    """Register `make(options, rng)`, which returns a dict of arrays `x_train, y_train, x_test, y_test` (and `user_train,
-    user_test` where samples have owners), or a `cfljax.extend.Source`."""
+def register_data(
+    name: str, options: type = NoOptions, *, version: object = None
+) -> Callable[[SourceT], SourceT]:
+    """Register `make(options, rng)`, which returns a dict of arrays `x_train, y_train, x_test,
+    y_test` (and `user_train, user_test` where samples have owners), or a `cfljax.extend.Source`."""
     from cfljax.data import SOURCES
 
     return _register(SOURCES, name, options, version)
 
 
 def register_metric(name: str, *, version: object = None) -> Callable[[MetricT], MetricT]:
-    """Register `metric(seen) -> f32[]`, computed at each evaluation inside the compiled program; `seen` is a
-    `cfljax.extend.Seen`. A run asks for it by `train.metrics = ["name"]`."""
+    """Register `metric(seen) -> f32[]`, computed at each evaluation inside the compiled program;
+    `seen` is a `cfljax.extend.Seen`. A run asks for it by `train.metrics = ["name"]`."""
     from cfljax.engine.metrics import METRICS
 
     return _register(METRICS, name, NoOptions, version)
 
 
-def _register(registry: Registry[Make], name: str, options: type, version: object) -> Callable[[Any], Any]:
+def _register(
+    registry: Registry[Make], name: str, options: type, version: object
+) -> Callable[[Any], Any]:
     def add(make: Make) -> Make:
         registry.add(name, make, options, version)
         return make
@@ -105,9 +123,10 @@ def _register(registry: Registry[Make], name: str, options: type, version: objec
 
 
 def load(names: Iterable[str], near: Path | None = None, where: str = "--plugin") -> list[str]:
-    """Load plugins: files (`my_method.py`; a relative name is looked for beside the spec, then in the current folder) or modules
-    (`my_package.methods`). A plugin that is loaded already is loaded again only if its source has changed. Returns the names under
-    which another process finds them from any folder. `where` is the key or flag that errors name."""
+    """Load plugins: files (`my_method.py`; a relative name is looked for beside the spec, then in
+    the current folder) or modules (`my_package.methods`). A plugin that is loaded already is loaded
+    again only if its source has changed. Returns the names under which another process finds them
+    from any folder. `where` is the key or flag that errors name."""
     found = []
     for name in names:
         if not isinstance(name, str) or not name.strip():
@@ -115,7 +134,11 @@ def load(names: Iterable[str], near: Path | None = None, where: str = "--plugin"
         if name.endswith(".py"):
             path = Path(name).expanduser()
             beside_spec = (near or Path()) / path
-            found.append(_load_file(path if path.is_file() and not beside_spec.is_file() else beside_spec, where))
+            found.append(
+                _load_file(
+                    path if path.is_file() and not beside_spec.is_file() else beside_spec, where
+                )
+            )
         else:
             found.append(_load_module(name, where))
     return found
@@ -129,10 +152,18 @@ def list_loaded() -> dict[str, str]:
 def _load_file(path: Path, where: str) -> str:
     try:
         path = path.resolve(strict=True)
-        return _load_once(str(path), find_program([path], path.parent), lambda: execute(path), where)
+        return _load_once(
+            str(path), find_program([path], path.parent), lambda: execute(path), where
+        )
     except OSError as error:
-        near = suggest(path.name, [p.name for p in path.parent.glob("*.py")]) if path.parent.is_dir() else ""
-        raise SpecError(f'{where} = "{path}": cannot be read ({error.strerror or error}){near}') from None
+        near = (
+            suggest(path.name, [p.name for p in path.parent.glob("*.py")])
+            if path.parent.is_dir()
+            else ""
+        )
+        raise SpecError(
+            f'{where} = "{path}": cannot be read ({error.strerror or error}){near}'
+        ) from None
 
 
 def _load_module(name: str, where: str) -> str:
@@ -142,16 +173,27 @@ def _load_module(name: str, where: str) -> str:
         found = None
     if found is None:
         raise SpecError(f'{where} = "{name}": there is no such module; a file ends in .py')
-    return _load_once(name, find_program(find_package(name)), lambda: importlib.import_module(name), where)
+    return _load_once(
+        name, find_program(find_package(name)), lambda: importlib.import_module(name), where
+    )
 
 
-def _load_once(name: str, files: list[Path], import_it: Callable[[], ModuleType], where: str) -> str:
-    """Execute a plug-in that consists of these files, unless it was loaded from the same source before. Returns its name."""
+def _load_once(
+    name: str, files: list[Path], import_it: Callable[[], ModuleType], where: str
+) -> str:
+    """Execute a plug-in that consists of these files, unless it was loaded from the same source
+    before. Returns its name."""
     code = hash_sources(files)
     if _loaded.get(name) == code:
         return name
-    if name in _loaded or any(max(file.stat().st_mtime, file.stat().st_ctime) >= _BEGAN for file in files):  # it may be imported
-        for module in [n for n, m in sys.modules.items() if getattr(m, "__file__", None) in set(map(str, files))]:
+    if name in _loaded or any(
+        max(file.stat().st_mtime, file.stat().st_ctime) >= _BEGAN for file in files
+    ):  # it may be imported
+        for module in [
+            n
+            for n, m in sys.modules.items()
+            if getattr(m, "__file__", None) in set(map(str, files))
+        ]:
             del sys.modules[module]
     origin = Origin(code, name)
     try:
@@ -171,8 +213,11 @@ def _load_once(name: str, files: list[Path], import_it: Callable[[], ModuleType]
 
 
 def locate_error(error: BaseException) -> str:
-    """Return where in a plug-in an error was raised, as in `soft.py, line 62: `; "" for other errors."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in _files]
+    """Return where in a plug-in an error was raised, as in `soft.py, line 62: `; "" for other
+    errors."""
+    frames = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in _files
+    ]
     return f"{Path(frames[-1].filename).name}, line {frames[-1].lineno}: " if frames else ""
 
 
@@ -185,7 +230,10 @@ def execute(path: Path) -> ModuleType:
         package.__path__ = [str(path.parent)]
         if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
             sys.meta_path.insert(0, _Finder())
-    name = f"{root}.{path.stem if path.stem.isidentifier() else re.sub(r'[^0-9A-Za-z_]', '_', 'plugin_' + path.stem)}"
+    stem = path.stem
+    if not stem.isidentifier():
+        stem = re.sub(r"[^0-9A-Za-z_]", "_", f"plugin_{stem}")
+    name = f"{root}.{stem}"
     spec = importlib.util.spec_from_file_location(name, path, loader=_Loader(name, str(path)))
     assert spec is not None and spec.loader is not None
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
@@ -194,8 +242,11 @@ def execute(path: Path) -> ModuleType:
 
 
 class _Finder(MetaPathFinder):
-    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Find the module spec as Python does, with a loader whose modules look in their folder first."""
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Find the module spec as Python does, with a loader whose modules look in their folder
+        first."""
         if fullname.partition(".")[0] not in _folders:
             return None
         spec = PathFinder.find_spec(fullname, path, target)
@@ -206,7 +257,8 @@ class _Finder(MetaPathFinder):
 
 class _Loader(SourceFileLoader):
     def get_code(self, fullname: str) -> CodeType | None:  # noqa: ARG002
-        """Compile the current source. A cached compilation may be outdated within one tick of the file system's clock."""
+        """Compile the current source. A cached compilation may be outdated within one tick of the
+        file system's clock."""
         return self.source_to_code(self.get_data(self.path), self.path)  # type: ignore[no-any-return]
 
     def exec_module(self, module: ModuleType) -> None:

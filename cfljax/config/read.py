@@ -1,4 +1,5 @@
-"""From a TOML file or a dict, and flags, to a checked Spec with its runs. Any mistake in them is one SpecError of one line."""
+"""From a TOML file or a dict, and flags, to a checked Spec with its runs. Any mistake in them is
+one SpecError of one line."""
 
 from __future__ import annotations
 
@@ -46,8 +47,9 @@ class Spec:
         return list(found.values())
 
     def shown(self) -> Table:
-        """Return what a results folder's plan stores of the sweep for its tables and pages: its name, the ids of its runs in order,
-        and the rows of its table with the ids of their runs. A run that two rows share is in both lists."""
+        """Return what a results folder's plan stores of the sweep for its tables and pages: its
+        name, the ids of its runs in order, and the rows of its table with the ids of their runs. A
+        run that two rows share is in both lists."""
         called: dict[tuple[str, bool], dict[str, None]] = {}
         for run in self._runs:
             for name in run.called:
@@ -56,15 +58,23 @@ class Spec:
             {"label": label, "data_seed": "run" if follows else None, "units": list(ids)}
             for (label, follows), ids in called.items()
         ]
-        return {"name": self.name, "units": list(dict.fromkeys(run.id for run in self._runs)), "labels": labels}
+        return {
+            "name": self.name,
+            "units": list(dict.fromkeys(run.id for run in self._runs)),
+            "labels": labels,
+        }
 
     def named(self) -> dict[str, Table]:
-        """Return the label and the varying options of each run, by id. A record of an earlier spec may have other ones."""
+        """Return the label and the varying options of each run, by id. A record of an earlier spec
+        may have other ones."""
         return {run.id: {"label": run.label, "varies": dict(run.varies)} for run in self._runs}
 
 
-def read_spec(source: str | os.PathLike[str] | Table, sets: Iterable[str] = (), plugins: Iterable[str] = ()) -> Spec:
-    """Read the spec in a TOML file or a dict, with `--set` flags laid over it, checked to the last option, with these plug-ins."""
+def read_spec(
+    source: str | os.PathLike[str] | Table, sets: Iterable[str] = (), plugins: Iterable[str] = ()
+) -> Spec:
+    """Read the spec in a TOML file or a dict, with `--set` flags laid over it, checked to the last
+    option, with these plug-ins."""
     file = "" if isinstance(source, dict) else os.fspath(source)
     flags: tuple[str, ...] = ()
     try:
@@ -74,23 +84,31 @@ def read_spec(source: str | os.PathLike[str] | Table, sets: Iterable[str] = (), 
         loaded = load_plugins(plugins)
         if "plugins" in clean:
             named = clean["plugins"]
-            loaded += load_plugins(named if isinstance(named, list) else [named], Path(file).parent, "plugins")
+            loaded += load_plugins(
+                named if isinstance(named, list) else [named], Path(file).parent, "plugins"
+            )
         if loaded:
             clean["plugins"] = loaded
         parsed = [parse_set(flag) for flag in flags]
         parsed = [(path, sanitise(value, ".".join(path))) for path, value in parsed]
         warn: list[str] = []
         runs, search = build(clean, parsed, warn)
-        name = next((v for p, v in reversed(parsed) if p == ["name"]), clean.get("name", Path(file).stem or "sweep"))
+        name = next(
+            (v for p, v in reversed(parsed) if p == ["name"]),
+            clean.get("name", Path(file).stem or "sweep"),
+        )
         if not isinstance(name, str) or not name.strip():
             raise SpecError(f"name = {show(name)}: must be a string that is not empty")
     except SpecError as error:
         raise SpecError(one_line(str(error), file, flags)) from None
-    return Spec(name, file, copy.deepcopy(clean), flags, tuple(dict.fromkeys(warn)), tuple(runs), search)
+    return Spec(
+        name, file, copy.deepcopy(clean), flags, tuple(dict.fromkeys(warn)), tuple(runs), search
+    )
 
 
 def build(raw: Table, sets: list[Flag], warn: list[str]) -> tuple[list[Run], Search]:
-    """Build the runs and the search options. The chosen size is laid over base and includes, the flags over the result."""
+    """Build the runs and the search options. The chosen size is laid over base and includes, the
+    flags over the result."""
     chosen, size, sets = choose_size(raw, sets)
     whole = {path[0]: value for path, value in sets if len(path) == 1}
     base = tidy({**{key: whole[key] for key in ("data", "method") if key in whole}, **raw})
@@ -109,7 +127,8 @@ def _list_tables(raw: Table, key: str) -> list[Table]:
 
 
 def one_line(message: str, file: str, flags: Iterable[str]) -> str:
-    """Format the message on one line of bounded length, after the file or the flag that it is about."""
+    """Format the message on one line of bounded length, after the file or the flag that it is
+    about."""
     text = " ".join(message.split())
     text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
     if len(text) > 2 * _LONG:

@@ -1,8 +1,10 @@
-"""From `[[exclude]]` tables to rules, which say whether a combination of options is left out: every key of the rule must match it.
+"""From `[[exclude]]` tables to rules, which say whether a combination of options is left out: every
+key of the rule must match it.
 
-Keys are dotted (`train.lr`, `data.partition`, `method.clusters`, `method.ifca.clusters` for one method only), nested tables
-mean the same; `method`, `data` and `model` alone are the name, `seed` is the seed. A list matches any of its values, and so
-does an integer range such as "0:3". Options that a combination leaves at their default match that default.
+Keys are dotted (`train.lr`, `data.partition`, `method.clusters`, `method.ifca.clusters` for one
+method only), nested tables mean the same; `method`, `data` and `model` alone are the name, `seed`
+is the seed. A list matches any of its values, and so does an integer range such as "0:3". Options
+that a combination leaves at their default match that default.
 """
 
 from __future__ import annotations
@@ -41,13 +43,22 @@ class Rule:
 
     def __init__(self, table: Table, where: str):
         if not isinstance(table, dict) or not table:
-            raise SpecError(f'{where}: must be a table of dotted keys and values, as in {{ method = "ifca", "train.lr" = 0.5 }}')
+            raise SpecError(
+                f"{where}: must be a table of dotted keys and values, as in {{ method = "
+                f'"ifca", "train.lr" = 0.5 }}'
+            )
         self.where = where
-        self.wanted = {key: _list_alternatives(value, f"{where}.{key}") for key, value in flatten(table).items()}
+        self.wanted = {
+            key: _list_alternatives(value, f"{where}.{key}")
+            for key, value in flatten(table).items()
+        }
         for key in self.wanted:
             head = key.split(".")[0]
             if head not in (*_PARTS, "seeds"):
-                raise SpecError(f"{where}.{key}: the keys of a rule begin with {', '.join(_PARTS)}" + suggest(head, _PARTS))
+                raise SpecError(
+                    f"{where}.{key}: the keys of a rule begin with {', '.join(_PARTS)}"
+                    + suggest(head, _PARTS)
+                )
         self.found: set[str] = set()
         self.used = False
 
@@ -61,20 +72,30 @@ class Rule:
             hit = (
                 hit
                 and value is not _ABSENT
-                and any(_is_same(v, w) for v in (value if isinstance(value, set) else [value]) for w in wanted)
+                and any(
+                    _is_same(v, w)
+                    for v in (value if isinstance(value, set) else [value])
+                    for w in wanted
+                )
             )
         self.used = self.used or hit
         return hit
 
     def check(self, combinations: Collection[Combination]) -> None:
         """Reject a key that no combination has."""
-        options = {f"{p.draft.kind}.{key}" for c in combinations for p in c[:4] for key in p.draft.fields}
+        options = {
+            f"{p.draft.kind}.{key}" for c in combinations for p in c[:4] for key in p.draft.fields
+        }
         names = {name for c in combinations for name in (c.method.draft.names["name"], c.label)}
         for key in self.wanted.keys() - self.found:
             parts = key.split(".")
             if parts[0] == "method" and len(parts) > 1 and parts[1] in METHODS:
                 continue  # about a method that this sweep leaves out
-            known = options | {f"method.{n}" for n in names} | {"data.name", "data.partition", "model.name", "seed"}
+            known = (
+                options
+                | {f"method.{n}" for n in names}
+                | {"data.name", "data.partition", "model.name", "seed"}
+            )
             raise SpecError(f"{self.where}.{key}: there is no such option" + suggest(key, known))
 
 
@@ -90,7 +111,8 @@ def flatten(table: Table, prefix: str = "") -> Table:
 
 
 def look_up(c: Combination, path: list[str]) -> Value:
-    """Return the value at a dotted path, or `_ABSENT`. For `method` it is the set of the method's label and name."""
+    """Return the value at a dotted path, or `_ABSENT`. For `method` it is the set of the method's
+    label and name."""
     head, rest = path[0], path[1:]
     if head in ("seed", "seeds"):
         return c.seed if not rest else _ABSENT
@@ -101,7 +123,11 @@ def look_up(c: Combination, path: list[str]) -> Value:
         if rest == ["label"]:
             return c.label
         if rest[0] in names:
-            return look_up(c, ["train", *rest[2:]]) if rest[1:2] == ["train"] else _look_up_option(c.method, rest[1:], c.sample)
+            return (
+                look_up(c, ["train", *rest[2:]])
+                if rest[1:2] == ["train"]
+                else _look_up_option(c.method, rest[1:], c.sample)
+            )
         return _look_up_option(c.method, rest, c.sample)
     point = getattr(c, head)
     return _look_up_option(point, rest or ["name"], c.sample)
@@ -136,7 +162,9 @@ def _list_alternatives(value: Value, where: str) -> list[Value]:
 
 def _is_same(value: Value, wanted: Value) -> bool:
     if isinstance(value, (list, tuple)) and isinstance(wanted, (list, tuple)):
-        return len(value) == len(wanted) and all(_is_same(v, w) for v, w in zip(value, wanted, strict=True))
+        return len(value) == len(wanted) and all(
+            _is_same(v, w) for v, w in zip(value, wanted, strict=True)
+        )
     if isinstance(value, bool) != isinstance(wanted, bool):
         return False
     return bool(value == wanted)
@@ -146,8 +174,12 @@ Pairs = tuple[tuple[str, str], ...]  # (name of a part, its kind) for each part 
 
 
 def list_pairs(options: MethodConfig, train: Train) -> Pairs:
-    """Return the parts of a run: from `train.parts` and `train.freeze`, or the method's own; () if models are shared whole."""
-    return options.parts or (*(train.parts or {}).items(), *((name, "frozen") for name in read_frozen(train.freeze) or ()))
+    """Return the parts of a run: from `train.parts` and `train.freeze`, or the method's own; () if
+    models are shared whole."""
+    return options.parts or (
+        *(train.parts or {}).items(),
+        *((name, "frozen") for name in read_frozen(train.freeze) or ()),
+    )
 
 
 def stay_home(options: MethodConfig, train: Train) -> bool:
@@ -159,14 +191,25 @@ def check_parts(label: str, options: MethodConfig, train: Train) -> None:
     """Reject a part that is both shared and frozen, and FedNova of what everybody shares."""
     for part, kind in list_pairs(options, train):
         if kind == "all" and getattr(options, "average", "") == "nova":
-            why = f'a part that all clients share is not averaged by steps; make it {part} = "cluster", or take average = "samples"'
-            raise SpecError(f'method.{label}.average = "nova" with train.parts.{part} = "all": {why}')
+            why = (
+                f"a part that all clients share is not averaged by steps; make it {part} = "
+                '"cluster", or take average = "samples"'
+            )
+            raise SpecError(
+                f'method.{label}.average = "nova" with train.parts.{part} = "all": {why}'
+            )
     if twice := (train.parts or {}).keys() & set(read_frozen(train.freeze) or ()):
-        raise SpecError(f'train.freeze = "{min(twice)}": train.parts lists it too, but a frozen part is not shared; leave out one')
+        raise SpecError(
+            f'train.freeze = "{min(twice)}": train.parts lists it too, but a frozen part is '
+            "not shared; leave out one"
+        )
 
 
-def check_start(label: str, options: MethodConfig, model: Options, train: Train, data: Data) -> None:
-    """Reject a start from a file that is missing, or that parameters which do not train would need."""
+def check_start(
+    label: str, options: MethodConfig, model: Options, train: Train, data: Data
+) -> None:
+    """Reject a start from a file that is missing, or that parameters which do not train would
+    need."""
     from cfljax.models.options import common_options  # with JAX
 
     common = common_options(model)
@@ -175,20 +218,32 @@ def check_start(label: str, options: MethodConfig, model: Options, train: Train,
         raise SpecError(f'model.weights = "{weights}": there is no such file')
     if frozen and not weights:
         raise SpecError(
-            f'model.frozen = "{frozen}": freezes the body of a pretrained model; give model.weights, or take train.freeze'
+            f'model.frozen = "{frozen}": freezes the body of a pretrained model; give '
+            "model.weights, or take train.freeze"
         )
     if train.lora and not weights:
         raise SpecError("train.lora: adapts a pretrained model; give model.weights")
     if frozen and train.lora:
-        raise SpecError(f'model.frozen = "{frozen}": train.lora freezes all but its adapters; leave out one')
+        raise SpecError(
+            f'model.frozen = "{frozen}": train.lora freezes all but its adapters; leave out one'
+        )
     if frozen and data.drift is not None:
-        raise SpecError(f'model.frozen = "{frozen}": data.drift changes the inputs of its features; take train.freeze')
+        raise SpecError(
+            f'model.frozen = "{frozen}": data.drift changes the inputs of its features; take '
+            "train.freeze"
+        )
     if frozen and getattr(model, "predict", "last") == "every":
-        raise SpecError(f'model.frozen = "{frozen}": its features are of the last token; take model.predict = "last"')
+        raise SpecError(
+            f'model.frozen = "{frozen}": its features are of the last token; take '
+            'model.predict = "last"'
+        )
     if frozen and (train.divided_by or options.parts):
         what = train.divided_by or f"method.{label}"
         raise SpecError(
-            f'model.frozen = "{frozen}": {what} needs the parts of the model, of which only the head is left; leave out one'
+            f'model.frozen = "{frozen}": {what} needs the parts of the model, of which only '
+            "the head is left; leave out one"
         )
     if common.jitter and not weights:
-        raise SpecError(f"model.jitter = {common.jitter}: is noise on pretrained weights; give model.weights")
+        raise SpecError(
+            f"model.jitter = {common.jitter}: is noise on pretrained weights; give model.weights"
+        )

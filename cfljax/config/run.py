@@ -1,4 +1,5 @@
-"""A run: the checked options that decide its result, and the id that is made of them and of nothing else."""
+"""A run: the checked options that decide its result, and the id that is made of them and of nothing
+else."""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ from cfljax.registry.entries import Origin
 from cfljax.registry.options import Options, Table, Value, list_files
 from cfljax.round.config import MethodConfig
 
-RESULTS_VERSION = 1  # Part of every run's id. Raise it when a run of the same configuration gives another result than before.
+# Part of every run's id. Raise it when a run of the same configuration gives another result than
+# before.
+RESULTS_VERSION = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,9 +46,11 @@ class Run:
     train: Train
     seed: int
     varies: Table = dataclasses.field(default_factory=dict, compare=False, hash=False)
-    """Dotted name → value of the options that differ between the runs of a sweep (method and seed are not listed)."""
+    """Dotted name → value of the options that differ between the runs of a sweep (method and seed
+    are not listed)."""
     called: tuple[tuple[str, bool], ...] = dataclasses.field(default=(), compare=False, hash=False)
-    """(label, whether the data are drawn from the run's seed) of each entry of the spec that asks for this run."""
+    """(label, whether the data are drawn from the run's seed) of each entry of the spec that asks
+    for this run."""
 
     @cached_property
     def _drawn(self) -> Data:
@@ -58,26 +63,37 @@ class Run:
 
     @cached_property
     def origins(self) -> tuple[Origin, ...]:
-        """The origins of the users' data sets, partitions, models, methods and metrics that the run names."""
+        """The origins of the users' data sets, partitions, models, methods and metrics that the run
+        names."""
         data = [("data set", self.data.name), ("partition", self.data.partition)]
         metrics = [("metric", name) for name in self.train.metrics or ()]
         return list_origins([*data, ("model", self.model.name), ("method", self.method), *metrics])
 
     @property
     def foreign(self) -> tuple[str, ...]:
-        """Return the part of the id for the origins: their checksums. It is empty for a run that uses the package alone."""
+        """Return the part of the id for the origins: their checksums. It is empty for a run that
+        uses the package alone."""
         return tuple(sorted({origin.code for origin in self.origins}))
 
     @cached_property
     def contents(self) -> dict[str, str]:
         """SHA-256 of the files and data that the run reads, by what they are for."""
         clock = self.train.clocked
-        parts = (("model", self.model.options), ("method", self.options), *(() if clock is None else (("train.clock", clock),)))
-        named = {f"{what}.{name}": hash_file(file) for what, options in parts for name, file in list_files(options).items()}
+        parts = (
+            ("model", self.model.options),
+            ("method", self.options),
+            *(() if clock is None else (("train.clock", clock),)),
+        )
+        named = {
+            f"{what}.{name}": hash_file(file)
+            for what, options in parts
+            for name, file in list_files(options).items()
+        }
         return self._drawn.contents | named
 
     def resolved(self) -> Table:
-        """Return every option with its value, as nested tables without None. `seeds`, `method` and `plugins` are as in a spec."""
+        """Return every option with its value, as nested tables without None. `seeds`, `method` and
+        `plugins` are as in a spec."""
         plugins = sorted({origin.plugin for origin in self.origins if origin.plugin})
         return ({"plugins": plugins} if plugins else {}) | {
             "data": self._drawn.flat(),
@@ -89,7 +105,8 @@ class Run:
 
     @cached_property
     def id(self) -> str:
-        """16 hexadecimal digits: equal for runs that compute the same, whatever their labels or spelling."""
+        """16 hexadecimal digits: equal for runs that compute the same, whatever their labels or
+        spelling."""
         parts = (
             f"run {RESULTS_VERSION}",
             self._drawn.identity,
@@ -103,13 +120,20 @@ class Run:
 
     @cached_property
     def spelled(self) -> str:
-        """Return a string that is equal for runs with the same options. The data are not read, so that paths count as they are."""
-        options = (canonical(options, unread=True) for options in (self.model.options, self.options, self.train))
-        return "\n".join([self._drawn.spelled, self.model.name, self.method, *options, str(self.seed)])
+        """Return a string that is equal for runs with the same options. The data are not read, so
+        that paths count as they are."""
+        options = (
+            canonical(options, unread=True)
+            for options in (self.model.options, self.options, self.train)
+        )
+        return "\n".join(
+            [self._drawn.spelled, self.model.name, self.method, *options, str(self.seed)]
+        )
 
 
 def merge_equal(runs: Iterable[Run]) -> list[Run]:
-    """Return the distinct runs in their order, each with the rows of the table that ask for it and the options that vary."""
+    """Return the distinct runs in their order, each with the rows of the table that ask for it and
+    the options that vary."""
     found: dict[str, Run] = {}
     called: dict[str, dict[tuple[str, bool], None]] = {}
     for run in runs:
@@ -121,10 +145,15 @@ def merge_equal(runs: Iterable[Run]) -> list[Run]:
 
 
 def add_varies(runs: list[Run]) -> list[Run]:
-    """Add to each run the options that differ between runs, compared with the same data set, partition, model or method."""
+    """Add to each run the options that differ between runs, compared with the same data set,
+    partition, model or method."""
     values: dict[tuple[str, str], set[str]] = {}
     views: dict[int, list[tuple[tuple[str, str], Value]]] = {}
-    apart = {f"{data.name}/{data.partition} {name}" for data in {id(r.data): r.data for r in runs}.values() for name in data.apart}
+    apart = {
+        f"{data.name}/{data.partition} {name}"
+        for data in {id(r.data): r.data for r in runs}.values()
+        for name in data.apart
+    }
     for run in runs:  # runs share their parts: each part is read once
         for part in (run.data, run.model, run.train, run.options):
             if id(part) not in views:
@@ -132,26 +161,40 @@ def add_varies(runs: list[Run]) -> list[Run]:
                 for key, value in view:
                     values.setdefault(key, set()).add(canonical(value))
     differ = {key for key, found in values.items() if len(found) > 1}
-    shown = {part: {key[1]: value for key, value in view if key in differ} for part, view in views.items()}
+    shown = {
+        part: {key[1]: value for key, value in view if key in differ}
+        for part, view in views.items()
+    }
     varied = []
     for run in runs:
         parts = (run.data, run.model, run.train, run.options)
-        varied.append(dataclasses.replace(run, varies={name: v for part in parts for name, v in shown[id(part)].items()}))
+        varied.append(
+            dataclasses.replace(
+                run, varies={name: v for part in parts for name, v in shown[id(part)].items()}
+            )
+        )
         vars(varied[-1])["_drawn"] = run._drawn  # which knows its spelling
     return varied
 
 
 def _list_values(run: Run, part: Value, apart: set[str]) -> list[tuple[tuple[str, str], Value]]:
-    """Map (group, dotted name) to a part's values. `apart`: options that sources and partitions both have, with other values."""
+    """Map (group, dotted name) to a part's values. `apart`: options that sources and partitions
+    both have, with other values."""
     if part is run.data:
         views = [each.written(to_essential) for each in part.views]
-        common = [(("", f"data.{k}"), views if k == "views" else v) for k, v in _list_pairs(part) if k not in SIDE_TABLES]
+        common = [
+            (("", f"data.{k}"), views if k == "views" else v)
+            for k, v in _list_pairs(part)
+            if k not in SIDE_TABLES
+        ]
         group = f"{part.name}/{part.partition}"
         sides = [(side, k, v) for side in SIDE_TABLES for k, v in _list_pairs(getattr(part, side))]
         own = [(f"{side}.{k}" if f"{group} {k}" in apart else k, v) for side, k, v in sides]
         return common + [((group, f"data.{k}"), v) for k, v in own]
     if part is run.model:
-        return [(("", "model.name"), part.name)] + [((part.name, f"model.{k}"), v) for k, v in _list_pairs(part.options)]
+        return [(("", "model.name"), part.name)] + [
+            ((part.name, f"model.{k}"), v) for k, v in _list_pairs(part.options)
+        ]
     if part is run.train:
         return [(("", f"train.{k}"), v) for k, v in _list_pairs(part)]
     return [((run.method, f"method.{k}"), v) for k, v in _list_pairs(part)]

@@ -1,4 +1,5 @@
-"""From the tables of a tidy spec to drafts: in a draft the names are fixed, and each option has the list of its values."""
+"""From the tables of a tidy spec to drafts: in a draft the names are fixed, and each option has the
+list of its values."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ RESERVED_KEYS = ("name", "label", "train")
 
 
 class Point:
-    """One choice of values for one table. It is checked when first used, so combinations that rules exclude may be invalid."""
+    """One choice of values for one table. It is checked when first used, so combinations that rules
+    exclude may be invalid."""
 
     def __init__(self, draft: Draft, values: Table):
         self.draft, self.values = draft, values
@@ -36,7 +38,10 @@ class Point:
         if not self.random:
             return self.values
         seed, kind = self.draft.search_seed, self.draft.kind
-        return {k: v.draw(f"{kind}.{k}", seed, sample) if isinstance(v, Range) else v for k, v in self.values.items()}
+        return {
+            k: v.draw(f"{kind}.{k}", seed, sample) if isinstance(v, Range) else v
+            for k, v in self.values.items()
+        }
 
     def made(self, sample: int) -> Any:
         """Check the options and make a Data, Train or Chosen; the same object each time."""
@@ -75,7 +80,8 @@ class Draft:
 
 
 class Variant(NamedTuple):
-    """One choice of names, the classes that its options belong to, and the values of options that the spec does not give."""
+    """One choice of names, the classes that its options belong to, and the values of options that
+    the spec does not give."""
 
     names: dict[str, str]
     classes: tuple[type, ...]
@@ -84,27 +90,46 @@ class Variant(NamedTuple):
 
 def _list_fields(variant: Variant) -> dict[str, Field]:
     """Return the options by name; of a data table also those for one side (`source.clients`)."""
-    sides_of = zip(SIDE_TABLES, variant.classes, strict=False) if "partition" in variant.names else ()
-    prefixed = [("", cls) for cls in variant.classes] + [(f"{side}.", cls) for side, cls in sides_of]
-    return {prefix + key: field for prefix, cls in prefixed for key, field in list_fields(cls).items()}
+    sides_of = (
+        zip(SIDE_TABLES, variant.classes, strict=False) if "partition" in variant.names else ()
+    )
+    prefixed = [("", cls) for cls in variant.classes] + [
+        (f"{side}.", cls) for side, cls in sides_of
+    ]
+    return {
+        prefix + key: field for prefix, cls in prefixed for key, field in list_fields(cls).items()
+    }
 
 
 def make_drafts(
-    kind: str, where: str, table: Table, variants: list[Variant], build: Callable[..., object], search_seed: int,
+    kind: str,
+    where: str,
+    table: Table,
+    variants: list[Variant],
+    build: Callable[..., object],
+    search_seed: int,
     elsewhere: Callable[[str], str] = lambda _: "",
-) -> list[Draft]:  # fmt: skip
-    """Make a draft per variant. With several variants (a list of names) an option counts for those that have it."""
+) -> list[Draft]:
+    """Make a draft per variant. With several variants (a list of names) an option counts for those
+    that have it."""
     own = list(map(_list_fields, variants))
     union = {key for fields in own for key in fields}
     for key in table:
         if key not in union:
-            reserved = {"data": ("name", "partition"), "method": RESERVED_KEYS, "train": ()}.get(kind, ("name",))
-            near = elsewhere(key) or suggest(key, {option for option in union if "." not in option} | set(reserved))
+            reserved = {"data": ("name", "partition"), "method": RESERVED_KEYS, "train": ()}.get(
+                kind, ("name",)
+            )
+            near = elsewhere(key) or suggest(
+                key, {option for option in union if "." not in option} | set(reserved)
+            )
             raise SpecError(f"{where}.{key} = {show(table[key])}: there is no such option{near}")
     found = []
     for (names, classes, preset), fields in zip(variants, own, strict=True):
         given = {key: value for key, value in table.items() if key in fields}
-        axes = {key: expand_axis(value, fields[key], f"{where}.{key}") for key, value in (preset | given).items()}
+        axes = {
+            key: expand_axis(value, fields[key], f"{where}.{key}")
+            for key, value in (preset | given).items()
+        }
         made = functools.partial(build, names, classes, where)
         found.append(Draft(kind, where, names, fields, axes, made, search_seed))
     return found
@@ -119,15 +144,24 @@ def make_data_drafts(table: Table, where: str, search_seed: int) -> list[Draft]:
         _check_source(name, table.get("path"), where)
         source = options_for(name)
         partitions = (
-            list_names(table, "partition", where) if "partition" in table else [getattr(source, "default_partition", "iid")]
+            list_names(table, "partition", where)
+            if "partition" in table
+            else [getattr(source, "default_partition", "iid")]
         )
         for each in partitions:
             preset = {} if each in PARTITIONS else dict(PRESETS.get(each, {}))
             partition = preset.pop("partition", each)
             if partition not in PARTITIONS:
-                raise SpecError(f'{where}.partition = "{each}": unknown partition' + suggest(each, (*PARTITIONS, *PRESETS)))
+                raise SpecError(
+                    f'{where}.partition = "{each}": unknown partition'
+                    + suggest(each, (*PARTITIONS, *PRESETS))
+                )
             parts = PARTITIONS.entry(partition).options
-            variants.append(Variant({"name": name, "partition": partition}, (source, parts, DataOptions), preset))
+            variants.append(
+                Variant(
+                    {"name": name, "partition": partition}, (source, parts, DataOptions), preset
+                )
+            )
     rest = flatten_sides({k: v for k, v in table.items() if k not in ("name", "partition")}, where)
 
     def elsewhere(key: str) -> str:
@@ -148,7 +182,9 @@ def _check_source(name: str, path: Value, where: str) -> None:
     try:
         find(name, path)
     except CfljaxError:
-        raise SpecError(f'{where}.name = "{name}": unknown data set; did you mean "{near[0]}"?') from None
+        raise SpecError(
+            f'{where}.name = "{name}": unknown data set; did you mean "{near[0]}"?'
+        ) from None
 
 
 def make_model_drafts(table: Table, where: str, search_seed: int) -> list[Draft]:
@@ -157,7 +193,14 @@ def make_model_drafts(table: Table, where: str, search_seed: int) -> list[Draft]
 
     names = list_names(table, "name", where)
     variants = [Variant({"name": n}, (MODELS.entry(n, f"{where}.name").options,)) for n in names]
-    return make_drafts("model", where, {k: v for k, v in table.items() if k != "name"}, variants, _check_table, search_seed)
+    return make_drafts(
+        "model",
+        where,
+        {k: v for k, v in table.items() if k != "name"},
+        variants,
+        _check_table,
+        search_seed,
+    )
 
 
 def make_train_drafts(table: Table, where: str, search_seed: int) -> list[Draft]:
@@ -165,17 +208,35 @@ def make_train_drafts(table: Table, where: str, search_seed: int) -> list[Draft]
     return make_drafts("train", where, table, [Variant({}, (Train,))], _check_table, search_seed)
 
 
-def make_method_draft(table: Table, where: str, defaults: Table, search_seed: int, shared: frozenset[str] = frozenset()) -> Draft:
-    """Make the draft of a `[[method]]` table with one name; it may lack `shared` keys, those of a table for several names."""
+def make_method_draft(
+    table: Table,
+    where: str,
+    defaults: Table,
+    search_seed: int,
+    shared: frozenset[str] = frozenset(),
+) -> Draft:
+    """Make the draft of a `[[method]]` table with one name; it may lack `shared` keys, those of a
+    table for several names."""
     name = table["name"]
     cls = METHODS.entry(name, "method.name").options
     own = list_fields(cls)
-    given = {k: v for k, v in table.items() if k not in RESERVED_KEYS and (k in own or k not in shared)}
+    given = {
+        k: v for k, v in table.items() if k not in RESERVED_KEYS and (k in own or k not in shared)
+    }
     inherited = {k: v for k, v in defaults.items() if k in own and k not in given}
-    return make_drafts("method", where, {**inherited, **given}, [Variant({"name": name}, (cls,))], _check_table, search_seed)[0]
+    return make_drafts(
+        "method",
+        where,
+        {**inherited, **given},
+        [Variant({"name": name}, (cls,))],
+        _check_table,
+        search_seed,
+    )[0]
 
 
-def _check_table(names: dict[str, str], classes: tuple[type, ...], where: str, values: Table) -> Chosen | Options:
+def _check_table(
+    names: dict[str, str], classes: tuple[type, ...], where: str, values: Table
+) -> Chosen | Options:
     options: Options = check(classes[0], values, where)
     return Chosen(names["name"], options) if names else options
 

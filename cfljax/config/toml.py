@@ -26,13 +26,17 @@ def load(path: Path) -> Table:
     except (OSError, ValueError) as error:
         raise SpecError(f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
     try:
-        return tomllib.loads(content.decode("utf-8-sig"))  # some editors begin a file with a byte order mark
+        return tomllib.loads(
+            content.decode("utf-8-sig")
+        )  # some editors begin a file with a byte order mark
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise SpecError(f"line {line}: is not valid UTF-8") from None
     except RecursionError:
         raise SpecError("tables and lists are nested too deeply") from None
-    except ValueError as error:  # TOMLDecodeError, and Python's own for numbers of thousands of digits
+    except (
+        ValueError
+    ) as error:  # TOMLDecodeError, and Python's own for numbers of thousands of digits
         raise SpecError(_move_line(str(error))) from None
 
 
@@ -46,20 +50,29 @@ def _toml_files(folder: Path) -> list[str]:
 def _move_line(message: str) -> str:
     match = re.search(r"\s*\(at line (\d+), column \d+\)", message)
     if match:
-        quote = " (a string without its closing quote?)" if "Illegal character '\\n'" in message else ""
+        quote = (
+            " (a string without its closing quote?)" if "Illegal character '\\n'" in message else ""
+        )
         return f"line {match[1]}: {message[: match.start()]}{quote}"
     return f"last line: {message.removesuffix(' (at end of document)')}"
 
 
 def sanitise(value: Value, where: str = "", depth: int = 0) -> Value:
-    """Convert the value of the key `where` to plain tables, lists, strings, numbers and booleans; a SpecError if it is more."""
+    """Convert the value of the key `where` to plain tables, lists, strings, numbers and booleans; a
+    SpecError if it is more."""
     if depth > _DEEP:
         raise SpecError(f"{where[:60]}: nested more than {_DEEP} deep")
     if isinstance(value, dict):
         for key in value:
             if not isinstance(key, str) or not key or not key.isprintable():
-                raise SpecError(f"{where + ': ' if where else ''}{key!r} is not a key; a key is a printable string")
-        return {key: sanitise(each, f"{where}.{key}" if where else key, depth + 1) for key, each in value.items()}
+                raise SpecError(
+                    f"{where + ': ' if where else ''}{key!r} is not a key; a key is a "
+                    "printable string"
+                )
+        return {
+            key: sanitise(each, f"{where}.{key}" if where else key, depth + 1)
+            for key, each in value.items()
+        }
     if isinstance(value, (list, tuple)):
         return [sanitise(v, where, depth + 1) for v in value]
     if hasattr(value, "item") and not getattr(value, "shape", (1,)):  # a numpy number
@@ -72,7 +85,9 @@ def sanitise(value: Value, where: str = "", depth: int = 0) -> Value:
         value = os.fspath(value)
     if isinstance(value, float) and not math.isfinite(value):
         raise SpecError(f"{where} = {value}: must be a finite number")
-    if isinstance(value, str) and any("\ud800" <= c <= "\udfff" for c in value):  # a flag's bytes that Python could not read
+    if isinstance(value, str) and any(
+        "\ud800" <= c <= "\udfff" for c in value
+    ):  # a flag's bytes that Python could not read
         raise SpecError(f"{where} = {value!r}: is not valid UTF-8")
     if not isinstance(value, (bool, int, float, str)):
         raise SpecError(f"{where}: a spec cannot hold a value of type {type(value).__name__}")

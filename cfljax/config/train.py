@@ -1,4 +1,5 @@
-"""The `train` table: from its values to checked options of the training loop and of local training, common to all methods."""
+"""The `train` table: from its values to checked options of the training loop and of local training,
+common to all methods."""
 
 from __future__ import annotations
 
@@ -7,37 +8,73 @@ import dataclasses
 from cfljax.config import transit
 from cfljax.config.frozen import FrozenTable
 from cfljax.config.optimisers import check_optimiser
-from cfljax.config.train_tables import Asynchronous, Clock, Server, Stop, check_asynchronous, read_server
+from cfljax.config.train_tables import (
+    Asynchronous,
+    Clock,
+    Server,
+    Stop,
+    check_asynchronous,
+    read_server,
+)
 from cfljax.errors import SpecError, suggest
 from cfljax.registry.options import Table, Value, check, option, show
 
 
 @dataclasses.dataclass(frozen=True)
 class Forced:
-    """The table `train.plan`: choices that replace the ones by measured speed. They change results in the last bits."""
+    """The table `train.plan`: choices that replace the ones by measured speed. They change results
+    in the last bits."""
 
-    gram: int | None = option(None, "clients of up to this many samples train on their Gram matrix (0: none)", low=0)
-    keep: bool | None = option(None, "make the Gram matrices of all clients once, before the first round")
-    lanes: int | None = option(None, "clients side by side at a time (1: one after another, 0: all at once)", low=0)
-    stream: int | None = option(None, "participants trained at a time by methods that need only sums of updates (0: all)", low=0)
+    gram: int | None = option(
+        None, "clients of up to this many samples train on their Gram matrix (0: none)", low=0
+    )
+    keep: bool | None = option(
+        None, "make the Gram matrices of all clients once, before the first round"
+    )
+    lanes: int | None = option(
+        None, "clients side by side at a time (1: one after another, 0: all at once)", low=0
+    )
+    stream: int | None = option(
+        None,
+        "participants trained at a time by methods that need only sums of updates (0: all)",
+        low=0,
+    )
     devices: int | None = option(None, "devices that share a round's participants", low=1)
-    quick: bool | None = option(None, "compile in half the time, to code that may run 1.5 times as long (CPU only)")
-    pool: str | None = option(None, "every device holds all samples, or only its clients' samples", choices=("copied", "sharded"))
+    quick: bool | None = option(
+        None, "compile in half the time, to code that may run 1.5 times as long (CPU only)"
+    )
+    pool: str | None = option(
+        None,
+        "every device holds all samples, or only its clients' samples",
+        choices=("copied", "sharded"),
+    )
 
 
 @dataclasses.dataclass(frozen=True)
 class Lora:
-    """The table `train.lora` (Hu et al. 2022): beside a frozen kernel W, alpha / rank · down @ up trains."""
+    """The table `train.lora` (Hu et al. 2022): beside a frozen kernel W, alpha / rank · down @ up
+    trains."""
 
     rank: int = option(8, "rank of the adapters", low=1, high=4096)
     alpha: float = option(16.0, "adapters are scaled by alpha / rank", above=0)
-    where: str = option("attention", "layers: of attention, the other dense ones, or all", choices=("attention", "dense", "all"))
+    where: str = option(
+        "attention",
+        "layers: of attention, the other dense ones, or all",
+        choices=("attention", "dense", "all"),
+    )
     head: bool = option(False, "the head trains, too, as a whole")
 
 
 SHARING = ("all", "cluster", "client")
-"""Who shares a part: all clients, the members of a cluster, or nobody, so that it stays with the client."""
-TABLES = {**transit.TABLES, "stop": Stop, "clock": Clock, "asynchronous": Asynchronous, "lora": Lora}
+"""Who shares a part: all clients, the members of a cluster, or nobody, so that it stays with the
+client."""
+TABLES = {
+    **transit.TABLES,
+    "stop": Stop,
+    "clock": Clock,
+    "asynchronous": Asynchronous,
+    "lora": Lora,
+}
 """Options of `train` that are tables, and the classes of their options."""
 
 
@@ -46,61 +83,121 @@ class Train:
     """The `train` table."""
 
     rounds: int = option(100, "communication rounds", low=1, high=10**9)
-    participation: int | float = option(1.0, "a round's clients: a fraction up to 1.0 of those that train, or a count", above=0)
-    epochs: int | None = option(None, "local passes over a client's data (1 unless `steps` is given)", low=1, high=10**9)
-    steps: int | None = option(None, "local optimiser steps, instead of `epochs`", low=1, high=10**9)
+    participation: int | float = option(
+        1.0, "a round's clients: a fraction up to 1.0 of those that train, or a count", above=0
+    )
+    epochs: int | None = option(
+        None, "local passes over a client's data (1 unless `steps` is given)", low=1, high=10**9
+    )
+    steps: int | None = option(
+        None, "local optimiser steps, instead of `epochs`", low=1, high=10**9
+    )
     batch: int | str = option(10, "samples per step, or all of them", low=1, choices=("full",))
     lr: float = option(0.03, "learning rate", low=0, traced=True)
     lr_decay: float = option(1.0, "round t uses lr · lr_decay^t", above=0, high=1, traced=True)
-    momentum: float = option(0.0, "momentum of SGD, reset in each round unless `optimizer_state` is kept", low=0, traced=True)
+    momentum: float = option(
+        0.0,
+        "momentum of SGD, reset in each round unless `optimizer_state` is kept",
+        low=0,
+        traced=True,
+    )
     weight_decay: float = option(0.0, "adds weight_decay · w to the gradient", low=0, traced=True)
-    optimizer: str | Table = option("sgd", 'a name of optax, or a table { name = "adam", b1 = 0.8 }')
-    optimizer_state: str = option("reset", "reset it in each round, or each client keeps its own", choices=("reset", "client"))
+    optimizer: str | Table = option(
+        "sgd", 'a name of optax, or a table { name = "adam", b1 = 0.8 }'
+    )
+    optimizer_state: str = option(
+        "reset", "reset it in each round, or each client keeps its own", choices=("reset", "client")
+    )
     eval_every: int = option(1, "rounds between evaluations", low=1, high=10**9)
-    dropout: float = option(0.0, "chance that a participant drops out of a round", low=0, traced=True)
-    stragglers: float = option(0.0, "chance that a participant does only part of its steps", low=0, high=1, traced=True)
-    straggler_work: float = option(0.5, "the part of its steps that a straggler does", above=0, high=1, traced=True)
-    score: str = option("all", "which clients to score: all, or only those that have a cluster", choices=("all", "assigned"))
+    dropout: float = option(
+        0.0, "chance that a participant drops out of a round", low=0, traced=True
+    )
+    stragglers: float = option(
+        0.0, "chance that a participant does only part of its steps", low=0, high=1, traced=True
+    )
+    straggler_work: float = option(
+        0.5, "the part of its steps that a straggler does", above=0, high=1, traced=True
+    )
+    score: str = option(
+        "all",
+        "which clients to score: all, or only those that have a cluster",
+        choices=("all", "assigned"),
+    )
     test_clients_choose: str = option(
         "holdout",
-        "clients that never train choose a model on half of their test samples and are scored on the rest, or do both on all",
+        "clients that never train choose a model on half of their test samples and are "
+        "scored on the rest, or do both on all",
         choices=("holdout", "test_loss"),
     )
     eval_clients: int | None = option(None, "score only this many clients, drawn at random", low=1)
     precision: str = option(
         "highest",
-        "precision of matrix products on accelerators; bfloat16: networks compute in it on any device",
+        "precision of matrix products on accelerators; bfloat16: networks compute in it on "
+        "any device",
         choices=("highest", "high", "default", "bfloat16"),
     )
-    metrics: tuple[str, ...] | None = option(None, "metrics to record at each evaluation: macro_f1, average_precision, or your own")
-    discrepancy: str = option("after", "measure it from the model after the round, or at its start", choices=("after", "start"))
-    privacy: str | Table | None = option(None, "clip updates and add noise: { clip = 1.0, noise = 0.8 }")
-    compress: str | Table | None = option(None, 'send less: "sign", "int8", or { name = "topk", keep = 0.01 }')
-    attack: str | Table | None = option(None, 'clients that send false updates: { name = "sign_flip", share = 0.2 }')
-    robust: str | Table | None = option(None, 'replace the mean: "median", "krum", or a table')
-    stop: str | Table | None = option(None, 'early stopping: { patience = 20, metric = "val_loss" }', choices=("none",))
-    server: str | Table | None = option(None, 'an optimiser at the server: { name = "adam", lr = 0.1 }')
-    parts: Table | None = option(None, 'who shares which part of a model: { body = "all", head = "client" }, else "cluster"')
-    schedule: str | None = option(
-        None, "alternate: a client trains its head for head_epochs, then the body for `epochs`", choices=("alternate",)
+    metrics: tuple[str, ...] | None = option(
+        None, "metrics to record at each evaluation: macro_f1, average_precision, or your own"
     )
-    head_epochs: int | None = option(None, 'epochs of the head with schedule = "alternate" (1)', low=1)
+    discrepancy: str = option(
+        "after",
+        "measure it from the model after the round, or at its start",
+        choices=("after", "start"),
+    )
+    privacy: str | Table | None = option(
+        None, "clip updates and add noise: { clip = 1.0, noise = 0.8 }"
+    )
+    compress: str | Table | None = option(
+        None, 'send less: "sign", "int8", or { name = "topk", keep = 0.01 }'
+    )
+    attack: str | Table | None = option(
+        None, 'clients that send false updates: { name = "sign_flip", share = 0.2 }'
+    )
+    robust: str | Table | None = option(None, 'replace the mean: "median", "krum", or a table')
+    stop: str | Table | None = option(
+        None, 'early stopping: { patience = 20, metric = "val_loss" }', choices=("none",)
+    )
+    server: str | Table | None = option(
+        None, 'an optimiser at the server: { name = "adam", lr = 0.1 }'
+    )
+    parts: Table | None = option(
+        None, 'who shares which part of a model: { body = "all", head = "client" }, else "cluster"'
+    )
+    schedule: str | None = option(
+        None,
+        "alternate: a client trains its head for head_epochs, then the body for `epochs`",
+        choices=("alternate",),
+    )
+    head_epochs: int | None = option(
+        None, 'epochs of the head with schedule = "alternate" (1)', low=1
+    )
     freeze: str | tuple[str, ...] | None = option(
         None, 'parts that do not train in the rounds and are never sent: "head", or a list of parts'
     )
     finetune_steps: int | None = option(
-        None, "local steps of the whole model after the last round, scored in separate columns (0: none)", low=0, high=10**9
+        None,
+        "local steps of the whole model after the last round, scored in separate columns (0: none)",
+        low=0,
+        high=10**9,
     )
     lora: str | Table | Lora | None = option(
-        None, 'LoRA, only adapters train: { rank = 8, alpha = 16, where = "attention" }', choices=("none",)
+        None,
+        'LoRA, only adapters train: { rank = 8, alpha = 16, where = "attention" }',
+        choices=("none",),
     )
     clock: str | Table | None = option(
-        None, "a simulated clock: { step_ms = 5, down_mbps = 20, up_mbps = 5, deadline_s = 60 }", choices=("none",)
+        None,
+        "a simulated clock: { step_ms = 5, down_mbps = 20, up_mbps = 5, deadline_s = 60 }",
+        choices=("none",),
     )
     asynchronous: str | Table | None = option(
-        None, "the server waits for some updates only, on this clock: { buffer = 10 }", choices=("none",)
+        None,
+        "the server waits for some updates only, on this clock: { buffer = 10 }",
+        choices=("none",),
     )
-    plan: str | Table | None = option(None, "how training is carried out: auto, or a table { gram = 512, devices = 2 }")
+    plan: str | Table | None = option(
+        None, "how training is carried out: auto, or a table { gram = 512, devices = 2 }"
+    )
 
     def __post_init__(self) -> None:
         if self.epochs is None and self.steps is None:
@@ -176,8 +273,9 @@ class Train:
         return 4 * d if (compress := self.transit.compress) is None else compress.bytes(d)
 
     def slots(self, training: int, clients: int) -> int:
-        """Return the size S of the cohort axis if `training` of all clients train: the number of participants. If all training
-        clients take part, it is the number of all clients, so that the cohort keeps their order."""
+        """Return the size S of the cohort axis if `training` of all clients train: the number of
+        participants. If all training clients take part, it is the number of all clients, so that
+        the cohort keeps their order."""
         drawn = self.participants(training)
         return drawn if drawn < training else clients
 
@@ -190,26 +288,50 @@ class Train:
     def check(self, where: str) -> None:
         """Reject options that cannot be combined."""
         if self.epochs is not None and self.steps is not None:
-            raise SpecError(f"{where}.steps = {self.steps}: give epochs or steps, not both (epochs = {self.epochs})")
+            raise SpecError(
+                f"{where}.steps = {self.steps}: give epochs or steps, not both (epochs = "
+                f"{self.epochs})"
+            )
         if isinstance(self.participation, float) and not self.participation <= 1:
             raise SpecError(
-                f"{where}.participation = {self.participation}: a fraction is at most 1.0; a count is an integer without a point"
+                f"{where}.participation = {self.participation}: a fraction is at most 1.0; a "
+                "count is an integer without a point"
             )
         if self.schedule and self.steps is not None:
-            raise SpecError(f'{where}.steps = {self.steps}: schedule = "alternate" counts epochs; give epochs')
+            raise SpecError(
+                f'{where}.steps = {self.steps}: schedule = "alternate" counts epochs; give epochs'
+            )
         if self.head_epochs and not self.schedule:
-            raise SpecError(f'{where}.head_epochs = {self.head_epochs}: is for schedule = "alternate"; give that, too')
+            raise SpecError(
+                f'{where}.head_epochs = {self.head_epochs}: is for schedule = "alternate"; '
+                "give that, too"
+            )
         if self.schedule and {"body", "head"} & set(self.freeze or ()):
-            raise SpecError(f'{where}.freeze = {show(self.freeze)}: schedule = "alternate" trains body and head; leave out one')
+            raise SpecError(
+                f'{where}.freeze = {show(self.freeze)}: schedule = "alternate" trains body '
+                "and head; leave out one"
+            )
         for name, value in (("momentum", self.momentum), ("dropout", self.dropout)):
             if value >= 1:
                 raise SpecError(f"{where}.{name} = {value}: must be less than 1")
         if isinstance(self.plan, str):
-            raise SpecError(f'{where}.plan = "{self.plan}": must be "auto" or a table such as {{ gram = 512, devices = 2 }}')
-        if self.clocked is not None and self.clocked.trace and (privacy := self.transit.privacy) is not None and privacy.noise > 0:
+            raise SpecError(
+                f'{where}.plan = "{self.plan}": must be "auto" or a table such as {{ gram = '
+                f"512, devices = 2 }}"
+            )
+        if (
+            self.clocked is not None
+            and self.clocked.trace
+            and (privacy := self.transit.privacy) is not None
+            and privacy.noise > 0
+        ):
             why = "ε is computed for draws from clients that are all available; leave out one"
-            raise SpecError(f"{where}.clock.trace with {where}.privacy.noise = {privacy.noise}: {why}")
-        check_asynchronous(self.buffered, self.clocked, self.transit, self.forced.stream, self.participation)
+            raise SpecError(
+                f"{where}.clock.trace with {where}.privacy.noise = {privacy.noise}: {why}"
+            )
+        check_asynchronous(
+            self.buffered, self.clocked, self.transit, self.forced.stream, self.participation
+        )
         _check_robust(self, self.forced, where)
         if self.metrics:
             from cfljax.engine.metrics import METRICS
@@ -223,37 +345,48 @@ class Train:
 
 
 def read_parts(value: Value) -> FrozenTable | None:
-    """Check the table; None if it has only "cluster", which is the default of every part. Raises a SpecError."""
+    """Check the table; None if it has only "cluster", which is the default of every part. Raises a
+    SpecError."""
     if value is None:
         return None
     for name, kind in value.items():
         if kind not in SHARING:
             told = suggest(kind, SHARING) if isinstance(kind, str) else ""
-            raise SpecError(f'train.parts.{name} = {show(kind)}: must be "all", "cluster" or "client"' + told)
+            raise SpecError(
+                f'train.parts.{name} = {show(kind)}: must be "all", "cluster" or "client"' + told
+            )
     return FrozenTable(value) if set(value.values()) - {"cluster"} else None
 
 
 def read_frozen(value: Value) -> tuple[str, ...] | None:
-    """Check the names of `train.freeze` and sort them; None if there are none. Raises a SpecError."""
+    """Check the names of `train.freeze` and sort them; None if there are none. Raises a
+    SpecError."""
     if value is None:
         return None
     names = (value,) if isinstance(value, str) else tuple(value)
     if not names or "" in names:
-        raise SpecError(f'train.freeze = {show(value)}: must name a part, such as "head", or a list of parts')
+        raise SpecError(
+            f'train.freeze = {show(value)}: must name a part, such as "head", or a list of parts'
+        )
     return tuple(sorted(set(names)))
 
 
 def _check_robust(train: Train, forced: Forced, where: str) -> None:
-    """Reject options that exclude a robust rule, which needs all updates at once and without noise."""
+    """Reject options that exclude a robust rule, which needs all updates at once and without
+    noise."""
     privacy, _, _, robust = train.transit
     if robust is None:
         return
     if privacy is not None and privacy.noise > 0:
         raise SpecError(
-            f"{where}.robust with {where}.privacy.noise = {privacy.noise}: noise is defined for weighted sums only; leave out one"
+            f"{where}.robust with {where}.privacy.noise = {privacy.noise}: noise is defined "
+            "for weighted sums only; leave out one"
         )
     if forced.stream:
-        raise SpecError(f"{where}.plan.stream = {forced.stream}: {where}.robust needs all updates at once; leave out one")
+        raise SpecError(
+            f"{where}.plan.stream = {forced.stream}: {where}.robust needs all updates at "
+            "once; leave out one"
+        )
 
 
 def _check_optimizer_state(train: Train, where: str) -> None:
@@ -263,16 +396,26 @@ def _check_optimizer_state(train: Train, where: str) -> None:
             raise SpecError(f'{where}.optimizer_state = "client" with {where}.{name}: {why}')
     if train.optimizer == "sgd" and not train.momentum:
         raise SpecError(
-            f'{where}.optimizer_state = "client": plain SGD has no state; give {where}.momentum or another {where}.optimizer'
+            f'{where}.optimizer_state = "client": plain SGD has no state; give '
+            f"{where}.momentum or another {where}.optimizer"
         )
 
 
 def _check_optimizer(train: Train, where: str) -> None:
     if isinstance(train.optimizer, dict) and not isinstance(train.optimizer.get("name"), str):
-        raise SpecError(f'{where} = {show(train.optimizer)}: the table needs a name, as in {{ name = "adam", b1 = 0.8 }}')
+        raise SpecError(
+            f"{where} = {show(train.optimizer)}: the table needs a name, as in {{ name = "
+            f'"adam", b1 = 0.8 }}'
+        )
     (name, arguments), momentum = train.optimizer_pair, train.momentum
     check_optimiser(name, arguments, where, "train.lr")
     if momentum and name != "sgd":
-        raise SpecError(f'train.momentum = {momentum}: is for optimizer = "sgd"; give it in the table of "{name}"')
+        raise SpecError(
+            f'train.momentum = {momentum}: is for optimizer = "sgd"; give it in the table of '
+            f'"{name}"'
+        )
     if momentum and arguments:
-        raise SpecError(f"train.momentum = {momentum}: give it in the optimizer's table, which replaces plain SGD")
+        raise SpecError(
+            f"train.momentum = {momentum}: give it in the optimizer's table, which replaces "
+            "plain SGD"
+        )

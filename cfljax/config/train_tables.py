@@ -14,16 +14,33 @@ from cfljax.registry.options import Table, Value, check, option
 
 @dataclasses.dataclass(frozen=True)
 class Clock:
-    """A simulated clock. It changes no result, unless there is a deadline, or a trace in which clients are away."""
+    """A simulated clock. It changes no result, unless there is a deadline, or a trace in which
+    clients are away."""
 
-    speed: str = option("lognormal", "speed of clients: drawn (the median is 1), or 1 for all", choices=("lognormal", "same"))
-    spread: float | None = option(None, "lognormal: standard deviation of the speed's logarithm (1.0)", low=0, traced=True)
+    speed: str = option(
+        "lognormal",
+        "speed of clients: drawn (the median is 1), or 1 for all",
+        choices=("lognormal", "same"),
+    )
+    spread: float | None = option(
+        None, "lognormal: standard deviation of the speed's logarithm (1.0)", low=0, traced=True
+    )
     step_ms: float = option(5.0, "milliseconds of a local step at speed 1", low=0, traced=True)
-    down_mbps: float = option(20.0, "megabits per second from the server to a client", above=0, traced=True)
-    up_mbps: float = option(5.0, "megabits per second from a client to the server", above=0, traced=True)
-    deadline_s: float | None = option(None, "clients that need longer for a round are left out of it", above=0, traced=True)
-    trace: str | None = option(None, "CSV file: when clients are available, and how fast", file=True)
-    cost_per_s: float = option(0.0, "what a second of a client's device costs, in energy or money", low=0, traced=True)
+    down_mbps: float = option(
+        20.0, "megabits per second from the server to a client", above=0, traced=True
+    )
+    up_mbps: float = option(
+        5.0, "megabits per second from a client to the server", above=0, traced=True
+    )
+    deadline_s: float | None = option(
+        None, "clients that need longer for a round are left out of it", above=0, traced=True
+    )
+    trace: str | None = option(
+        None, "CSV file: when clients are available, and how fast", file=True
+    )
+    cost_per_s: float = option(
+        0.0, "what a second of a client's device costs, in energy or money", low=0, traced=True
+    )
 
     def __post_init__(self) -> None:
         if self.spread is None:
@@ -44,15 +61,19 @@ _OWNERS = {"exponent": (0.5, "polynomial"), "slope": (10.0, "hinge"), "grace": (
 
 @dataclasses.dataclass(frozen=True)
 class Asynchronous:
-    """Buffered asynchronous aggregation. `participation` is then the number of clients in flight."""
+    """Buffered asynchronous aggregation. `participation` is then the number of clients in
+    flight."""
 
     buffer: int = option(10, "number of updates that the server waits for", low=1)
     staleness: str = option(
         "polynomial",
-        "factor of an update t steps old: (1 + t)^-exponent; hinge: 1 up to t = grace, then 1 / (1 + slope (t - grace))",
+        "factor of an update t steps old: (1 + t)^-exponent; hinge: 1 up to t = grace, then "
+        "1 / (1 + slope (t - grace))",
         choices=("polynomial", "hinge", "none"),
     )
-    exponent: float | None = option(None, "polynomial: how fast the factor falls (0.5)", low=0, traced=True)
+    exponent: float | None = option(
+        None, "polynomial: how fast the factor falls (0.5)", low=0, traced=True
+    )
     slope: float | None = option(None, "hinge: how fast it falls (10)", low=0, traced=True)
     grace: float | None = option(None, "hinge: the steps before it falls (4)", low=0, traced=True)
 
@@ -69,22 +90,34 @@ class Asynchronous:
 
 
 def check_asynchronous(
-    asynchronous: Asynchronous | None, clock: Clock | None, transit: Transit, stream: int | None, participation: int | float
+    asynchronous: Asynchronous | None,
+    clock: Clock | None,
+    transit: Transit,
+    stream: int | None,
+    participation: int | float,
 ) -> None:
     """Reject options of `train` that asynchronous aggregation cannot have."""
     if asynchronous is None:
         return
     if clock is None:
-        raise SpecError(f"{ASYNCHRONOUS}: updates arrive by a simulated clock; add train.clock, as in clock = {{ step_ms = 5 }}")
+        raise SpecError(
+            f"{ASYNCHRONOUS}: updates arrive by a simulated clock; add train.clock, as in "
+            f"clock = {{ step_ms = 5 }}"
+        )
     if clock.deadline_s is not None:
         limit = "an asynchronous server has no deadline; leave out one"
         raise SpecError(f"{ASYNCHRONOUS} with train.clock.deadline_s = {clock.deadline_s}: {limit}")
     if transit.privacy is not None and (transit.privacy.noise > 0 or transit.choice is not None):
         key = f"noise = {transit.privacy.noise}" if transit.privacy.noise > 0 else "choice"
-        why = "ε is computed for rounds in which all clients can be drawn; here some are still training"
+        why = (
+            "ε is computed for rounds in which all clients can be drawn; here some are still "
+            "training"
+        )
         raise SpecError(f"{ASYNCHRONOUS} with train.privacy.{key}: {why}; leave out one")
     if stream:
-        raise SpecError(f"train.plan.stream = {stream}: {ASYNCHRONOUS} keeps all pending updates; leave out one")
+        raise SpecError(
+            f"train.plan.stream = {stream}: {ASYNCHRONOUS} keeps all pending updates; leave out one"
+        )
     if isinstance(participation, int):
         check_buffer(asynchronous, participation)
 
@@ -92,7 +125,10 @@ def check_asynchronous(
 def check_buffer(asynchronous: Asynchronous, under_way: int) -> None:
     """Reject a buffer that is larger than the number of clients in flight."""
     if asynchronous.buffer > under_way:
-        limit = f"{under_way} clients train at a time (train.participation); give a buffer of at most {under_way}"
+        limit = (
+            f"{under_way} clients train at a time (train.participation); give a buffer of at "
+            f"most {under_way}"
+        )
         raise SpecError(f"{ASYNCHRONOUS}.buffer = {asynchronous.buffer}: {limit}")
 
 
@@ -106,12 +142,17 @@ class Server:
 
     name: str = option(help="an optimiser of optax, fedadam, fedyogi or fedadagrad")
     lr: float = option(help="its learning rate, the same in all rounds", low=0, traced=True)
-    arguments: Table | None = option(None, "its other arguments, written next to name and lr", beside=True)
+    arguments: Table | None = option(
+        None, "its other arguments, written next to name and lr", beside=True
+    )
 
     def check(self, where: str) -> None:
         """Reject what optax does not have."""
         if self.name in _RANDOM:
-            raise SpecError(f'{where} = "{self.name}": keeps a random key, which checkpoints do not; noise is train.privacy')
+            raise SpecError(
+                f'{where} = "{self.name}": keeps a random key, which checkpoints do not; '
+                "noise is train.privacy"
+            )
         check_optimiser(self.name, self.arguments or {}, where, f"{where}.lr", server=True)
 
 
@@ -122,7 +163,10 @@ def read_server(value: Value) -> Server | None:
     if isinstance(value, Server):
         return value
     if isinstance(value, str):
-        raise SpecError(f'{SERVER_TABLE} = "{value}": give its learning rate, too: {{ name = "{value}", lr = 0.1 }}')
+        raise SpecError(
+            f'{SERVER_TABLE} = "{value}": give its learning rate, too: {{ name = "{value}", '
+            f"lr = 0.1 }}"
+        )
     own = {key: each for key, each in value.items() if key in ("name", "lr")}
     rest = {key: each for key, each in value.items() if key not in own}
     return check(Server, own | {"arguments": FrozenTable(rest) if rest else None}, SERVER_TABLE)
@@ -130,10 +174,15 @@ def read_server(value: Value) -> Server | None:
 
 @dataclasses.dataclass(frozen=True)
 class Stop:
-    """A run ends at the first evaluation at which its metric has not become better for `patience` rounds."""
+    """A run ends at the first evaluation at which its metric has not become better for `patience`
+    rounds."""
 
     patience: int = option(20, "rounds without a better value", low=1)
-    metric: str = option("val_loss", "metric to watch; none uses test data", choices=("val_loss", "val_accuracy", "train_loss"))
+    metric: str = option(
+        "val_loss",
+        "metric to watch; none uses test data",
+        choices=("val_loss", "val_accuracy", "train_loss"),
+    )
 
 
 NEEDS_VALIDATION = "needs validation samples; add data.validation = 0.1"
@@ -142,4 +191,6 @@ NEEDS_VALIDATION = "needs validation samples; add data.validation = 0.1"
 def check_stop(stop: Stop | None, validation: float) -> None:
     """Reject a metric of validation samples if there are none."""
     if stop is not None and stop.metric != "train_loss" and not validation:
-        raise SpecError(f'train.stop.metric = "{stop.metric}": {NEEDS_VALIDATION}, or take "train_loss"')
+        raise SpecError(
+            f'train.stop.metric = "{stop.metric}": {NEEDS_VALIDATION}, or take "train_loss"'
+        )

@@ -1,5 +1,6 @@
-"""The tables `train.privacy`, `compress`, `attack` and `robust`: from what a spec writes to checked options. They say what happens
-to updates in transit from the participants into the clusters' models, and mean the same for every method."""
+"""The tables `train.privacy`, `compress`, `attack` and `robust`: from what a spec writes to checked
+options. They say what happens to updates in transit from the participants into the clusters'
+models, and mean the same for every method."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ INSTALL_COMMAND = 'pip install ".[privacy]" in the checkout'
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """The table `train.privacy.choice`: participants choose their cluster by the exponential mechanism."""
+    """The table `train.privacy.choice`: participants choose their cluster by the exponential
+    mechanism."""
 
     epsilon: float = option(help="ε of one choice", above=0, traced=True)
     clip: float = option(5.0, "a loss counts as no larger than this", above=0, traced=True)
@@ -28,9 +30,13 @@ class Privacy:
     """The table `train.privacy`: differential privacy of clients, with a trusted server."""
 
     clip: float = option(help="no update is longer than this (l2 norm)", above=0, traced=True)
-    noise: float = option(0.0, "deviation of the noise on a sum, over clip · its largest weight", low=0, traced=True)
+    noise: float = option(
+        0.0, "deviation of the noise on a sum, over clip · its largest weight", low=0, traced=True
+    )
     delta: float = option(1e-5, "ε is computed for this δ", above=0, high=0.5)
-    choice: Table | Choice | None = option(None, "make the choice of a cluster by loss private: { epsilon = 1.0, clip = 5.0 }")
+    choice: Table | Choice | None = option(
+        None, "make the choice of a cluster by loss private: { epsilon = 1.0, clip = 5.0 }"
+    )
 
     def __post_init__(self) -> None:
         if isinstance(self.choice, dict):
@@ -40,15 +46,19 @@ class Privacy:
         """Reject noise if the package that computes ε is not installed."""
         if self.noise > 0 and importlib.util.find_spec("dp_accounting") is None:
             raise SpecError(
-                f"{where}.noise = {self.noise}: its ε is computed by dp-accounting, which is not installed: {INSTALL_COMMAND}"
+                f"{where}.noise = {self.noise}: its ε is computed by dp-accounting, which is "
+                f"not installed: {INSTALL_COMMAND}"
             )
 
 
 @dataclasses.dataclass(frozen=True)
 class Named:
-    """A table with a name that decides which options it has; the options of other names are None."""
+    """A table with a name that decides which options it has; the options of other names are
+    None."""
 
-    OWNERS: ClassVar[dict[str, tuple[Value, tuple[str, ...]]]] = {}  # Name of an option → its default, and the names that have it
+    OWNERS: ClassVar[
+        dict[str, tuple[Value, tuple[str, ...]]]
+    ] = {}  # Name of an option → its default, and the names that have it
     name: str
 
     def __post_init__(self) -> None:
@@ -70,11 +80,20 @@ class Compress(Named):
 
     OWNERS = {"keep": (0.01, ("topk",)), "rounding": ("stochastic", ("int8",))}
     name: str = option(help="how", choices=("topk", "int8", "sign"))
-    keep: float | None = option(None, "topk: the share of the numbers that is sent, the largest ones (0.01)", above=0, high=1)
-    rounding: str | None = option(
-        None, "int8: to either side at random (default), or to the nearest", choices=("stochastic", "nearest")
+    keep: float | None = option(
+        None,
+        "topk: the share of the numbers that is sent, the largest ones (0.01)",
+        above=0,
+        high=1,
     )
-    feedback: bool = option(False, "error feedback: a client adds what was dropped to its next update")
+    rounding: str | None = option(
+        None,
+        "int8: to either side at random (default), or to the nearest",
+        choices=("stochastic", "nearest"),
+    )
+    feedback: bool = option(
+        False, "error feedback: a client adds what was dropped to its next update"
+    )
 
     def bytes(self, d: int) -> int:
         """Count the bytes of a compressed vector of d numbers."""
@@ -90,20 +109,33 @@ class Attack(Named):
     OWNERS = {"factor": (1.0, ("sign_flip", "noise"))}
     name: str = option(help="what they do", choices=("sign_flip", "noise", "label_flip"))
     share: float = option(help="the share of the clients", low=0, high=1, traced=True)
-    factor: float | None = option(None, "length of a false update, relative to the true one (1.0)", low=0, traced=True)
-    seed: int = option(0, "seed that decides which clients attack, for all methods and seeds alike", low=0, high=2**31 - 1)
+    factor: float | None = option(
+        None, "length of a false update, relative to the true one (1.0)", low=0, traced=True
+    )
+    seed: int = option(
+        0,
+        "seed that decides which clients attack, for all methods and seeds alike",
+        low=0,
+        high=2**31 - 1,
+    )
 
 
 @dataclasses.dataclass(frozen=True)
 class Robust(Named):
-    """The table `train.robust`: a statistic of the members' updates instead of their weighted mean."""
+    """The table `train.robust`: a statistic of the members' updates instead of their weighted
+    mean."""
 
     OWNERS = {"trim": (0.1, ("trimmed_mean",)), "liars": (0.2, ("krum",))}
     name: str = option(help="which", choices=("median", "trimmed_mean", "krum"))
     trim: float | None = option(
-        None, "trimmed_mean: share of members removed at either end of each coordinate (0.1)", low=0, traced=True
+        None,
+        "trimmed_mean: share of members removed at either end of each coordinate (0.1)",
+        low=0,
+        traced=True,
     )
-    liars: float | None = option(None, "krum: the share of a cluster's members that may attack (0.2)", low=0, traced=True)
+    liars: float | None = option(
+        None, "krum: the share of a cluster's members that may attack (0.2)", low=0, traced=True
+    )
 
     def check(self, where: str) -> None:
         """Reject a share that leaves no member."""
@@ -128,12 +160,21 @@ class Transit(NamedTuple):
         return made if isinstance(made, Choice) else None
 
 
-NONE_WORDS = ("none", "mean")  # Words that mean the same as leaving the table out. They are for lists of values.
-TABLES: dict[str, type[Any]] = {"privacy": Privacy, "compress": Compress, "attack": Attack, "robust": Robust}
+NONE_WORDS = (
+    "none",
+    "mean",
+)  # Words that mean the same as leaving the table out. They are for lists of values.
+TABLES: dict[str, type[Any]] = {
+    "privacy": Privacy,
+    "compress": Compress,
+    "attack": Attack,
+    "robust": Robust,
+}
 
 
 def read_table(value: Value, name: str, kind: type[Any]) -> Any:
-    """Check `train.<name>`. A word stands for a table with only that name; "none" (for `robust` also "mean") for no table."""
+    """Check `train.<name>`. A word stands for a table with only that name; "none" (for `robust`
+    also "mean") for no table."""
     if value in (None, *NONE_WORDS):
         return None
     if isinstance(value, kind):

@@ -1,4 +1,5 @@
-"""From what a spec writes for an option (a value, a list, `0:10`, `log(a, b, n)`, a range) to the list of values that it takes."""
+"""From what a spec writes for an option (a value, a list, `0:10`, `log(a, b, n)`, a range) to the
+list of values that it takes."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ class Range(NamedTuple):
     integer: bool
 
     def draw(self, key: str, search_seed: int, sample: int) -> float | int:
-        """Draw the value of the option `key` in that sample of the search. Nothing else in the spec changes the draw."""
+        """Draw the value of the option `key` in that sample of the search. Nothing else in the spec
+        changes the draw."""
         share = np.random.default_rng([search_seed, zlib.crc32(key.encode()), sample]).random()
         high = self.high + 1 if self.integer else self.high
         if self.log:
@@ -77,14 +79,16 @@ def list_fields(cls: type) -> dict[str, Field]:
 
 
 def to_list(value: Value, where: str) -> list[Value]:
-    """Return the items of a list; any other value counts as a list of one. Raises a SpecError for an empty list."""
+    """Return the items of a list; any other value counts as a list of one. Raises a SpecError for
+    an empty list."""
     if value == []:
         raise SpecError(f"{where} = []: an empty list leaves nothing to run")
     return value if isinstance(value, list) else [value]
 
 
 def expand_axis(value: Value, field: Field, where: str) -> list[Value]:
-    """List the values to run: several for a list or a range, else one. A range to draw from at random is one `Range`."""
+    """List the values to run: several for a list or a range, else one. A range to draw from at
+    random is one `Range`."""
     if not isinstance(value, list) or _count_depth(value) <= field.depth:
         return expand_entry(value, field, where)
     found: list[Value] = []
@@ -94,15 +98,22 @@ def expand_axis(value: Value, field: Field, where: str) -> list[Value]:
             raise SpecError(f"{where} = {show(value)}: a random range cannot be in a list")
         found += values
         if len(found) > MAX_RUNS:
-            raise SpecError(f"{where}: has more than {MAX_RUNS:,} values, which is the most that a sweep may have")
+            raise SpecError(
+                f"{where}: has more than {MAX_RUNS:,} values, which is the most that a sweep "
+                "may have"
+            )
     return found
 
 
 def expand_entry(value: Value, field: Field, where: str) -> list[Value]:
-    """List the values that one entry of an axis stands for: the values of a range, else the entry itself."""
+    """List the values that one entry of an axis stands for: the values of a range, else the entry
+    itself."""
     if isinstance(value, str):
         if int in field.kinds and (match := _RANGE.fullmatch(value)):
-            return [check_value(v, field.hint, field.meta, where) for v in expand_range(match, value, where)]
+            return [
+                check_value(v, field.hint, field.meta, where)
+                for v in expand_range(match, value, where)
+            ]
         if {int, float} & set(field.kinds) and (match := _SPACED.fullmatch(value)):
             return expand_spaced(match[1], match[2], field, f'{where} = "{value}"', where)
     if isinstance(value, dict):
@@ -120,9 +131,14 @@ def expand_range(match: re.Match[str], text: str, where: str) -> range:
         raise SpecError(f'{where} = "{text}": the step is 0')
     found = range(start, stop, step)
     if start == stop or (stop > start) != (step > 0):
-        raise SpecError(f'{where} = "{text}": an empty range (start:stop:step, the stop is not included)')
+        raise SpecError(
+            f'{where} = "{text}": an empty range (start:stop:step, the stop is not included)'
+        )
     if (abs(stop - start) - 1) // abs(step) + 1 > MAX_RUNS:
-        raise SpecError(f'{where} = "{text}": has more than {MAX_RUNS:,} values, which is the most that a sweep may have')
+        raise SpecError(
+            f'{where} = "{text}": has more than {MAX_RUNS:,} values, which is the most that '
+            "a sweep may have"
+        )
     return found
 
 
@@ -133,13 +149,17 @@ def parse_range(text: str, where: str) -> list[int] | None:
 
 
 def expand_spaced(kind: str, inside: str, field: Field, shown: str, where: str) -> list[Value]:
-    """Expand `lin(a, b, n)` and `log(a, b, n)` to n values from a to b; without n, a random range."""
+    """Expand `lin(a, b, n)` and `log(a, b, n)` to n values from a to b; without n, a random
+    range."""
     try:
         numbers = [float(part) for part in inside.split(",")]
     except ValueError:
         numbers = []
     if len(numbers) not in (2, 3) or not all(math.isfinite(n) for n in numbers):
-        raise SpecError(f"{shown}: write {kind}(from, to, number of values), or {kind}(from, to) for a random search")
+        raise SpecError(
+            f"{shown}: write {kind}(from, to, number of values), or {kind}(from, to) for a "
+            "random search"
+        )
     low, high = numbers[:2]
     if kind == "log" and min(low, high) <= 0:
         raise SpecError(f"{shown}: a logarithmic range needs numbers above 0")
@@ -152,7 +172,11 @@ def expand_spaced(kind: str, inside: str, field: Field, shown: str, where: str) 
         steps = np.array([low])
     else:
         with np.errstate(all="ignore"):  # numbers near the end of float64 end in the error below
-            steps = np.geomspace(low, high, int(count)) if kind == "log" else np.linspace(low, high, int(count))
+            steps = (
+                np.geomspace(low, high, int(count))
+                if kind == "log"
+                else np.linspace(low, high, int(count))
+            )
     if not np.isfinite(steps).all():
         raise SpecError(f"{shown}: too wide for a float")
     return [check_value(float(f"{v:.12g}"), field.hint, field.meta, where) for v in steps]
@@ -162,10 +186,18 @@ def _parse_random(table: Table, field: Field, where: str) -> Range:
     shown = f"{where} = {show(table)}"
     for key in table:
         if key not in ("low", "high", "log"):
-            raise SpecError(f"{where}.{key}: a random range has low, high and log" + suggest(key, ("low", "high", "log")))
+            raise SpecError(
+                f"{where}.{key}: a random range has low, high and log"
+                + suggest(key, ("low", "high", "log"))
+            )
     low, high, log = table.get("low"), table.get("high"), table.get("log", False)
     number = (int, float)
-    if not isinstance(low, number) or not isinstance(high, number) or isinstance(low, bool) or isinstance(high, bool):
+    if (
+        not isinstance(low, number)
+        or not isinstance(high, number)
+        or isinstance(low, bool)
+        or isinstance(high, bool)
+    ):
         raise SpecError(f"{shown}: a random range needs low and high, both numbers")
     if not isinstance(log, bool):
         raise SpecError(f"{shown}: log is true or false")
@@ -179,7 +211,9 @@ def _make_range(low: float, high: float, log: bool, field: Field, shown: str, wh
         raise SpecError(f"{shown}: low must be less than high, and both finite")
     if log and low <= 0:
         raise SpecError(f"{shown}: a logarithmic range needs numbers above 0")
-    integer = float not in field.kinds or (int in field.kinds and isinstance(low, int) and isinstance(high, int))
+    integer = float not in field.kinds or (
+        int in field.kinds and isinstance(low, int) and isinstance(high, int)
+    )
     for bound in (low, high):
         if integer and bound != int(bound):
             raise SpecError(f"{shown}: the bounds of an integer are integers")
@@ -188,12 +222,20 @@ def _make_range(low: float, high: float, log: bool, field: Field, shown: str, wh
 
 
 def _expand_table(table: Table, where: str, lists: tuple[str, ...]) -> list[Table]:
-    """Expand an option's table with lists to all combinations; a list of numbers is itself the value of the keys `lists`."""
+    """Expand an option's table with lists to all combinations; a list of numbers is itself the
+    value of the keys `lists`."""
     found: list[Table] = [{}]
     for key, value in table.items():
-        values = [value] if key in lists and _count_depth(value) == 1 else to_list(value, f"{where}.{key}")
+        values = (
+            [value]
+            if key in lists and _count_depth(value) == 1
+            else to_list(value, f"{where}.{key}")
+        )
         if len(found) * len(values) > MAX_RUNS:
-            raise SpecError(f"{where}: has more than {MAX_RUNS:,} values, which is the most that a sweep may have")
+            raise SpecError(
+                f"{where}: has more than {MAX_RUNS:,} values, which is the most that a sweep "
+                "may have"
+            )
         found = [{**table, key: v} for table in found for v in values]
     return found
 
@@ -205,4 +247,6 @@ def _count_depth(value: Value) -> int:
 def _depth_of_hint(kind: Hint) -> int:
     if typing.get_origin(kind) is not tuple:
         return 0
-    return 1 + max((_depth_of_hint(k) for k in typing.get_args(kind) if k is not Ellipsis), default=0)
+    return 1 + max(
+        (_depth_of_hint(k) for k in typing.get_args(kind) if k is not Ellipsis), default=0
+    )

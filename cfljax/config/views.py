@@ -1,4 +1,5 @@
-"""The table `data.drift` and the list `data.views`: how groups of clients see what the partition gives them, and when."""
+"""The table `data.drift` and the list `data.views`: how groups of clients see what the partition
+gives them, and when."""
 
 from __future__ import annotations
 
@@ -11,7 +12,9 @@ from cfljax.federation.options import Crossed, DriftOptions, GroupView
 from cfljax.registry.options import Options, Table, check, check_value, show
 
 
-def read_views(crossed: Crossed, partition: str, parts: Options, where: str) -> tuple[GroupView, ...]:
+def read_views(
+    crossed: Crossed, partition: str, parts: Options, where: str
+) -> tuple[GroupView, ...]:
     """Check the views, names or tables, for this partition with its options. Raises a SpecError."""
     from cfljax.federation.common import Sized
 
@@ -22,57 +25,91 @@ def read_views(crossed: Crossed, partition: str, parts: Options, where: str) -> 
             raise SpecError(f'{where}.views: has "{view.name}" twice; give each view once')
         if view.copies and (not isinstance(parts, Sized) or getattr(parts, "holdout", False)):
             why = "holds samples out" if isinstance(parts, Sized) else "defines the clients itself"
-            raise SpecError(f'{where}.views.{view.name}.copies = true: partition "{partition}" {why}; leave copies out')
+            raise SpecError(
+                f'{where}.views.{view.name}.copies = true: partition "{partition}" {why}; '
+                "leave copies out"
+            )
         found[view.name] = view
     if found and partition in VIEWS:
         raise SpecError(
-            f'{where}.views: partition "{partition}" is a view itself; take another, such as "iid", and add it to the views'
+            f'{where}.views: partition "{partition}" is a view itself; take another, such as '
+            '"iid", and add it to the views'
         )
     names = (*found, "partition")
     if crossed.true_groups is not None and crossed.true_groups not in names:
-        raise SpecError(f'{where}.true_groups = "{crossed.true_groups}": no such view' + suggest(crossed.true_groups, names))
+        raise SpecError(
+            f'{where}.true_groups = "{crossed.true_groups}": no such view'
+            + suggest(crossed.true_groups, names)
+        )
     if crossed.shares and not (found and sum(crossed.shares) > 0):
-        raise SpecError(f"{where}.view_shares = {show(crossed.shares)}: needs {where}.views, and some share above 0")
+        raise SpecError(
+            f"{where}.view_shares = {show(crossed.shares)}: needs {where}.views, and some "
+            "share above 0"
+        )
     return tuple(found.values())
 
 
 def _read_view(value: Any, where: str) -> GroupView:
     table = {"name": value} if isinstance(value, str) else value
     if not isinstance(table, dict) or not isinstance(table.get("name"), str):
-        raise SpecError(f'{where}: {show(value)}: must be a name, or a table with one, as in {{ name = "rotated", groups = 4 }}')
+        raise SpecError(
+            f"{where}: {show(value)}: must be a name, or a table with one, as in {{ name = "
+            f'"rotated", groups = 4 }}'
+        )
     name = table["name"]
     own = {key: each for key, each in table.items() if key not in ("name", "copies")}
     options: Any = check(VIEWS.entry(name, where).options, own, f"{where}.{name}")
-    return GroupView(name, check_value(table.get("copies", False), bool, {}, f"{where}.{name}.copies"), options)
+    return GroupView(
+        name, check_value(table.get("copies", False), bool, {}, f"{where}.{name}.copies"), options
+    )
 
 
-_IN_VIEWS = ("rotated", "label_swap", "label_permutation", "feature_shift")  # Partitions whose groups see the data differently
+_IN_VIEWS = (
+    "rotated",
+    "label_swap",
+    "label_permutation",
+    "feature_shift",
+)  # Partitions whose groups see the data differently
 _DRAWN = ("kind", "at", "share")  # Options of changes that are drawn
 
 
-def read_drift(table: Table, partition: str, parts: Options, views: tuple[GroupView, ...], where: str) -> DriftOptions:
+def read_drift(
+    table: Table, partition: str, parts: Options, views: tuple[GroupView, ...], where: str
+) -> DriftOptions:
     """Check the table for this partition with its options, and these views. Raises a SpecError."""
     made = check(DriftOptions, dict(table), where)
     if made.file is not None:
         for key in _DRAWN:
             if key in table:
-                raise SpecError(f"{where}.{key} = {show(table[key])}: the file lists all changes; leave {key} out")
+                raise SpecError(
+                    f"{where}.{key} = {show(table[key])}: the file lists all changes; leave "
+                    f"{key} out"
+                )
     if not PARTITIONS.ours(partition):
         return made
     groups = [getattr(parts, "groups" if partition in _IN_VIEWS else "rotate", 1)]
     groups += [each.options.groups for each in views if each.name in _IN_VIEWS]
     if made.what == "group" and max(groups) < 2:
         raise SpecError(
-            f'{where}.what = "group": partition "{partition}" does not transform the data of its groups; '
+            f'{where}.what = "group": partition "{partition}" does not transform the data of '
+            "its groups; "
             'take partition = "rotated" or similar, or what = "labels"'
         )
     viewed = any(each.name == "rotated" for each in views)
-    if made.what == "rotation" and (viewed or partition == "rotated" or getattr(parts, "rotate", 1) > 1):
+    if made.what == "rotation" and (
+        viewed or partition == "rotated" or getattr(parts, "rotate", 1) > 1
+    ):
         turning = 'view "rotated"' if viewed else f'partition "{partition}"'
-        raise SpecError(f'{where}.what = "rotation": {turning} rotates the images already; take what = "group"')
+        raise SpecError(
+            f'{where}.what = "rotation": {turning} rotates the images already; take what = "group"'
+        )
     return made
 
 
 def write_drift(options: DriftOptions) -> Table:
     """Return the table as a spec writes it."""
-    return {name: value for name, value in to_plain(options).items() if options.file is None or name not in _DRAWN}
+    return {
+        name: value
+        for name, value in to_plain(options).items()
+        if options.file is None or name not in _DRAWN
+    }

@@ -1,4 +1,5 @@
-"""Named data sets as numpy arrays. HOST only: nothing here touches a device, and nothing is downloaded by `load`."""
+"""Named data sets as numpy arrays. HOST only: nothing here touches a device, and nothing is
+downloaded by `load`."""
 
 from __future__ import annotations
 
@@ -11,7 +12,14 @@ import numpy as np
 
 from cfljax.data import arrays
 from cfljax.data.files import find, folders
-from cfljax.data.sources import SOURCES, DrawSource, FileOptions, ReadSource, SourceArrays, reads_folders
+from cfljax.data.sources import (
+    SOURCES,
+    DrawSource,
+    FileOptions,
+    ReadSource,
+    SourceArrays,
+    reads_folders,
+)
 from cfljax.errors import DataError
 from cfljax.registry.checksums import hash_files, hash_or_failure, hash_source
 from cfljax.registry.options import Options, Value, check, list_files
@@ -21,7 +29,8 @@ __all__ = ["SOURCES", "FileOptions", "data_checksum", "find", "load", "load_chec
 
 
 def options_for(name: str) -> type:
-    """Return the Options class of a data set before reading any data: the registered source's, or `FileOptions`."""
+    """Return the Options class of a data set before reading any data: the registered source's, or
+    `FileOptions`."""
     return SOURCES.entry(name).options if name in SOURCES else FileOptions
 
 
@@ -31,9 +40,10 @@ def reads_files(name: str) -> bool:
 
 
 def load(name: str, options: Any = None, path: str | None = None, *, seed: int = 0) -> Source:
-    """Load the data set of that name: a registered source, else local files in `path` or $CFLJAX_DATA, else a set that
-    tensorflow-datasets has prepared. `options` is a table (checked here) or an instance of `options_for(name)`; `seed` matters to
-    sources that draw their samples."""
+    """Load the data set of that name: a registered source, else local files in `path` or
+    $CFLJAX_DATA, else a set that tensorflow-datasets has prepared. `options` is a table (checked
+    here) or an instance of `options_for(name)`; `seed` matters to sources that draw their
+    samples."""
     kind = options_for(name)
     if not isinstance(options, kind):
         options = check(kind, dict(options or {}), "data")
@@ -47,11 +57,15 @@ def load(name: str, options: Any = None, path: str | None = None, *, seed: int =
 
 
 def _folders(name: str, path: str | None) -> list[Path]:
-    """List the folders that are searched for the data set; none if the program makes it without files."""
+    """List the folders that are searched for the data set; none if the program makes it without
+    files."""
     if reads_files(name):
         return folders(path)
     if path is not None:
-        raise DataError(f'data.path = "{path}": "{name}" is built in and reads no files; give your data another name')
+        raise DataError(
+            f'data.path = "{path}": "{name}" is built in and reads no files; give your data '
+            "another name"
+        )
     return []
 
 
@@ -60,9 +74,12 @@ _last_hashed: dict[tuple[object, ...], Source] = {}
 
 
 def data_checksum(name: str, options: Options, path: str | None = None, *, seed: int = 0) -> str:
-    """Compute a checksum of what `load` would read now: of its files, or of the arrays that a user's program returns, which may
-    read anything. It is "" for a data set that name, options and seed determine."""
-    files = [(f"data.{key}", file) for key, file in list_files(options).items()]  # which may change as the others do
+    """Compute a checksum of what `load` would read now: of its files, or of the arrays that a
+    user's program returns, which may read anything. It is "" for a data set that name, options and
+    seed determine."""
+    files = [
+        (f"data.{key}", file) for key, file in list_files(options).items()
+    ]  # which may change as the others do
     if name not in SOURCES:
         return hash_files([*files, *find(name, path).files()])
     if SOURCES.origin(name) is not None:
@@ -82,14 +99,19 @@ def _checksum_user_data(name: str, options: Options, path: str | None, seed: int
 
 @functools.lru_cache(maxsize=2)
 def load_checked(name: str, options: Options, path: str | None, seed: int, wanted: str) -> Source:
-    """Load the data set as `load` does; a DataError if its `contents` are not the `wanted` ones of the run's id."""
+    """Load the data set as `load` does; a DataError if its `contents` are not the `wanted` ones of
+    the run's id."""
     source = _last_hashed.pop((name, options, path, seed, wanted), None)
     if source is not None:
         return source
     source = load(name, options, path, seed=seed)
     of_user = name in SOURCES and SOURCES.origin(name) is not None
-    if (hash_source(source) if of_user else data_checksum(name, options, path, seed=seed)) != wanted:
-        raise DataError(f'data "{name}": has changed since the runs were planned; start the sweep again')
+    if (
+        hash_source(source) if of_user else data_checksum(name, options, path, seed=seed)
+    ) != wanted:
+        raise DataError(
+            f'data "{name}": has changed since the runs were planned; start the sweep again'
+        )
     return source
 
 
@@ -97,9 +119,15 @@ def _to_source(name: str, made: SourceArrays) -> Source:
     if SOURCES.origin(name) is None and isinstance(made, Source):
         return made
     named = made._asdict() if isinstance(made, Source) else made
-    missing = [key for key in ("x_train", "y_train", "x_test", "y_test") if not isinstance(named, dict) or key not in named]
+    missing = [
+        key
+        for key in ("x_train", "y_train", "x_test", "y_test")
+        if not isinstance(named, dict) or key not in named
+    ]
     if missing:
-        raise DataError(f'data "{name}": must return a Source or a dict of arrays; it has no {missing[0]}')
+        raise DataError(
+            f'data "{name}": must return a Source or a dict of arrays; it has no {missing[0]}'
+        )
     part = {key: np.asarray(value) for key, value in named.items() if value is not None}
     # `classes` as it was given: a run's id tells numpy's numbers from Python's
     classes: Value = named.get("classes")

@@ -1,4 +1,5 @@
-"""Reading files that may be damaged or hostile: whatever parsers raise becomes one line, and published checksums are verified."""
+"""Reading files that may be damaged or hostile: whatever parsers raise becomes one line, and
+published checksums are verified."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ ORIGINAL_URLS: dict[str, str] = _PUBLISHED["urls"]
 
 
 def check_md5(name: str, file: Path, file_name: str = "") -> None:
-    """Raise a DataError if a file of a well-known data set is not the published one. Files without a published checksum pass."""
+    """Raise a DataError if a file of a well-known data set is not the published one. Files without
+    a published checksum pass."""
     published = PUBLISHED_MD5.get(name, {}).get(file_name or file.name)
     if published is None:
         return
@@ -28,20 +30,25 @@ def check_md5(name: str, file: Path, file_name: str = "") -> None:
         found = hashlib.file_digest(f, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
     if found != published:
         raise DataError(
-            f"{file}: is not the published {name} file (MD5 {found}, published {published}): download it again, "
+            f"{file}: is not the published {name} file (MD5 {found}, published {published}): "
+            "download it again, "
             f"or set data.checksums = false if it is meant to differ"
         )
 
 
-def read_json(file: Path, pairs_hook: Callable[[list[tuple[str, Value]]], Value] | None = None) -> Value:
-    """Read a JSON file; a DataError says why it cannot be read. `pairs_hook` makes each object from its entries."""
+def read_json(
+    file: Path, pairs_hook: Callable[[list[tuple[str, Value]]], Value] | None = None
+) -> Value:
+    """Read a JSON file; a DataError says why it cannot be read. `pairs_hook` makes each object from
+    its entries."""
     with parser_errors(file, "as JSON"):
         return json.loads(file.read_text("utf-8"), object_pairs_hook=pairs_hook)
 
 
 @contextlib.contextmanager
 def parser_errors(where: Path | str, form: str = "", then: str = "") -> Iterator[None]:
-    """Turn any error of a parser into the DataError `WHERE: cannot be read FORM (REASON)THEN`: damaged files raise anything."""
+    """Turn any error of a parser into the DataError `WHERE: cannot be read FORM (REASON)THEN`:
+    damaged files raise anything."""
     try:
         yield
     except DataError:
@@ -49,7 +56,9 @@ def parser_errors(where: Path | str, form: str = "", then: str = "") -> Iterator
     except MemoryError as e:  # also if a header claims what the file does not hold
         raise DataError(f"{where}: does not fit into memory") from e
     except Exception as e:
-        raise DataError(f"{where}: cannot be read{form and f' {form}'} ({one_line_reason(e)}){then}") from e
+        raise DataError(
+            f"{where}: cannot be read{form and f' {form}'} ({one_line_reason(e)}){then}"
+        ) from e
 
 
 def one_line_reason(error: BaseException) -> str:

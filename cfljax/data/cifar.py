@@ -21,7 +21,8 @@ class _Form(NamedTuple):
     folder: str
     train: tuple[str, ...]
     test: str
-    labels: int  # Label bytes before the pixels; the last one is the label (CIFAR-100's first is the coarse one)
+    # Label bytes before the pixels; the last one is the label (CIFAR-100's first is the coarse one)
+    labels: int
     classes: int
 
 
@@ -38,7 +39,8 @@ COARSE_LABELS = np.frombuffer(
     ),
     np.uint8,
 ).astype(np.int32)
-"""The coarse label of each of CIFAR-100's classes, for copies of the data set without coarse labels."""
+"""The coarse label of each of CIFAR-100's classes, for copies of the data set without coarse
+labels."""
 
 
 def detect(name: str, folder: Path) -> Reader | None:
@@ -46,7 +48,9 @@ def detect(name: str, folder: Path) -> Reader | None:
     for form in ARCHIVES:
         archive = folder / form.archive
         if archive.is_file():
-            return Reader(partial(_from_archive, name, archive, form), partial(list, [("archive", archive)]))
+            return Reader(
+                partial(_from_archive, name, archive, form), partial(list, [("archive", archive)])
+            )
         for path in (folder, folder / form.folder):
             if (path / form.train[0]).is_file():
                 return Reader(partial(_from_files, name, path, form), partial(_files, path, form))
@@ -75,7 +79,11 @@ def _from_archive(name: str, file: Path, form: _Form, options: FileOptions) -> S
     with parser_errors(file, then=": download it again"), tarfile.open(file, "r:gz") as archive:
         for member in archive:
             base = member.name.rsplit("/", 1)[-1]
-            content = archive.extractfile(member) if member.isreg() and base in (*form.train, form.test) else None
+            content = (
+                archive.extractfile(member)
+                if member.isreg() and base in (*form.train, form.test)
+                else None
+            )
             if content:
                 parts[base] = _records(content.read(), form, f"{file}: {base}")
     missing = [n for n in (*form.train, form.test) if n not in parts]
@@ -88,19 +96,30 @@ _Records = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def _records(content: bytes, form: _Form, where: str) -> _Records:
-    """(u8[n, 32, 32, 3], i32[n] labels, u8[n] coarse labels) from records of label bytes and three planes of pixels."""
+    """(u8[n, 32, 32, 3], i32[n] labels, u8[n] coarse labels) from records of label bytes and three
+    planes of pixels."""
     record, size = form.labels + _PIXELS, len(content)
     if size == 0 or size % record:
-        raise DataError(f"{where}: has {size} bytes, which is not a whole number of records of {record}: download it again")
+        raise DataError(
+            f"{where}: has {size} bytes, which is not a whole number of records of {record}: "
+            "download it again"
+        )
     rows = np.frombuffer(content, np.uint8).reshape(-1, record)
     x = rows[:, form.labels :].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
     return x, arrays.labels(rows[:, form.labels - 1], where, form.classes), rows[:, 0]
 
 
-def _source(name: str, where: str, parts: dict[str, _Records], form: _Form, options: FileOptions) -> Source:
+def _source(
+    name: str, where: str, parts: dict[str, _Records], form: _Form, options: FileOptions
+) -> Source:
     x, y, coarse = (np.concatenate([parts[n][side] for n in form.train]) for side in (0, 1, 2))
     x_test, y_test, coarse_test = parts[form.test]
-    named = {"x_train": np.ascontiguousarray(x), "y_train": y, "x_test": np.ascontiguousarray(x_test), "y_test": y_test}
+    named = {
+        "x_train": np.ascontiguousarray(x),
+        "y_train": y,
+        "x_test": np.ascontiguousarray(x_test),
+        "y_test": y_test,
+    }
     if form.labels == 2:
         named |= {"y_coarse_train": coarse, "y_coarse_test": coarse_test}
     return arrays.source(name, where, named, options.classes or form.classes)

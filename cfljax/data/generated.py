@@ -31,7 +31,8 @@ class Blobs:
 
 
 def blobs(options: Blobs, rng: np.random.Generator) -> Source:
-    """Gaussian blobs around normally distributed centres, one per class; a fifth is the test set."""
+    """Gaussian blobs around normally distributed centres, one per class; a fifth is the test
+    set."""
     y = np.arange(options.samples, dtype=np.int32) % options.classes
     centres = rng.standard_normal((options.classes, options.features), dtype=np.float32)
     noise = rng.standard_normal((options.samples, options.features), dtype=np.float32)
@@ -44,19 +45,27 @@ def digits(options: NoOptions, rng: np.random.Generator) -> Source:  # noqa: ARG
     """scikit-learn's 1,797 handwritten digits, 8 × 8 pixels, ten classes; no download."""
     table = _read_digits()
     images = table[:, :-1].reshape(-1, 8, 8)
-    x = np.round(images * (255 / 16)).astype(np.uint8)  # stored 0 … 16; as bytes, white is 255 as in other image sets
+    x = np.round(images * (255 / 16)).astype(
+        np.uint8
+    )  # stored 0 … 16; as bytes, white is 255 as in other image sets
     y = table[:, -1].astype(np.int32)
     test = sample_stratified(y, 0.2, np.random.default_rng(_CUT))
     return arrays.source("digits", "digits", arrays.split_parts(test, x=x, y=y), 10)
 
 
 def _read_digits() -> np.ndarray:
-    """f64[1797, 65]: pixels and digit, read without importing scikit-learn, which takes a second."""
+    """f64[1797, 65]: pixels and digit, read without importing scikit-learn, which takes a
+    second."""
     found = importlib.util.find_spec("sklearn")
     paths = [] if found is None else [Path(path) for path in found.submodule_search_locations or ()]
-    files = [file for path in paths if (file := path / "datasets" / "data" / "digits.csv.gz").is_file()]
+    files = [
+        file for path in paths if (file := path / "datasets" / "data" / "digits.csv.gz").is_file()
+    ]
     if not files:
-        raise DataError('data "digits": scikit-learn, which the file comes with, has no datasets/data/digits.csv.gz; reinstall it')
+        raise DataError(
+            'data "digits": scikit-learn, which the file comes with, has no '
+            "datasets/data/digits.csv.gz; reinstall it"
+        )
     with gzip.open(files[0], "rt", encoding="ascii") as lines:
         return np.loadtxt(lines, delimiter=",")
 
@@ -76,25 +85,37 @@ class Synthetic:
 
     default_partition = "user"
 
-    alpha: float = option(1.0, "spread of the clients' models (standard deviation of their means)", low=0.0)
-    beta: float = option(1.0, "spread of the clients' features (standard deviation of their means)", low=0.0)
+    alpha: float = option(
+        1.0, "spread of the clients' models (standard deviation of their means)", low=0.0
+    )
+    beta: float = option(
+        1.0, "spread of the clients' features (standard deviation of their means)", low=0.0
+    )
     clients: int = option(100, "clients", low=1, high=1_000_000)
     features: int = option(60, "features", low=1, high=100_000)
     classes: int = option(10, "classes", low=2, high=10_000)
-    total: int | None = option(None, "total number of samples, reached within `near` by drawing again (the paper: 75349)", low=1)
+    total: int | None = option(
+        None,
+        "total number of samples, reached within `near` by drawing again (the paper: 75349)",
+        low=1,
+    )
     near: float = option(0.01, "tolerance of `total`, as a fraction of it", above=0.0, high=1.0)
 
 
 def synthetic(options: Synthetic, rng: np.random.Generator) -> Source:
-    """Synthetic(alpha, beta): one linear model per client, 60 features, 10 classes; one user per client, 90/10 split.
+    """Synthetic(alpha, beta): one linear model per client, 60 features, 10 classes; one user per
+    client, 90/10 split.
 
-    Client u has W ~ N(a, 1), b ~ N(a, 1), a ~ N(0, α); features N(v, diag(j^−1.2)), v ~ N(B, 1), B ~ N(0, β); α and β are
-    standard deviations, as in the authors' generator; label argmax(xW + b); size = lognormal(4, 2) + 50."""
+    Client u has W ~ N(a, 1), b ~ N(a, 1), a ~ N(0, α); features N(v, diag(j^−1.2)), v ~ N(B, 1), B
+    ~ N(0, β); α and β are standard deviations, as in the authors' generator; label argmax(xW + b);
+    size = lognormal(4, 2) + 50."""
     size = _draw_sizes(options, rng)
     clients, features, classes = options.clients, options.features, options.classes
     mean_model = rng.normal(0, options.alpha, clients)
     mean_feature = rng.normal(0, options.beta, clients)
-    weight = rng.normal(mean_model[:, None, None], 1, (clients, features, classes)).astype(np.float32)
+    weight = rng.normal(mean_model[:, None, None], 1, (clients, features, classes)).astype(
+        np.float32
+    )
     bias = rng.normal(mean_model[:, None], 1, (clients, classes)).astype(np.float32)
     centre = rng.normal(mean_feature[:, None], 1, (clients, features)).astype(np.float32)
     user = np.repeat(np.arange(clients, dtype=np.int32), size)
@@ -103,15 +124,22 @@ def synthetic(options: Synthetic, rng: np.random.Generator) -> Source:
     x += centre[user]
     start = np.concatenate([[0], np.cumsum(size)])
     y = np.empty(len(user), np.int32)
-    for u in range(clients):  # one product per client: gathering W for each sample would take features × classes floats each
+    for u in range(
+        clients
+        # one product per client: gathering W for each sample would take features × classes floats
+        # each
+    ):
         rows = slice(start[u], start[u + 1])
         y[rows] = np.argmax(x[rows] @ weight[u] + bias[u], axis=1)
     test = np.arange(len(user)) - start[user] >= (0.9 * size).astype(int)[user]
-    return arrays.source("synthetic", "synthetic", arrays.split_parts(test, x=x, y=y, user=user), classes)
+    return arrays.source(
+        "synthetic", "synthetic", arrays.split_parts(test, x=x, y=y, user=user), classes
+    )
 
 
 def _draw_sizes(options: Synthetic, rng: np.random.Generator) -> np.ndarray:
-    """i64[clients]; drawn again as a whole until the sum is near `total`: redrawing single sizes would change the distribution."""
+    """i64[clients]; drawn again as a whole until the sum is near `total`: redrawing single sizes
+    would change the distribution."""
     if options.total is None:
         return rng.lognormal(4, 2, options.clients).astype(np.int64) + 50
     batch, least = max(1, 1_000_000 // options.clients), np.inf
@@ -123,7 +151,8 @@ def _draw_sizes(options: Synthetic, rng: np.random.Generator) -> np.ndarray:
             return sizes[hits[0]]
         least = min(least, off.min())
     raise DataError(
-        f"data.total = {options.total}: no draw of {options.clients} clients' sizes came nearer than {int(least)}; "
+        f"data.total = {options.total}: no draw of {options.clients} clients' sizes came "
+        f"nearer than {int(least)}; "
         f"a client has 50 samples or more, 400 on average"
     )
 

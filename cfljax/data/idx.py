@@ -33,12 +33,15 @@ def detect(name: str, folder: Path) -> Reader | None:
 
 
 def _files(folder: Path, prefix: str) -> list[tuple[str, Path]]:
-    found = ((f"{part} {kind}", _file(folder, prefix, part, kind)) for part in _PARTS for kind in _KINDS)
+    found = (
+        (f"{part} {kind}", _file(folder, prefix, part, kind)) for part in _PARTS for kind in _KINDS
+    )
     return [(role, file) for role, file in found if file is not None]
 
 
 def prefixes(name: str) -> tuple[str, ...]:
-    """List what file names may begin with: `emnist-balanced-` for `emnist/balanced`, then nothing."""
+    """List what file names may begin with: `emnist-balanced-` for `emnist/balanced`, then
+    nothing."""
     return (name.replace("/", "-").replace("_", "-") + "-", "")
 
 
@@ -53,13 +56,16 @@ def read(name: str, folder: Path, prefix: str, options: FileOptions) -> Source:
     values = {key: read_idx(cast(Path, file)) for key, file in found.items()}
     named = {}
     for part in _PARTS:
-        named[f"x_{part}"], named[f"y_{part}"] = convert_emnist(name, values[part, "images-idx3"], values[part, "labels-idx1"])
+        named[f"x_{part}"], named[f"y_{part}"] = convert_emnist(
+            name, values[part, "images-idx3"], values[part, "labels-idx1"]
+        )
     return arrays.source(name, str(folder), named, options.classes)
 
 
 def convert_emnist(name: str, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(Images, labels). EMNIST's files have rows and columns exchanged, and the labels of its letters run from 1 to 26: its images
-    are turned upright, and its labels begin at 0. Other data sets stay as they are, also one whose name begins with emnist."""
+    """(Images, labels). EMNIST's files have rows and columns exchanged, and the labels of its
+    letters run from 1 to 26: its images are turned upright, and its labels begin at 0. Other data
+    sets stay as they are, also one whose name begins with emnist."""
     if _EMNIST.fullmatch(name) and x.ndim > 2:
         x = np.ascontiguousarray(x.swapaxes(1, 2))
     return x, y.astype(np.int64) - 1 if is_letters(name) else y
@@ -79,10 +85,16 @@ def _file(folder: Path, prefix: str, part: str, kind: str) -> Path | None:
 def read_idx(file: Path) -> np.ndarray:
     """u8[...]: the array of one IDX file."""
     again = ": copy or download the file again"
-    with parser_errors(file, then=again), gzip.open(file) if file.suffix == ".gz" else file.open("rb") as f:
+    with (
+        parser_errors(file, then=again),
+        gzip.open(file) if file.suffix == ".gz" else file.open("rb") as f,
+    ):
         content = f.read()
     if content[:3] != b"\0\0\x08" or not 1 <= (content[3:4] or b"\0")[0] <= 4:
-        raise DataError(f"{file}: begins with {content[:4].hex() or 'nothing'}; an IDX file of bytes begins with 000008{again}")
+        raise DataError(
+            f"{file}: begins with {content[:4].hex() or 'nothing'}; an IDX file of bytes "
+            f"begins with 000008{again}"
+        )
     start = 4 + 4 * content[3]
     shape = struct.unpack(f">{content[3]}i", content[4:start].ljust(start - 4, b"\0"))
     held = len(content) - start

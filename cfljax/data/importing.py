@@ -1,4 +1,5 @@
-"""`python -m cfljax.data import`: users' files (images, sounds, tables, LEAF, NumPy, Hugging Face) become imported data."""
+"""`python -m cfljax.data import`: users' files (images, sounds, tables, LEAF, NumPy, Hugging Face)
+become imported data."""
 
 from __future__ import annotations
 
@@ -38,7 +39,11 @@ _USED = {
 }
 """Kind of data -> the flags that it uses."""
 _MARKS = (
-    *((f"{path}{mark}", "datasets") for path in ("", "*/") for mark in ("dataset_dict.json", "state.json", "train/state.json")),
+    *(
+        (f"{path}{mark}", "datasets")
+        for path in ("", "*/")
+        for mark in ("dataset_dict.json", "state.json", "train/state.json")
+    ),
     ("train/*.json", "leaf"),
     ("*.npy", "numpy"),
     ("*.parquet", "parquet"),
@@ -47,28 +52,41 @@ _MARKS = (
 """The first of these patterns that matches in a folder determines its kind."""
 
 
-def import_data(path: str, name: str | None, kind: str | None, wanted: Wanted, folder: str | None, replace: bool) -> Path:
-    """Import the file or folder `path`; return the folder of the imported data. Its name is `name`, or else `path`'s."""
+def import_data(
+    path: str, name: str | None, kind: str | None, wanted: Wanted, folder: str | None, replace: bool
+) -> Path:
+    """Import the file or folder `path`; return the folder of the imported data. Its name is `name`,
+    or else `path`'s."""
     hub, where = is_hub_name(path), Path(path).expanduser()
     if not hub and not where.exists():
         raise DataError(f"{path}: there is no such file or folder")
     name = name or (path if hub else name_of(where))
     if not _NAME.fullmatch(name) and name != path:
-        raise SpecError(f'--name "{name}": a name begins with a letter or digit and has letters, digits, "_", "-", "+" and "."')
+        raise SpecError(
+            f'--name "{name}": a name begins with a letter or digit and has letters, digits, '
+            '"_", "-", "+" and "."'
+        )
     if name in SOURCES:
-        raise SpecError(f'--name "{name}": a built-in data set has this name and would be used instead; choose another')
+        raise SpecError(
+            f'--name "{name}": a built-in data set has this name and would be used instead; '
+            "choose another"
+        )
     if not 0 < wanted.test_fraction < 1:
         raise SpecError(f"--test-fraction {wanted.test_fraction}: must be between 0 and 1")
     place_for = Path(folder).expanduser() if folder else folders(None)[0]
     check_free(name, [place_for], "what is imported; or choose another --name")
     target = place_for / name
     if target.resolve() in (where.resolve(), *where.resolve().parents):
-        raise DataError(f"{path}: is where the import would be written; choose another --name, or --dir")
+        raise DataError(
+            f"{path}: is where the import would be written; choose another --name, or --dir"
+        )
     if target.exists() and not replace:
         raise DataError(f"{target}: exists already; choose another --name, or give --replace")
     kind = "datasets" if hub else kind or detect_kind(where)
     check_flags(kind, wanted)
-    made = read_texts(name, where, kind, wanted) or importing_text.Imported(*read(name, where, kind, wanted), None)
+    made = read_texts(name, where, kind, wanted) or importing_text.Imported(
+        *read(name, where, kind, wanted), None
+    )
     domains = sorted(folder.name for folder in find_domains(where)) if wanted.by_domain else None
     mapped.write(made.source, target, made.class_names, where.name, replace, made.tokens, domains)
     return target
@@ -76,24 +94,40 @@ def import_data(path: str, name: str | None, kind: str | None, wanted: Wanted, f
 
 def name_of(where: Path) -> str:
     """Return the default name of data from this file or folder."""
-    return re.sub(r"[^A-Za-z0-9_.+-]", "_", where.resolve().name.removesuffix(where.suffix)).lstrip("_.+-")
+    return re.sub(r"[^A-Za-z0-9_.+-]", "_", where.resolve().name.removesuffix(where.suffix)).lstrip(
+        "_.+-"
+    )
 
 
 def check_flags(kind: str, wanted: Wanted) -> None:
     """Reject a flag that this kind of data does not use."""
     for field in dataclasses.fields(Wanted):
-        if field.name not in (*_USED[kind], "test_fraction") and getattr(wanted, field.name) != field.default:
-            raise SpecError(f"--{field.name.replace('_', '-')}: has no effect on an import of {kind}; leave it out")
+        if (
+            field.name not in (*_USED[kind], "test_fraction")
+            and getattr(wanted, field.name) != field.default
+        ):
+            raise SpecError(
+                f"--{field.name.replace('_', '-')}: has no effect on an import of {kind}; "
+                "leave it out"
+            )
     importing_text.check_flags(wanted)
 
 
 def detect_kind(where: Path) -> str:
     """Detect the kind of data in a file or folder from its name and contents."""
     if where.is_file():
-        by_ending = {".csv": "csv", ".tsv": "csv", ".gz": "csv", ".parquet": "parquet", ".npz": "numpy"}
+        by_ending = {
+            ".csv": "csv",
+            ".tsv": "csv",
+            ".gz": "csv",
+            ".parquet": "parquet",
+            ".npz": "numpy",
+        }
         if where.suffix.lower() in by_ending:
             return by_ending[where.suffix.lower()]
-        raise DataError(f"{where}: the kind of data is not clear from the name; give --kind {'|'.join(_USED)}")
+        raise DataError(
+            f"{where}: the kind of data is not clear from the name; give --kind {'|'.join(_USED)}"
+        )
     for pattern, kind in _MARKS:
         if any(where.glob(pattern)):
             return "sounds" if kind == "images" and has_sounds(where) else kind
@@ -105,29 +139,42 @@ def read_texts(name: str, where: Path, kind: str, wanted: Wanted) -> importing_t
     samples = leaf.read_parts(where) if kind == "leaf" else None
     if samples is not None and samples[0].x and leaf.is_text(samples[0].x[0]):
         parts, following = importing_text.read_leaf(where, samples)
-        return importing_text.make_data_set(name, str(where), parts, following or wanted.next_token, wanted)
+        return importing_text.make_data_set(
+            name, str(where), parts, following or wanted.next_token, wanted
+        )
     if wanted.text is not None:
         for field in ("coarse", "x", "drop", "one_hot", "shape", "grey"):
             if getattr(wanted, field):
-                raise SpecError(f"--{field.replace('_', '-')}: has no effect with --text; leave it out")
-        parts, following = importing_text.read_tables(read_with_test(READERS[kind][0], where, wanted), wanted)
+                raise SpecError(
+                    f"--{field.replace('_', '-')}: has no effect with --text; leave it out"
+                )
+        parts, following = importing_text.read_tables(
+            read_with_test(READERS[kind][0], where, wanted), wanted
+        )
         return importing_text.make_data_set(name, str(where), parts, following, wanted)
     if flags := [field for field in _OF_TOKENS if getattr(wanted, field)]:
         flag = f"--{flags[0].replace('_', '-')}"
-        raise SpecError(f"{flag}: is for texts, and {where} is read as numbers; give --text COLUMN, or leave it out")
+        raise SpecError(
+            f"{flag}: is for texts, and {where} is read as numbers; give --text COLUMN, or "
+            "leave it out"
+        )
     if samples is None:
         return None
     source = leaf.make_source(name, where, FileOptions(), samples)
     return importing_text.Imported(source, list(map(str, range(source.classes))), None)
 
 
-def read_with_test(reader: Callable[[Path, Wanted], list[Any]], where: Path, wanted: Wanted) -> list[Any]:
+def read_with_test(
+    reader: Callable[[Path, Wanted], list[Any]], where: Path, wanted: Wanted
+) -> list[Any]:
     """Read a path: the training part, and the test part if there is one or `--test` names it."""
     found = reader(where, wanted)
     if wanted.test is None:
         return found
     if len(found) > 1:
-        raise SpecError(f"--test {wanted.test}: {where} has a test part already; leave one of the two out")
+        raise SpecError(
+            f"--test {wanted.test}: {where} has a test part already; leave one of the two out"
+        )
     other = Path(wanted.test).expanduser()
     if not other.exists():
         raise DataError(f"--test {wanted.test}: there is no such file or folder")
@@ -139,26 +186,44 @@ def read(name: str, where: Path, kind: str, wanted: Wanted) -> tuple[Source, lis
     if kind == "numpy" and where.is_file() and "x_test" in npz.list_arrays(where):
         source = npz.read(name, where)
         if source.user_train is not None and source.user_test is None:
-            raise DataError(f"{where}: the training samples have owners and the test samples have none; give both or none")
+            raise DataError(
+                f"{where}: the training samples have owners and the test samples have none; "
+                "give both or none"
+            )
         if wanted.shape or wanted.test:
             flag = "--shape" if wanted.shape else "--test"
-            raise SpecError(f"{flag}: the training and test samples of {where} are used as they are; leave it out")
+            raise SpecError(
+                f"{flag}: the training and test samples of {where} are used as they are; "
+                "leave it out"
+            )
         return source, list(map(str, range(source.classes)))
     reader, together = READERS[kind]
-    return make_source(name, str(where), together(read_with_test(reader, where, wanted), wanted), wanted.test_fraction)
+    return make_source(
+        name,
+        str(where),
+        together(read_with_test(reader, where, wanted), wanted),
+        wanted.test_fraction,
+    )
 
 
 def make_source(name: str, where: str, parts: list[Part], share: float) -> tuple[Source, list[str]]:
-    """Make a Source and the names of its classes from the parts that were read: training, and test if there are two. Otherwise a
-    share of each owner's samples (without owners: of each class) becomes the test part."""
+    """Make a Source and the names of its classes from the parts that were read: training, and test
+    if there are two. Otherwise a share of each owner's samples (without owners: of each class)
+    becomes the test part."""
     train, test = parts if len(parts) > 1 else split_test(parts[0], share)
     names, (y_train, y_test) = number_classes(where, train, test)
     if not len(y_test):
         each = "class" if train.user is None else "owner"
-        line = f"{where}: no test samples, because each {each} has few samples; give a larger --test-fraction, or --test"
+        line = (
+            f"{where}: no test samples, because each {each} has few samples; give a larger "
+            "--test-fraction, or --test"
+        )
         warnings.warn(line, DataWarning, stacklevel=2)
     if y_train.ndim == 1 and len(unseen := np.setdiff1d(y_test, y_train)):
-        line = f"{where}: {len(unseen)} classes have test samples and no training samples, such as {names[unseen[0]]}"
+        line = (
+            f"{where}: {len(unseen)} classes have test samples and no training samples, such as "
+            f"{names[unseen[0]]}"
+        )
         warnings.warn(line, DataWarning, stacklevel=2)
     named = {"x_train": train.x, "y_train": y_train, "x_test": test.x, "y_test": y_test}
     named |= number_owners(where, train.user, test.user) | number_coarse(train, test)
@@ -166,12 +231,18 @@ def make_source(name: str, where: str, parts: list[Part], share: float) -> tuple
 
 
 def read_numpy(path: Path, _: Wanted) -> list[Part]:
-    """Return the parts of a folder with x_train.npy, y_train.npy, … or x.npy and y.npy, and user_train.npy or user.npy for owners,
-    y_coarse_train.npy or y_coarse.npy for coarse labels; or of an .npz file with arrays of these names."""
+    """Return the parts of a folder with x_train.npy, y_train.npy, … or x.npy and y.npy, and
+    user_train.npy or user.npy for owners, y_coarse_train.npy or y_coarse.npy for coarse labels; or
+    of an .npz file with arrays of these names."""
     held = npz.list_arrays(path) if path.is_file() else {file.stem for file in path.glob("*.npy")}
-    sides = [side for side in ("_train", "_test") if f"x{side}" in held] if "x_train" in held else [""]
+    sides = (
+        [side for side in ("_train", "_test") if f"x{side}" in held] if "x_train" in held else [""]
+    )
     if f"x{sides[0]}" not in held:
-        raise DataError(f"{path}: must hold arrays x_train and y_train, or x and y; it has {', '.join(sorted(held)) or 'none'}")
+        raise DataError(
+            f"{path}: must hold arrays x_train and y_train, or x and y; it has "
+            f"{', '.join(sorted(held)) or 'none'}"
+        )
     found = []
     for side in sides:
         x, y, user, coarse = (f"{key}{side}" for key in ("x", "y", "user", "y_coarse"))
@@ -180,11 +251,16 @@ def read_numpy(path: Path, _: Wanted) -> list[Part]:
         else:
             z = {}
             for name in (each for each in (x, y, user, coarse) if each in (x, y) or each in held):
-                with parser_errors(path / f"{name}.npy", then="; save plain numbers with numpy.save"):
+                with parser_errors(
+                    path / f"{name}.npy", then="; save plain numbers with numpy.save"
+                ):
                     z[name] = np.load(path / f"{name}.npy", mmap_mode="r", allow_pickle=False)
         for key in z:
             if z[key].shape[:1] != z[x].shape[:1]:
-                raise DataError(f"{path}: {x} has shape {list(z[x].shape)} and {key} {list(z[key].shape)}: one {key} per sample")
+                raise DataError(
+                    f"{path}: {x} has shape {list(z[x].shape)} and {key} "
+                    f"{list(z[key].shape)}: one {key} per sample"
+                )
         found.append(Part(z[x], z[y], z.get(user), coarse=z.get(coarse)))
     return found
 
@@ -196,7 +272,9 @@ def _reshape(parts: list[Part], wanted: Wanted) -> list[Part]:
     return [part._replace(x=x) for part, x in zip(parts, found, strict=True)]
 
 
-READERS: dict[str, tuple[Callable[[Path, Wanted], list[Any]], Callable[[list[Any], Wanted], list[Part]]]] = {
+READERS: dict[
+    str, tuple[Callable[[Path, Wanted], list[Any]], Callable[[list[Any], Wanted], list[Part]]]
+] = {
     "images": (read_images, lambda parts, _: parts),
     "sounds": (read_sounds, lambda parts, _: parts),
     "csv": (read_csv, make_parts),
@@ -204,4 +282,5 @@ READERS: dict[str, tuple[Callable[[Path, Wanted], list[Any]], Callable[[list[Any
     "datasets": (read_saved, make_parts),
     "numpy": (read_numpy, _reshape),
 }
-"""Kind of data -> the functions that read a place, and make the parts of that: a list of training, then perhaps test."""
+"""Kind of data -> the functions that read a place, and make the parts of that: a list of training,
+then perhaps test."""

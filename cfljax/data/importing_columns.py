@@ -1,4 +1,5 @@
-"""From the columns of a training and a test table to samples, labels and owners. Columns go by name, alike in both."""
+"""From the columns of a training and a test table to samples, labels and owners. Columns go by
+name, alike in both."""
 
 from __future__ import annotations
 
@@ -20,13 +21,18 @@ _INDEX = re.compile(r"Unnamed: \d+(\.\d+)*|__index_level_\d+__")
 
 
 def make_parts(tables: list[Table], wanted: Wanted) -> list[Part]:
-    """Return the parts (training, test). The roles of columns, their kinds, and whether numbers are bytes are decided for both."""
+    """Return the parts (training, test). The roles of columns, their kinds, and whether numbers are
+    bytes are decided for both."""
     train = tables[0]
     for table in tables:
         if not len(table.data):
             raise DataError(f"{table.where}: has no rows; each sample is a row")
     every = list(dict.fromkeys(name for table in tables for name in table.data.column_names))
-    for flag, columns in (("--drop", wanted.drop), ("--one-hot", wanted.one_hot), ("--x", wanted.x)):
+    for flag, columns in (
+        ("--drop", wanted.drop),
+        ("--one-hot", wanted.one_hot),
+        ("--x", wanted.x),
+    ):
         for column in columns:
             _check_column(train.where, column, every, flag)
     label, user, coarse, features = _find_roles(train, wanted)
@@ -34,7 +40,10 @@ def make_parts(tables: list[Table], wanted: Wanted) -> list[Part]:
         _check_test(train, test, [label, *([coarse] if coarse else []), *features], user, wanted)
     columns_x = [_read_feature(tables, name, wanted) for name in features]
     if len({values.shape[:-1] for values in columns_x}) > 1:
-        raise DataError(f"{train.where}: columns for the samples have different shapes; choose with --x COLUMN or --drop COLUMN")
+        raise DataError(
+            f"{train.where}: columns for the samples have different shapes; choose with --x "
+            "COLUMN or --drop COLUMN"
+        )
     x = np.concatenate(columns_x, axis=-1)
     if wanted.shape and (x.dtype != np.uint8 or x.ndim == 2):
         (x,) = reshape_samples(train.where, [x], wanted.shape)
@@ -57,35 +66,52 @@ def _find_roles(train: Table, wanted: Wanted) -> tuple[str, str | None, str | No
     label = find_label(train, left, wanted)
     if label is None:
         names = ", ".join(train.data.column_names)
-        raise DataError(f"{train.where}: which column is the label? give --label COLUMN; the columns are {names}")
+        raise DataError(
+            f"{train.where}: which column is the label? give --label COLUMN; the columns are "
+            f"{names}"
+        )
     user = find_user(train, left, wanted)
-    coarse = _choose_column(train, [c for c in left if c not in wanted.x], wanted.coarse, COARSE_NAMES, "--coarse")
+    coarse = _choose_column(
+        train, [c for c in left if c not in wanted.x], wanted.coarse, COARSE_NAMES, "--coarse"
+    )
     roles = (label, user, coarse, *wanted.one_hot)
     features = list(wanted.x) or [c for c in left if c in roles or not _is_index(train, c)]
     features = [c for c in features if c not in (label, user, coarse, *wanted.drop)]
     if not features:
-        raise DataError(f"{train.where}: no column is left for the samples except {label} and {user}")
+        raise DataError(
+            f"{train.where}: no column is left for the samples except {label} and {user}"
+        )
     return label, user, coarse, features
 
 
 def find_label(table: Table, left: list[str], wanted: Wanted) -> str | None:
-    """Return the column of the labels: `--label`'s, else the only one with a usual name, else the only one with classes."""
-    found = _choose_column(table, [c for c in left if c not in wanted.x], wanted.label, LABEL_NAMES, "--label")
+    """Return the column of the labels: `--label`'s, else the only one with a usual name, else the
+    only one with classes."""
+    found = _choose_column(
+        table, [c for c in left if c not in wanted.x], wanted.label, LABEL_NAMES, "--label"
+    )
     return found or _choose_column(table, left, None, tuple(table.class_names), "--label")
 
 
 def find_user(table: Table, left: list[str], wanted: Wanted) -> str | None:
     """Return the column of the owners; None where no column names them."""
     usual = () if table.owners is not None else USER_NAMES
-    return _choose_column(table, [c for c in left if c not in wanted.x], wanted.user, usual, "--user")
+    return _choose_column(
+        table, [c for c in left if c not in wanted.x], wanted.user, usual, "--user"
+    )
 
 
-def _choose_column(table: Table, left: list[str], name: str | None, usual: tuple[str, ...], flag: str) -> str | None:
+def _choose_column(
+    table: Table, left: list[str], name: str | None, usual: tuple[str, ...], flag: str
+) -> str | None:
     if name is not None:
         return _check_column(table.where, name, table.data.column_names, flag)
     found = [c for c in usual if c in left]
     if len(found) > 1:
-        line = f"{table.where}: columns {found[0]} and {found[1]} could both be meant; give {flag} COLUMN"
+        line = (
+            f"{table.where}: columns {found[0]} and {found[1]} could both be meant; give {flag} "
+            "COLUMN"
+        )
         raise DataError(f"{line}, and --drop the others unless they are numbers of the samples")
     return found[0] if found else None
 
@@ -103,35 +129,60 @@ def _is_index(table: Table, name: str) -> bool:
     if not name.startswith("__"):
         cells = table.data.column(name).to_pylist()
         if len(set(cells)) < len(cells) or not all(str(cell).isdigit() for cell in cells):
-            raise DataError(f'{table.where}: a column has no name; give it one in the header, or --drop "{name}"')
-    warnings.warn(f'{table.where}: the column "{name}" holds row numbers and is left out', DataWarning, stacklevel=2)
+            raise DataError(
+                f"{table.where}: a column has no name; give it one in the header, or --drop "
+                f'"{name}"'
+            )
+    warnings.warn(
+        f'{table.where}: the column "{name}" holds row numbers and is left out',
+        DataWarning,
+        stacklevel=2,
+    )
     return True
 
 
-def _check_test(train: Table, test: Table, needed: list[str], user: str | None, wanted: Wanted) -> None:
-    """Raise a DataError unless the test table has the columns of the training table, in any order."""
+def _check_test(
+    train: Table, test: Table, needed: list[str], user: str | None, wanted: Wanted
+) -> None:
+    """Raise a DataError unless the test table has the columns of the training table, in any
+    order."""
     names = test.data.column_names
     for column in needed:
         if column not in names:
-            raise DataError(f"{test.where}: has no column {column}, which {train.where} has{suggest(column, names)}")
+            raise DataError(
+                f"{test.where}: has no column {column}, which {train.where} "
+                f"has{suggest(column, names)}"
+            )
     if user is not None and user not in names:
         raise DataError(
-            f"{test.where}: has no column {user}, so that its samples have no owner: add it, or --drop {user}, or "
+            f"{test.where}: has no column {user}, so that its samples have no owner: add it, "
+            f"or --drop {user}, or "
             "leave out the test table, so that a share of each owner's samples is used for testing"
         )
     for what, column in (("label", needed[0]), *([("user", user)] if user else [])):
-        kinds = ["numbers" if table.names(what, column).dtype.kind in "iuf" else "strings" for table in (test, train)]
+        kinds = [
+            "numbers" if table.names(what, column).dtype.kind in "iuf" else "strings"
+            for table in (test, train)
+        ]
         if kinds[0] != kinds[1]:
             line = f"{test.where}: column {column} holds {kinds[0]}, in {train.where} {kinds[1]}"
-            raise DataError(f"{line}: write both in the same form, so that one name does not become two")
+            raise DataError(
+                f"{line}: write both in the same form, so that one name does not become two"
+            )
     more = [c for c in names if c not in (*needed, user, *wanted.drop) and not _INDEX.fullmatch(c)]
     if more and not wanted.x:
-        raise DataError(f"{test.where}: has a column {more[0]}, which {train.where} does not have: --drop {more[0]}")
+        raise DataError(
+            f"{test.where}: has a column {more[0]}, which {train.where} does not have: "
+            f"--drop {more[0]}"
+        )
 
 
 def _read_feature(tables: list[Table], name: str, wanted: Wanted) -> np.ndarray:
     if name in wanted.one_hot:
-        kinds, at = np.unique(np.concatenate([t.names("value", name) for t in tables]).astype(str), return_inverse=True)
+        kinds, at = np.unique(
+            np.concatenate([t.names("value", name) for t in tables]).astype(str),
+            return_inverse=True,
+        )
         return np.eye(len(kinds), dtype=np.float32)[at]
     found = [_read_numbers(table, name, wanted) for table in tables]
     forms = list(dict.fromkeys(f"{f.dtype}{list(f.shape[1:])}" for f in found))
@@ -153,24 +204,41 @@ def _read_numbers(table: Table, name: str, wanted: Wanted) -> np.ndarray:
     if not (good := np.isfinite(wide)).all():
         row = int(np.argmin(good))
         if plain or values[row] in MISSING_WORDS or is_number(values[row]):
-            raise DataError(f"{table.where}: column {name} is empty or not finite in row {row + 1}: fill it, or --drop {name}")
-        flags = f"--drop {name}, --one-hot {name}, --text {name}, or --user {name} if it names the owner of the sample"
+            raise DataError(
+                f"{table.where}: column {name} is empty or not finite in row {row + 1}: fill "
+                f"it, or --drop {name}"
+            )
+        flags = (
+            f"--drop {name}, --one-hot {name}, --text {name}, or --user {name} if it names the "
+            "owner of the sample"
+        )
         cell = repr(str(values[row])[:30])
-        raise DataError(f"{table.where}: column {name} holds {cell} in row {row + 1}, which is not a number: {flags}")
+        raise DataError(
+            f"{table.where}: column {name} holds {cell} in row {row + 1}, which is not a "
+            f"number: {flags}"
+        )
     narrow = wide.astype(np.float32)
     if (wide == np.round(wide)).all() and (narrow != wide).any():
-        line = f"{table.where}: column {name} has whole numbers of more than 24 bits, some of which become equal as float32"
+        line = (
+            f"{table.where}: column {name} has whole numbers of more than 24 bits, some of which "
+            "become equal as float32"
+        )
         warnings.warn(f"{line}; subtract an offset, or --drop {name}", DataWarning, stacklevel=2)
     return narrow[:, None]
 
 
-def reshape_samples(where: str, parts: list[np.ndarray], shape: tuple[int, ...]) -> list[np.ndarray]:
-    """Return flat samples in a shape. They become bytes if all values of all parts are integers from 0 to 255 and some are above
-    127, as in images. Bytes are divided by 255 before training; flags of 0 and 1, and counts, must not be."""
+def reshape_samples(
+    where: str, parts: list[np.ndarray], shape: tuple[int, ...]
+) -> list[np.ndarray]:
+    """Return flat samples in a shape. They become bytes if all values of all parts are integers
+    from 0 to 255 and some are above 127, as in images. Bytes are divided by 255 before training;
+    flags of 0 and 1, and counts, must not be."""
     flat = [x.reshape(len(x), -1) for x in parts]
     for x in flat:
         if x.shape[1] != math.prod(shape):
-            raise DataError(f"--shape {'x'.join(map(str, shape))}: {where} has {x.shape[1]} numbers per sample")
+            raise DataError(
+                f"--shape {'x'.join(map(str, shape))}: {where} has {x.shape[1]} numbers per sample"
+            )
     pixels = max(x.max(initial=0) for x in flat) > 127 and all(
         ((x >= 0) & (x <= 255)).all() and (x == np.round(x)).all() for x in flat
     )

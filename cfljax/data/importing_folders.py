@@ -1,5 +1,6 @@
-"""Find images and sounds in folders: CLASS/x.png, or train/CLASS/… beside test/CLASS/…, or with --by-user USER/CLASS/…, or with
---by-domain DOMAIN/CLASS/… (also DOMAIN/train/CLASS/… beside DOMAIN/test/CLASS/…)."""
+"""Find images and sounds in folders: CLASS/x.png, or train/CLASS/… beside test/CLASS/…, or with
+--by-user USER/CLASS/…, or with --by-domain DOMAIN/CLASS/… (also DOMAIN/train/CLASS/… beside
+DOMAIN/test/CLASS/…)."""
 
 from __future__ import annotations
 
@@ -35,7 +36,9 @@ class Found(NamedTuple):
 
 def folders_in(folder: Path) -> list[Path]:
     """Return the folders inside a folder, by name, without hidden ones."""
-    return sorted(item for item in folder.iterdir() if item.is_dir() and not item.name.startswith("."))
+    return sorted(
+        item for item in folder.iterdir() if item.is_dir() and not item.name.startswith(".")
+    )
 
 
 def has_sounds(folder: Path) -> bool:
@@ -54,7 +57,8 @@ def _name(folder: Path) -> str:
 
 
 def _find_sides(folder: Path) -> list[Path]:
-    """Return [folder of the training samples, folder of the test samples], or [the folder] if none inside is named for them."""
+    """Return [folder of the training samples, folder of the test samples], or [the folder] if none
+    inside is named for them."""
     inside = {item.name.lower(): item for item in folders_in(folder)}
     train = next((inside[name] for name in _TRAIN if name in inside), None)
     tests = [inside[name] for name in _TEST if name in inside]
@@ -69,11 +73,15 @@ def _find_sides(folder: Path) -> list[Path]:
 
 
 def find_domains(folder: Path) -> list[Path]:
-    """Return the folders of the domains, by name. A folder around them is passed, as in PACS: kfold/sketch/dog/1.png."""
+    """Return the folders of the domains, by name. A folder around them is passed, as in PACS:
+    kfold/sketch/dog/1.png."""
     while len(inner := folders_in(folder)) == 1 and all(map(folders_in, folders_in(inner[0]))):
         folder = inner[0]
     if len(inner) < 2:
-        raise DataError(f"{folder}: has {len(inner)} folders; with --by-domain each domain is a folder (DOMAIN/CLASS/image.png)")
+        raise DataError(
+            f"{folder}: has {len(inner)} folders; with --by-domain each domain is a folder "
+            "(DOMAIN/CLASS/image.png)"
+        )
     return inner
 
 
@@ -85,45 +93,75 @@ def list_files(folder: Path, wanted: Wanted, endings: set[str], example: str) ->
         return _list_domains(folder, wanted, endings, example)
     sides = _find_sides(folder)
     if not wanted.by_user:
-        inside = {kind.name: {item.name for item in folders_in(kind)} for kind in folders_in(sides[0])}
+        inside = {
+            kind.name: {item.name for item in folders_in(kind)} for kind in folders_in(sides[0])
+        }
         names = next(iter(inside.values()), set())
         if len(inside) > 1 and len(names) > 1 and all(other == names for other in inside.values()):
             a, b = list(inside)[:2]
-            line = f"{sides[0]}: {a} and {b} count as classes and have the same folders inside ({', '.join(sorted(names)[:3])}, …)"
-            warnings.warn(f"{line}: if these are the classes, give --by-domain or --by-user", DataWarning, stacklevel=2)
+            line = (
+                f"{sides[0]}: {a} and {b} count as classes and have the same folders inside "
+                f"({', '.join(sorted(names)[:3])}, …)"
+            )
+            warnings.warn(
+                f"{line}: if these are the classes, give --by-domain or --by-user",
+                DataWarning,
+                stacklevel=2,
+            )
     return [_find_files(side, wanted, endings, example) for side in sides]
 
 
 def _list_domains(folder: Path, wanted: Wanted, endings: set[str], example: str) -> list[Found]:
     if wanted.by_user:
-        raise SpecError("--by-domain: has the folders by domain, --by-user by user; leave one of the two out")
+        raise SpecError(
+            "--by-domain: has the folders by domain, --by-user by user; leave one of the two out"
+        )
     found: dict[str, list[Found]] = {}
     for domain in find_domains(folder):
         level = domain
-        while len(inner := folders_in(level)) == 1 and folders_in(inner[0]):  # as in Office-31: amazon/images/mug/1.jpg
+        while len(inner := folders_in(level)) == 1 and folders_in(
+            inner[0]
+        ):  # as in Office-31: amazon/images/mug/1.jpg
             level = inner[0]
-        sides = [_find_files(side, wanted, endings, f"DOMAIN/{example}") for side in _find_sides(level)]
-        found[_name(domain)] = [side._replace(users=[_name(domain)] * len(side.files)) for side in sides]
+        sides = [
+            _find_files(side, wanted, endings, f"DOMAIN/{example}") for side in _find_sides(level)
+        ]
+        found[_name(domain)] = [
+            side._replace(users=[_name(domain)] * len(side.files)) for side in sides
+        ]
     some = [name for name, sides in found.items() if len(sides) > 1]
     if some and len(some) < len(found):
         without = next(name for name in found if name not in some)
-        raise DataError(f"{folder}: {some[0]} has a folder of test images and {without} has none; all domains must, or none")
+        raise DataError(
+            f"{folder}: {some[0]} has a folder of test images and {without} has none; all "
+            "domains must, or none"
+        )
     classes = {name: set(sides[0].labels) for name, sides in found.items()}
     every = set.union(*classes.values())
     if not set.intersection(*classes.values()):
         (a, of_a), (b, of_b) = list(classes.items())[:2]
         two = f"({a} has {min(of_a)}, {b} has {min(of_b)})"
-        raise DataError(f"{folder}: the domains have no class in common {two}; with --by-domain folders are DOMAIN/CLASS/image.png")
+        raise DataError(
+            f"{folder}: the domains have no class in common {two}; with --by-domain folders "
+            "are DOMAIN/CLASS/image.png"
+        )
     for name, held in classes.items():
         if less := sorted(every - held):
             more = f", … ({len(less)} classes)" if len(less) > 3 else ""
-            warnings.warn(f"{folder}: {name} has no images of {', '.join(less[:3])}{more}", DataWarning, stacklevel=2)
+            warnings.warn(
+                f"{folder}: {name} has no images of {', '.join(less[:3])}{more}",
+                DataWarning,
+                stacklevel=2,
+            )
     joined = (zip(*side, strict=True) for side in zip(*found.values(), strict=True))
-    return [Found(*([item for part in parts for item in part] for parts in side)) for side in joined]
+    return [
+        Found(*([item for part in parts for item in part] for parts in side)) for side in joined
+    ]
 
 
 def _find_files(folder: Path, wanted: Wanted, endings: set[str], example: str) -> Found:
-    """Return the files of a part. A warning says how many files were left out, and which classes are empty."""
+    """Return the files of a part. A warning says how many files were left out, and which classes
+    are empty."""
     found, others, empty = Found([], [], []), [], []
     for owner in folders_in(folder) if wanted.by_user else [folder]:
         for kind in folders_in(owner):
@@ -137,15 +175,24 @@ def _find_files(folder: Path, wanted: Wanted, endings: set[str], example: str) -
             found.labels.extend([_name(kind)] * len(files))
             found.users.extend([_find_owner(file, wanted, _name(owner)) for file in files])
     if not found.files:
-        what, example = ("WAV files" if endings == SOUND_ENDINGS else "images"), f"USER/{example}" if wanted.by_user else example
+        what, example = (
+            ("WAV files" if endings == SOUND_ENDINGS else "images"),
+            f"USER/{example}" if wanted.by_user else example,
+        )
         hint = f"; {others[0].name} is none: convert such files first" if others else ""
         raise DataError(f"{folder}: has no {what} in folders by class ({example}){hint}")
     if others:
         warnings.warn(
-            f"{folder}: {len(others)} files of other kinds are left out, such as {others[0].name}", DataWarning, stacklevel=2
+            f"{folder}: {len(others)} files of other kinds are left out, such as {others[0].name}",
+            DataWarning,
+            stacklevel=2,
         )
     if empty:
-        warnings.warn(f"{folder}: has no samples in {', '.join(empty[:3])}, which is no class then", DataWarning, stacklevel=2)
+        warnings.warn(
+            f"{folder}: has no samples in {', '.join(empty[:3])}, which is no class then",
+            DataWarning,
+            stacklevel=2,
+        )
     return found
 
 
@@ -155,14 +202,20 @@ def _find_owner(file: Path, wanted: Wanted, folder: str) -> str:
         return folder
     match = compile_pattern(wanted.user_in_name).fullmatch(file.stem)
     if match is None:
-        raise DataError(f'{file}: its name does not have the form of --user-in-name "{wanted.user_in_name}"')
+        raise DataError(
+            f'{file}: its name does not have the form of --user-in-name "{wanted.user_in_name}"'
+        )
     return match["user"]
 
 
 def compile_pattern(text: str) -> re.Pattern[str]:
-    """Return the names, without ending, that a form such as "{user}_nohash_*" stands for: {user} is the owner, * anything."""
+    """Return the names, without ending, that a form such as "{user}_nohash_*" stands for: {user} is
+    the owner, * anything."""
     if text.count("{user}") != 1:
-        raise SpecError(f'--user-in-name "{text}": must have {{user}} once, where a name has the owner, as in "{{user}}_*"')
+        raise SpecError(
+            f'--user-in-name "{text}": must have {{user}} once, where a name has the owner, '
+            f'as in "{{user}}_*"'
+        )
     parts = re.split(r"(\{user\}|\*)", text.removesuffix(".wav"))
     meant = {"{user}": "(?P<user>.+?)", "*": ".*"}
     return re.compile("".join(meant.get(part, re.escape(part)) for part in parts))
@@ -170,7 +223,10 @@ def compile_pattern(text: str) -> re.Pattern[str]:
 
 def make_parts(found: list[Found], x: np.ndarray, owned: bool) -> list[Part]:
     """Return the samples of these files as parts."""
-    return [each.part(rows, owned) for each, rows in zip(found, np.split(x, [len(found[0].files)]), strict=False)]
+    return [
+        each.part(rows, owned)
+        for each, rows in zip(found, np.split(x, [len(found[0].files)]), strict=False)
+    ]
 
 
 def show_progress(items: list[T], what: str) -> Iterable[T]:

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _GREY = ("1", "L", "LA", "La")
-Picture = tuple[str, Path | IO[bytes]]  # (The name of an image in messages, its file or the contents of its file.)
+Picture = tuple[
+    str, Path | IO[bytes]
+]  # (The name of an image in messages, its file or the contents of its file.)
 
 
 def read_images(folder: Path, wanted: Wanted) -> list[Part]:
@@ -33,21 +35,36 @@ def read_images(folder: Path, wanted: Wanted) -> list[Part]:
 
 def decode_images(pictures: list[Picture], wanted: Wanted) -> np.ndarray:
     """Return u8[n, height, width, channels]; one channel if no image has colours, else three."""
-    grey = wanted.grey or all(_with_image(picture, lambda image: image.mode in _GREY or _is_deep(image)) for picture in pictures)
+    grey = wanted.grey or all(
+        _with_image(picture, lambda image: image.mode in _GREY or _is_deep(image))
+        for picture in pictures
+    )
     x = np.empty(0)
     for i, picture in enumerate(show_progress(pictures, "images")):
         image = _with_image(picture, lambda found: _read_pixels(found, wanted.shape, grey))
         x = np.empty((len(pictures), *image.shape), image.dtype) if i == 0 else x
         if image.shape != x.shape[1:]:
             new, before = ("×".join(map(str, shape)) for shape in (image.shape, x.shape[1:]))
-            raise DataError(f"{picture[0]}: is {new}, the images before it {before}; bring all to one size with --shape 32x32")
+            raise DataError(
+                f"{picture[0]}: is {new}, the images before it {before}; bring all to one "
+                "size with --shape 32x32"
+            )
         if image.dtype != x.dtype:
-            raise DataError(f"{picture[0]}: has {8 * image.itemsize} bits per channel, the images before it {8 * x.itemsize}")
+            raise DataError(
+                f"{picture[0]}: has {8 * image.itemsize} bits per channel, the images before "
+                f"it {8 * x.itemsize}"
+            )
         x[i] = image
     if x.dtype == np.uint16:
         if x.max() < 1 << 15:
-            line = f"the images have 16 bits per pixel, of which they use the lower half (at most {x.max()})"
-            raise DataError(f"{pictures[0][0]}: {line}, so that the value of white is unknown; save them with 8 bits")
+            line = (
+                "the images have 16 bits per pixel, of which they use the lower half (at most "
+                f"{x.max()})"
+            )
+            raise DataError(
+                f"{pictures[0][0]}: {line}, so that the value of white is unknown; save them "
+                "with 8 bits"
+            )
         x = np.stack([(image.astype(np.uint32) + 128) // 257 for image in x])
     return x.astype(np.uint8)
 
@@ -66,7 +83,8 @@ def _with_image(picture: Picture, act: Callable[[Opened], T]) -> T:
 
 
 def _is_deep(image: Opened) -> bool:
-    """Whether an image has 16 bits per pixel; for PNG and PGM files Pillow may call that mode "I"."""
+    """Whether an image has 16 bits per pixel; for PNG and PGM files Pillow may call that mode
+    "I"."""
     return image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM"))
 
 
@@ -79,7 +97,9 @@ def _read_pixels(image: Opened, shape: tuple[int, ...], grey: bool) -> np.ndarra
     if deep:
         image = Image.fromarray(np.asarray(image).astype(np.float32))
     elif image.mode in ("I", "F"):
-        raise ValueError("it has 32 bits per pixel, so that the value of white is not known; save it with 8")
+        raise ValueError(
+            "it has 32 bits per pixel, so that the value of white is not known; save it with 8"
+        )
     else:
         if image.has_transparency_data:
             paper = Image.new("RGBA", image.size, "white")

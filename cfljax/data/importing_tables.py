@@ -1,4 +1,5 @@
-"""From CSV, Parquet and saved Hugging Face data sets to samples: each becomes Arrow tables, whose columns go by name."""
+"""From CSV, Parquet and saved Hugging Face data sets to samples: each becomes Arrow tables, whose
+columns go by name."""
 
 from __future__ import annotations
 
@@ -22,7 +23,10 @@ if TYPE_CHECKING:
 
 MISSING_WORDS = {"", "NA", "N/A", "nan", "NaN", "null", "NULL", "None"}
 """Words that mean a missing value in a column of numbers; in a column of names they are names."""
-_WHOLE, _DECIMAL = re.compile(r"0|-?[1-9]\d{0,17}"), re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
+_WHOLE, _DECIMAL = (
+    re.compile(r"0|-?[1-9]\d{0,17}"),
+    re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?"),
+)
 _SPLIT = re.compile(r"(train|test|val(?:id(?:ation)?)?)(?![a-z])")
 
 
@@ -31,25 +35,43 @@ class Table(NamedTuple):
 
     where: str
     data: arrow.Table
-    class_names: dict[str, list[str]] = {}  # The names of the classes, of each column whose numbers stand for them
+    class_names: dict[
+        str, list[str]
+    ] = {}  # The names of the classes, of each column whose numbers stand for them
     owners: np.ndarray | None = None  # The owner of each row, if the folder names it
 
     def values(self, name: str, wanted: Wanted) -> np.ndarray:
-        """Convert a column: numbers or objects [n], lists of numbers [n, …], images u8[n, height, width, channels]."""
-        return _to_array(f"{self.where}: column {name}", self.data.column(name).combine_chunks(), wanted)
+        """Convert a column: numbers or objects [n], lists of numbers [n, …], images u8[n, height,
+        width, channels]."""
+        return _to_array(
+            f"{self.where}: column {name}", self.data.column(name).combine_chunks(), wanted
+        )
 
     def names(self, what: str, name: str) -> np.ndarray:
         """Convert a column of names. Strings are stripped and normalised in Unicode."""
         cells = self.data.column(name).to_pylist()
         gaps = sum(isinstance(cell, str) and cell in MISSING_WORDS for cell in cells)
-        numbers = sum(isinstance(cell, str) and cell not in MISSING_WORDS and is_number(cell) for cell in cells)
+        numbers = sum(
+            isinstance(cell, str) and cell not in MISSING_WORDS and is_number(cell)
+            for cell in cells
+        )
         among_numbers = numbers > 0 and numbers + gaps == len(cells)
         for row, cell in enumerate(cells):
-            if cell is None or cell == "" or cell != cell or (among_numbers and cell in MISSING_WORDS):
-                raise DataError(f"{self.where}: the {what} is missing in row {row + 1} (column {name})")
+            if (
+                cell is None
+                or cell == ""
+                or cell != cell
+                or (among_numbers and cell in MISSING_WORDS)
+            ):
+                raise DataError(
+                    f"{self.where}: the {what} is missing in row {row + 1} (column {name})"
+                )
         if any(isinstance(cell, str) for cell in cells):
             words = [unicodedata.normalize("NFC", str(cell)).strip() for cell in cells]
-            for kind, form in ((int, _WHOLE), (float, _DECIMAL)):  # but not 01, which is a different name from 1
+            for kind, form in (
+                (int, _WHOLE),
+                (float, _DECIMAL),
+            ):  # but not 01, which is a different name from 1
                 if all(map(form.fullmatch, words)):
                     return np.array([kind(word) for word in words])
             return np.array(words)
@@ -57,11 +79,17 @@ class Table(NamedTuple):
 
 
 def read_csv(file: Path, _: Wanted) -> list[Table]:
-    """Return [the table] of a CSV or TSV file with a header, whose cells stay strings: 01 is not 1, and NA may be a class."""
+    """Return [the table] of a CSV or TSV file with a header, whose cells stay strings: 01 is not 1,
+    and NA may be a class."""
     import pandas as pd
     import pyarrow as arrow
 
-    form: Any = {"sep": "\t" if ".tsv" in file.suffixes else ",", "skipinitialspace": True, "dtype": str, "keep_default_na": False}
+    form: Any = {
+        "sep": "\t" if ".tsv" in file.suffixes else ",",
+        "skipinitialspace": True,
+        "dtype": str,
+        "keep_default_na": False,
+    }
     with parser_errors(file, "as CSV"), warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.ParserWarning)
         try:
@@ -70,23 +98,39 @@ def read_csv(file: Path, _: Wanted) -> list[Table]:
                 head = pd.read_csv(file, header=None, nrows=1, **(form := form | {"sep": ";"}))
             frame = pd.read_csv(file, index_col=False, **form)
         except pd.errors.ParserWarning:
-            raise DataError(f"{file}: a row has more cells than the header has names; give each column a name") from None
+            raise DataError(
+                f"{file}: a row has more cells than the header has names; give each column a name"
+            ) from None
         except UnicodeDecodeError:
-            raise DataError(f"{file}: is not in UTF-8; convert it, for example with iconv -f latin1 -t utf-8") from None
+            raise DataError(
+                f"{file}: is not in UTF-8; convert it, for example with iconv -f latin1 -t utf-8"
+            ) from None
     names = [name for name in head.iloc[0] if name]
     if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
         raise DataError(f"{file}: two columns are called {twice[0]}; give them different names")
-    return [Table(str(file), arrow.table({str(name): arrow.array(frame[name], arrow.string()) for name in frame}))]
+    return [
+        Table(
+            str(file),
+            arrow.table({str(name): arrow.array(frame[name], arrow.string()) for name in frame}),
+        )
+    ]
 
 
 def read_parquet(where: Path, _: Wanted) -> list[Table]:
-    """Return the tables (training, test) of a Parquet file or a folder of them. Names that begin with the word train, test or val
-    say to which part a file belongs; without such names all files are the training part."""
-    files = [where] if where.is_file() else sorted(f for f in where.glob("*.parquet") if not f.name.startswith("."))
+    """Return the tables (training, test) of a Parquet file or a folder of them. Names that begin
+    with the word train, test or val say to which part a file belongs; without such names all files
+    are the training part."""
+    files = (
+        [where]
+        if where.is_file()
+        else sorted(f for f in where.glob("*.parquet") if not f.name.startswith("."))
+    )
     sides: dict[str, list[Path]] = {"train": [], "test": [], "val": [], "": []}
     for file in files:
         match = None if where.is_file() else _SPLIT.match(file.name.lower())
-        sides[match[1].replace("validation", "val").replace("valid", "val") if match else ""].append(file)
+        sides[
+            match[1].replace("validation", "val").replace("valid", "val") if match else ""
+        ].append(file)
     if not any(sides[side] for side in ("train", "test", "val")):
         return [_read_parquet(where, files)]
     if not sides["train"]:
@@ -95,7 +139,9 @@ def read_parquet(where: Path, _: Wanted) -> list[Table]:
         raise DataError(f"{where}: has no training file (all names begin with test or val)")
     test = "test" if sides["test"] else "val"
     if left := sides[""] + (sides["val"] if test == "test" else []):
-        warnings.warn(f"{where}: left out: {', '.join(f.name for f in left)}", DataWarning, stacklevel=2)
+        warnings.warn(
+            f"{where}: left out: {', '.join(f.name for f in left)}", DataWarning, stacklevel=2
+        )
     return [_read_parquet(where, sides[side]) for side in ("train", test) if sides[side]]
 
 
@@ -104,38 +150,54 @@ def _read_parquet(where: Path, files: list[Path]) -> Table:
     import pyarrow.parquet
 
     with parser_errors(where, "as Parquet"):
-        return Table(str(where if len(files) > 1 else files[0]), arrow.concat_tables(map(pyarrow.parquet.read_table, files)))
+        return Table(
+            str(where if len(files) > 1 else files[0]),
+            arrow.concat_tables(map(pyarrow.parquet.read_table, files)),
+        )
 
 
 def is_hub_name(path: str) -> bool:
-    """Return whether this is `hf:OWNER/NAME` or `hf:OWNER/NAME:CONFIGURATION`, a data set of Hugging Face's hub."""
+    """Return whether this is `hf:OWNER/NAME` or `hf:OWNER/NAME:CONFIGURATION`, a data set of
+    Hugging Face's hub."""
     return bool(re.fullmatch(r"hf:[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?(:[\w.+-]+)?", path))
 
 
 def is_saved(folder: Path) -> bool:
-    """Return whether `save_to_disk` of Hugging Face's datasets wrote this folder, or two of its splits."""
-    return any((folder / mark).is_file() for mark in ("dataset_dict.json", "state.json", "train/state.json"))
+    """Return whether `save_to_disk` of Hugging Face's datasets wrote this folder, or two of its
+    splits."""
+    return any(
+        (folder / mark).is_file()
+        for mark in ("dataset_dict.json", "state.json", "train/state.json")
+    )
 
 
 def read_saved(folder: Path, _: Wanted) -> list[Table]:
-    """Return the tables (training, test) of a saved data set, or of a folder with one per client, as Flower's partitioners."""
+    """Return the tables (training, test) of a saved data set, or of a folder with one per client,
+    as Flower's partitioners."""
     if is_saved(folder) or is_hub_name(str(folder)):
         return [concatenate_datasets(str(folder), {None: split}) for split in _load_splits(folder)]
     clients = {client: _load_splits(path) for client, path in clients_in(folder).items()}
     if len({len(splits) for splits in clients.values()}) > 1:
         without = next(client for client, splits in clients.items() if len(splits) == 1)
         raise DataError(
-            f"{clients_in(folder)[without]}: has no test split, and other clients have one; give one to each, or to none"
+            f"{clients_in(folder)[without]}: has no test split, and other clients have one; "
+            "give one to each, or to none"
         )
     return [
-        concatenate_datasets(str(folder), dict(zip(clients, side, strict=True))) for side in zip(*clients.values(), strict=True)
+        concatenate_datasets(str(folder), dict(zip(clients, side, strict=True)))
+        for side in zip(*clients.values(), strict=True)
     ]
 
 
 def clients_in(folder: Path) -> dict[Any, Path]:
-    """Return client -> its saved data set. Where several folders differ in a number only, as partition_0, partition_1, … do, the
-    numbers are the clients, and other folders are left out; else the names are."""
-    saved = [path for path in sorted(folder.iterdir()) if not path.name.startswith(".") and is_saved(path)]
+    """Return client -> its saved data set. Where several folders differ in a number only, as
+    partition_0, partition_1, … do, the numbers are the clients, and other folders are left out;
+    else the names are."""
+    saved = [
+        path
+        for path in sorted(folder.iterdir())
+        if not path.name.startswith(".") and is_saved(path)
+    ]
     if not saved:
         raise DataError(f"{folder}: has no data set that save_to_disk wrote")
     kinds: dict[tuple[str, str], dict[Any, Path]] = {}
@@ -146,7 +208,10 @@ def clients_in(folder: Path) -> dict[Any, Path]:
     if len(numbered) < 2:
         return {path.name: path for path in saved}
     if left := [path.name for path in saved if path not in numbered.values()]:
-        line = f"{folder}: left out, because the clients are {numbered[min(numbered)].name}, …: {', '.join(left)}"
+        line = (
+            f"{folder}: left out, because the clients are {numbered[min(numbered)].name}, …: "
+            f"{', '.join(left)}"
+        )
         warnings.warn(line, DataWarning, stacklevel=2)
     return dict(sorted(numbered.items()))
 
@@ -155,16 +220,24 @@ def _load_splits(folder: Path) -> list[datasets.Dataset]:
     try:
         from datasets import load_dataset, load_from_disk
     except ImportError as error:
-        raise DataError(f'{folder}: reading it needs the package datasets: pip install ".[import]" in the checkout') from error
+        raise DataError(
+            f'{folder}: reading it needs the package datasets: pip install ".[import]" in '
+            "the checkout"
+        ) from error
     if is_hub_name(str(folder)):
         with parser_errors(folder, "from Hugging Face's hub"):
             name, _, configuration = str(folder).removeprefix("hf:").partition(":")
             return _choose_splits(folder, load_dataset(name, configuration or None))
     with parser_errors(folder, "as a saved data set"):
         whole = (folder / "state.json").is_file() or (folder / "dataset_dict.json").is_file()
-        found: Any = load_from_disk(str(folder)) if whole else {
-            path.parent.name: load_from_disk(str(path.parent)) for path in sorted(folder.glob("*/state.json"))
-        }  # fmt: skip
+        found: Any = (
+            load_from_disk(str(folder))
+            if whole
+            else {
+                path.parent.name: load_from_disk(str(path.parent))
+                for path in sorted(folder.glob("*/state.json"))
+            }
+        )
     return _choose_splits(folder, found)
 
 
@@ -178,19 +251,35 @@ def _choose_splits(folder: Path, found: Any) -> list[datasets.Dataset]:
 
 
 def concatenate_datasets(where: str, sets: dict[Any, datasets.Dataset]) -> Table:
-    """Return the data sets of clients as one table, with the owner of each row; the table of the client None has no owners."""
+    """Return the data sets of clients as one table, with the owner of each row; the table of the
+    client None has no owners."""
     import pyarrow as arrow
 
     first = next(iter(sets.values()))
     for client, held in sets.items():
         if client is not None and not len(held):
-            raise DataError(f"{where}: {client} has no samples; remove the folder, or partition the data again")
+            raise DataError(
+                f"{where}: {client} has no samples; remove the folder, or partition the data again"
+            )
         if held.features != first.features:
             line = f"{where}: {client} has other columns, types or classes than {next(iter(sets))}"
             raise DataError(f"{line}; give all clients the same")
-    owners = None if None in sets else np.repeat(np.array(list(sets)), [len(held) for held in sets.values()])
-    named = {c: list(map(str, kind.names)) for c, kind in first.features.items() if getattr(kind, "names", None)}
-    return Table(where, arrow.concat_tables(held.with_format("arrow")[:] for held in sets.values()), named, owners)
+    owners = (
+        None
+        if None in sets
+        else np.repeat(np.array(list(sets)), [len(held) for held in sets.values()])
+    )
+    named = {
+        c: list(map(str, kind.names))
+        for c, kind in first.features.items()
+        if getattr(kind, "names", None)
+    }
+    return Table(
+        where,
+        arrow.concat_tables(held.with_format("arrow")[:] for held in sets.values()),
+        named,
+        owners,
+    )
 
 
 def _to_array(where: str, column: arrow.Array, wanted: Wanted) -> np.ndarray:
@@ -203,17 +292,28 @@ def _to_array(where: str, column: arrow.Array, wanted: Wanted) -> np.ndarray:
         raise DataError(f"{where} is empty in {column.null_count} rows")
     is_image = arrow.types.is_struct(kind) and "bytes" in [f.name for f in kind]
     if is_image or arrow.types.is_binary(kind) or arrow.types.is_large_binary(kind):
-        cells = [cell["bytes"] or Path(cell["path"]) if is_image else cell for cell in column.to_pylist()]
+        cells = [
+            cell["bytes"] or Path(cell["path"]) if is_image else cell for cell in column.to_pylist()
+        ]
         opened: list[Picture] = [
-            (f"{where}: the image in row {row + 1}", cell if isinstance(cell, Path) else io.BytesIO(cell))
+            (
+                f"{where}: the image in row {row + 1}",
+                cell if isinstance(cell, Path) else io.BytesIO(cell),
+            )
             for row, cell in enumerate(cells)
         ]
         return decode_images(opened, wanted)
     shape = []
-    while arrow.types.is_list(kind) or arrow.types.is_large_list(kind) or arrow.types.is_fixed_size_list(kind):
+    while (
+        arrow.types.is_list(kind)
+        or arrow.types.is_large_list(kind)
+        or arrow.types.is_fixed_size_list(kind)
+    ):
         inner, n = column.flatten(), len(column)
         width = len(inner) // max(n, 1)
-        if not arrow.types.is_fixed_size_list(kind) and not np.all(np.diff(column.offsets.to_numpy()) == width):
+        if not arrow.types.is_fixed_size_list(kind) and not np.all(
+            np.diff(column.offsets.to_numpy()) == width
+        ):
             raise DataError(f"{where} has lists of different lengths")
         shape.append(width)
         column, kind = inner, inner.type

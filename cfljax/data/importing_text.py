@@ -1,4 +1,5 @@
-"""From texts to samples: tokens that are followed by the next one (the label), or texts with classes."""
+"""From texts to samples: tokens that are followed by the next one (the label), or texts with
+classes."""
 
 from __future__ import annotations
 
@@ -18,7 +19,10 @@ from cfljax.registry.options import Value
 from cfljax.types import Source
 
 DEFAULT_LENGTH = 80
-_FREE, _RATIO = 16 << 20, 50  # The padded size that samples may always have, and the largest ratio of padded size to tokens
+_FREE, _RATIO = (
+    16 << 20,
+    50,
+)  # The padded size that samples may always have, and the largest ratio of padded size to tokens
 
 
 class Imported(NamedTuple):
@@ -30,12 +34,14 @@ class Imported(NamedTuple):
 
 
 def read_tables(tables: list[Table], wanted: Wanted) -> tuple[list[Part], bool]:
-    """Return the parts (training, test) of tables of texts, and whether labels are next tokens: `--next-token`, or no labels."""
+    """Return the parts (training, test) of tables of texts, and whether labels are next tokens:
+    `--next-token`, or no labels."""
     train, text = tables[0], str(wanted.text)
     left = [name for name in train.data.column_names if name != text]
     if wanted.next_token and wanted.label is not None:
         raise SpecError(
-            f"--next-token: makes the next token the label, and --label {wanted.label} names another; leave one of the two out"
+            f"--next-token: makes the next token the label, and --label {wanted.label} names "
+            "another; leave one of the two out"
         )
     label = None if wanted.next_token else find_label(train, left, wanted)
     user = find_user(train, left, wanted)
@@ -43,30 +49,47 @@ def read_tables(tables: list[Table], wanted: Wanted) -> tuple[list[Part], bool]:
     for table in tables:
         for flag, name in (("--text", text), ("--label", label), ("--user", user)):
             if name is not None and name not in table.data.column_names:
-                raise DataError(f"{flag} {name}: {table.where} has no such column{suggest(name, table.data.column_names)}")
+                raise DataError(
+                    f"{flag} {name}: {table.where} has no such "
+                    f"column{suggest(name, table.data.column_names)}"
+                )
         texts = np.array(table.data.column(text).to_pylist(), object)
         bad = [not isinstance(each, str) or not each for each in texts]
         if any(bad) or all(map(is_number, texts)):
             row = bad.index(True) + 1 if any(bad) else 1
-            raise DataError(f"{table.where}: column {text} has no text in row {row}; fill it, or leave the row out")
+            raise DataError(
+                f"{table.where}: column {text} has no text in row {row}; fill it, or leave "
+                "the row out"
+            )
         y = np.zeros(len(texts), np.int64) if label is None else table.names("label", label)
         owners = table.owners if user is None else table.names("user", user)
         parts.append(Part(texts, y, owners, table.class_names.get(label or "")))
     return parts, label is None
 
 
-def read_leaf(folder: Path, samples: tuple[leaf.UserSamples, leaf.UserSamples]) -> tuple[list[Part], bool]:
-    """Return the parts (training, test) of LEAF's texts, and whether their labels are next tokens. Shakespeare has texts and the
-    character after each, Reddit words and the same words shifted by one; numbers as labels are classes."""
-    labels = (y for part in samples for y in part.y)  # 3, 3.0 or "3"; if one is not, no digit is a class
-    following = not all(isinstance(y, (int, float)) or (isinstance(y, str) and y.isdigit()) for y in labels)
+def read_leaf(
+    folder: Path, samples: tuple[leaf.UserSamples, leaf.UserSamples]
+) -> tuple[list[Part], bool]:
+    """Return the parts (training, test) of LEAF's texts, and whether their labels are next tokens.
+    Shakespeare has texts and the character after each, Reddit words and the same words shifted by
+    one; numbers as labels are classes."""
+    labels = (
+        y for part in samples for y in part.y
+    )  # 3, 3.0 or "3"; if one is not, no digit is a class
+    following = not all(
+        isinstance(y, (int, float)) or (isinstance(y, str) and y.isdigit()) for y in labels
+    )
     parts = []
     for side, part in zip(("train", "test"), samples, strict=True):
         where = str(folder / side)
         texts = np.empty(len(part.x), object)
         for at, (x, y) in enumerate(zip(part.x, part.y, strict=True)):
             texts[at] = _join_next(x, y if following else None, where)
-        y_part = np.zeros(len(part.y), np.int64) if following else leaf.to_integers(part.y, folder / side)
+        y_part = (
+            np.zeros(len(part.y), np.int64)
+            if following
+            else leaf.to_integers(part.y, folder / side)
+        )
         parts.append(Part(texts, y_part, part.user))
     return [part for part in parts if len(part.y)], following
 
@@ -74,13 +97,21 @@ def read_leaf(folder: Path, samples: tuple[leaf.UserSamples, leaf.UserSamples]) 
 def _join_next(x: Value, y: Value, where: str) -> tokens.Text:
     if isinstance(x, str) and (y is None or isinstance(y, str)):
         return _clean(x if y is None else x + y)
-    if y is None and isinstance(x, list) and all(isinstance(field, str) for field in x) and len(x) > 4:
+    if (
+        y is None
+        and isinstance(x, list)
+        and all(isinstance(field, str) for field in x)
+        and len(x) > 4
+    ):
         return _clean(x[4])  # LEAF's columns of a tweet
     words = _flatten_words(x)
-    following = _flatten_words(y["target_tokens"] if isinstance(y, dict) and "target_tokens" in y else y)
+    following = _flatten_words(
+        y["target_tokens"] if isinstance(y, dict) and "target_tokens" in y else y
+    )
     if words is None or (following is None and y is not None):
         raise DataError(
-            f"{where}: a sample is {str(x)[:40]!r} with the label {str(y)[:40]!r}: must be a text, or words, and what follows"
+            f"{where}: a sample is {str(x)[:40]!r} with the label {str(y)[:40]!r}: must be a "
+            "text, or words, and what follows"
         )
     return words + (following or [])[-1:]
 
@@ -99,8 +130,11 @@ def _flatten_words(value: Value) -> list[str] | None:
     return None if None in found else [word for each in found for word in each or []]
 
 
-def make_data_set(name: str, where: str, parts: list[Part], following: bool, wanted: Wanted) -> Imported:
-    """Make the data set of texts. Tokens are learned in training; without a test part a share of each owner's texts becomes it."""
+def make_data_set(
+    name: str, where: str, parts: list[Part], following: bool, wanted: Wanted
+) -> Imported:
+    """Make the data set of texts. Tokens are learned in training; without a test part a share of
+    each owner's texts becomes it."""
     train, test = parts if len(parts) > 1 else split_test(parts[0], wanted.test_fraction)
     listed = len(train.x) and not isinstance(train.x[0], str)
     kind = wanted.tokens or ("words" if listed or not following else "characters")
@@ -108,7 +142,10 @@ def make_data_set(name: str, where: str, parts: list[Part], following: bool, wan
     length = wanted.length or DEFAULT_LENGTH
     width = wanted.vectors
     if following:
-        sides = [_split_texts(where, name, side, learned, length) for name, side in (("training", train), ("test", test))]
+        sides = [
+            _split_texts(where, name, side, learned, length)
+            for name, side in (("training", train), ("test", test))
+        ]
         names = learned.names
     else:
         names, labels = number_classes(where, train, test)
@@ -117,11 +154,23 @@ def make_data_set(name: str, where: str, parts: list[Part], following: bool, wan
             for side, y in zip((train, test), labels, strict=True)
         ]
     if not len(sides[0][1]):
-        raise DataError(f"{where}: no training text has two {kind}; a sample is some, and the one after them")
+        raise DataError(
+            f"{where}: no training text has two {kind}; a sample is some, and the one after them"
+        )
     users = number_owners(where, sides[0][2], sides[1][2])
-    named = {"x_train": sides[0][0], "y_train": sides[0][1], "x_test": sides[1][0], "y_test": sides[1][1]} | users
+    named = {
+        "x_train": sides[0][0],
+        "y_train": sides[0][1],
+        "x_test": sides[1][0],
+        "y_test": sides[1][1],
+    } | users
     if width:
-        table = np.stack([np.zeros(width, np.float32), *(tokens.token_vector(token, width) for token in learned.names[1:])])
+        table = np.stack(
+            [
+                np.zeros(width, np.float32),
+                *(tokens.token_vector(token, width) for token in learned.names[1:]),
+            ]
+        )
         named["table"] = table
     else:  # models that embed tokens themselves get ids
         named |= {key: named[key].astype(np.float32) for key in ("x_train", "x_test")}
@@ -131,12 +180,15 @@ def make_data_set(name: str, where: str, parts: list[Part], following: bool, wan
 def _split_texts(
     where: str, name: str, part: Part, learned: tokens.Tokens, length: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Split texts into pieces of `length` tokens and the one after, the next piece's first: x i32[n, length], y i64[n], owners.
-    Short pieces are padded at the front. A piece before an unknown token is left out with a warning: that is no word."""
+    """Split texts into pieces of `length` tokens and the one after, the next piece's first: x
+    i32[n, length], y i64[n], owners. Short pieces are padded at the front. A piece before an
+    unknown token is left out with a warning: that is no word."""
     pieces, y, of, unknown = [], [], [], 0
     for at, text in enumerate(part.x):
         numbers = learned.encode(text)
-        ends = [*range(length, len(numbers) - 1, length), len(numbers) - 1] if len(numbers) > 1 else []
+        ends = (
+            [*range(length, len(numbers) - 1, length), len(numbers) - 1] if len(numbers) > 1 else []
+        )
         unknown += sum(numbers[end] == tokens.UNKNOWN for end in ends)
         for end in (end for end in ends if numbers[end] != tokens.UNKNOWN):
             pieces.append(numbers[max(0, end - length) : end])
@@ -144,7 +196,8 @@ def _split_texts(
             of.append(at)
     if unknown:
         line = (
-            f"{where}: {unknown} of {unknown + len(y)} {name} samples are left out, because the next token is not in the vocabulary"
+            f"{where}: {unknown} of {unknown + len(y)} {name} samples are left out, because the "
+            "next token is not in the vocabulary"
         )
         warnings.warn(f"{line}; a larger --vocabulary keeps more", DataWarning, stacklevel=2)
     user = None if part.user is None else part.user[np.array(of, np.int64)]
@@ -155,7 +208,8 @@ def _pad(pieces: list[list[int]], length: int, front: bool) -> np.ndarray:
     size = len(pieces) * length
     if size > max(_FREE, _RATIO * sum(map(len, pieces))):
         raise SpecError(
-            f"--length {length}: {len(pieces)} samples of that length would need {size // 10**6} million zeros as padding; "
+            f"--length {length}: {len(pieces)} samples of that length would need "
+            f"{size // 10**6} million zeros as padding; "
             "give a smaller one"
         )
     x = np.full((len(pieces), length), tokens.PADDING, np.int32)
@@ -170,6 +224,8 @@ def check_flags(wanted: Wanted) -> None:
     if wanted.length is not None and not 1 <= wanted.length <= 10_000:
         raise SpecError(f"--length {wanted.length}: must be from 1 to 10000 tokens")
     if wanted.vocabulary is not None and not 3 <= wanted.vocabulary <= arrays.MAX_CLASSES:
-        raise SpecError(f"--vocabulary {wanted.vocabulary}: must be from 3 to {arrays.MAX_CLASSES} tokens")
+        raise SpecError(
+            f"--vocabulary {wanted.vocabulary}: must be from 3 to {arrays.MAX_CLASSES} tokens"
+        )
     if not 0 <= wanted.vectors <= 4096:
         raise SpecError(f"--vectors {wanted.vectors}: must be from 1 to 4096 numbers")

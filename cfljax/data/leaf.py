@@ -33,30 +33,43 @@ def detect(name: str, folder: Path) -> Reader | None:
 
 def files(folder: Path) -> list[tuple[str, Path]]:
     """(role, file) of all that is read; files are read in the order of their names."""
-    return [(f"{part}/{file.name}", file) for part in ("train", "test") for file in _list_json(folder / part)]
+    return [
+        (f"{part}/{file.name}", file)
+        for part in ("train", "test")
+        for file in _list_json(folder / part)
+    ]
 
 
 def _list_json(folder: Path) -> list[Path]:
-    """List the JSON files of a folder by name, without hidden ones (file systems keep some beside files, such as ._x.json)."""
+    """List the JSON files of a folder by name, without hidden ones (file systems keep some beside
+    files, such as ._x.json)."""
     return sorted(file for file in folder.glob("*.json") if not file.name.startswith("."))
 
 
 def read(name: str, folder: Path, options: FileOptions) -> Source:
-    """Numbers with their users: FEMNIST's 784 values in [0, 1] become bytes 28 × 28 × 1, other numbers stay float32."""
+    """Numbers with their users: FEMNIST's 784 values in [0, 1] become bytes 28 × 28 × 1, other
+    numbers stay float32."""
     return make_source(name, folder, options, read_parts(folder))
 
 
-def make_source(name: str, folder: Path, options: FileOptions, held: tuple[UserSamples, UserSamples]) -> Source:
+def make_source(
+    name: str, folder: Path, options: FileOptions, held: tuple[UserSamples, UserSamples]
+) -> Source:
     """Make the data set of the numbers that `parts` has read."""
     train, test = held
     if train.x and is_text(train.x[0]):
-        raise DataError(f"{folder}: holds text; import it with `python -m cfljax.data import {folder}`")
+        raise DataError(
+            f"{folder}: holds text; import it with `python -m cfljax.data import {folder}`"
+        )
     x_train, x_test = (_to_array(p.x, folder / n) for n, p in (("train", train), ("test", test)))
     if len(x_test) == 0:
         x_test = np.zeros((0, *x_train.shape[1:]), x_train.dtype)
     x_train, x_test = _to_pixels(x_train, x_test)
     named = {"x_train": x_train, "x_test": x_test, "user_train": train.user, "user_test": test.user}
-    named |= {f"y_{part}": to_integers(held.y, folder / part) for part, held in (("train", train), ("test", test))}
+    named |= {
+        f"y_{part}": to_integers(held.y, folder / part)
+        for part, held in (("train", train), ("test", test))
+    }
     return arrays.source(name, str(folder), named, options.classes)
 
 
@@ -90,9 +103,14 @@ def _read_part(folder: Path, number: dict[str, int]) -> UserSamples:
 def _read_users(file: Path) -> list[tuple[str, list[Value], list[Value]]]:
 
     def unique(pairs: list[tuple[str, Value]]) -> Table:
-        names = [name for name, _ in pairs]  # of two entries with one name, Python would keep the last
+        names = [
+            name for name, _ in pairs
+        ]  # of two entries with one name, Python would keep the last
         if len(set(names)) < len(names):
-            raise DataError(f"{file}: {next(n for n in names if names.count(n) > 1)[:60]} occurs twice in one object")
+            raise DataError(
+                f"{file}: {next(n for n in names if names.count(n) > 1)[:60]} occurs twice "
+                "in one object"
+            )
         return dict(pairs)
 
     content = read_json(file, unique)
@@ -102,14 +120,23 @@ def _read_users(file: Path) -> list[tuple[str, list[Value], list[Value]]]:
     found = []
     for name in content["users"]:
         data = content["user_data"].get(name) if isinstance(name, str) else None
-        if not isinstance(data, dict) or not isinstance(data.get("x"), list) or not isinstance(data.get("y"), list):
+        if (
+            not isinstance(data, dict)
+            or not isinstance(data.get("x"), list)
+            or not isinstance(data.get("y"), list)
+        ):
             raise DataError(f"{file}: user {name} has no lists x and y in user_data")
         if len(data["x"]) != len(data["y"]):
-            raise DataError(f"{file}: user {name} has {len(data['x'])} samples but {len(data['y'])} labels")
+            raise DataError(
+                f"{file}: user {name} has {len(data['x'])} samples but {len(data['y'])} labels"
+            )
         found.append((name, data["x"], data["y"]))
     sizes = content.get("num_samples")
     if sizes is not None and sizes != [len(y) for _, _, y in found]:
-        raise DataError(f"{file}: num_samples differs from the users' numbers of samples; the file is incomplete or mixed up")
+        raise DataError(
+            f"{file}: num_samples differs from the users' numbers of samples; the file is "
+            "incomplete or mixed up"
+        )
     return found
 
 
@@ -122,7 +149,9 @@ def _to_array(x: list[Value], where: Path) -> np.ndarray:
     try:
         return np.array(x, np.float32)
     except (ValueError, TypeError, OverflowError) as e:
-        raise DataError(f"{where}: samples must be lists of numbers of one length ({one_line_reason(e)})") from e
+        raise DataError(
+            f"{where}: samples must be lists of numbers of one length ({one_line_reason(e)})"
+        ) from e
 
 
 def to_integers(y: list[Value], where: Path) -> np.ndarray:
@@ -141,6 +170,12 @@ def _to_pixels(*parts: np.ndarray) -> tuple[np.ndarray, ...]:
     """Bytes 28 × 28 × 1 where every value is a byte divided by 255, else as they are."""
     for x in parts:
         scaled = x * np.float32(255)
-        if x.ndim != 2 or x.shape[1] != 784 or not ((np.abs(scaled - np.round(scaled)) < 0.01) & (x >= 0) & (x <= 1)).all():
+        if (
+            x.ndim != 2
+            or x.shape[1] != 784
+            or not ((np.abs(scaled - np.round(scaled)) < 0.01) & (x >= 0) & (x <= 1)).all()
+        ):
             return parts
-    return tuple(np.round(x * np.float32(255)).astype(np.uint8).reshape(-1, 28, 28, 1) for x in parts)
+    return tuple(
+        np.round(x * np.float32(255)).astype(np.uint8).reshape(-1, 28, 28, 1) for x in parts
+    )

@@ -1,4 +1,5 @@
-"""The flags of an import, the form of its samples, and what readers share: a test part, numbers for classes and owners."""
+"""The flags of an import, the form of its samples, and what readers share: a test part, numbers for
+classes and owners."""
 
 from __future__ import annotations
 
@@ -46,59 +47,106 @@ class Part(NamedTuple):
     x: np.ndarray
     y: np.ndarray
     user: np.ndarray | None = None
-    class_names: list[str] | None = None  # The names of the classes, if the file has them; then y holds positions in this list
+    class_names: list[str] | None = (
+        None  # The names of the classes, if the file has them; then y holds positions in this list
+    )
     coarse: np.ndarray | None = None  # The coarse label of each sample, a name as well
 
 
-def number_owners(where: str, train: np.ndarray | None, test: np.ndarray | None) -> dict[str, np.ndarray]:
-    """Return the owners of the training and the test samples as numbers, by the names of arrays; empty if there are none."""
+def number_owners(
+    where: str, train: np.ndarray | None, test: np.ndarray | None
+) -> dict[str, np.ndarray]:
+    """Return the owners of the training and the test samples as numbers, by the names of arrays;
+    empty if there are none."""
     if train is not None and test is not None:
         names = np.concatenate([train, test])  # 1 and 1.0 are one owner
-        _, every = np.unique(names if names.dtype.kind in "iu" else names.astype(str), return_inverse=True)  # 2 comes before 10
+        _, every = np.unique(
+            names if names.dtype.kind in "iu" else names.astype(str), return_inverse=True
+        )  # 2 comes before 10
         return {"user_train": every[: len(train)], "user_test": every[len(train) :]}
     if train is not None or test is not None:
         sides = ("training", "test") if test is None else ("test", "training")
-        raise DataError(f"{where}: the {sides[0]} samples have owners and the {sides[1]} samples have none; give both or none")
+        raise DataError(
+            f"{where}: the {sides[0]} samples have owners and the {sides[1]} samples have "
+            "none; give both or none"
+        )
     return {}
 
 
 def number_coarse(train: Part, test: Part) -> dict[str, np.ndarray]:
-    """Return the coarse labels of training and test samples as numbers, by the names of arrays; empty if there are none."""
-    held = {name: part.coarse for name, part in (("y_coarse_train", train), ("y_coarse_test", test)) if part.coarse is not None}
+    """Return the coarse labels of training and test samples as numbers, by the names of arrays;
+    empty if there are none."""
+    held = {
+        name: part.coarse
+        for name, part in (("y_coarse_train", train), ("y_coarse_test", test))
+        if part.coarse is not None
+    }
     if not held:
         return {}
     whole = np.concatenate(list(held.values()))
-    numbers = np.unique(whole if whole.dtype.kind in "iub" else whole.astype(str), return_inverse=True)[1]
-    return dict(zip(held, np.split(numbers, np.cumsum([len(each) for each in held.values()])[:-1]), strict=True))
+    numbers = np.unique(
+        whole if whole.dtype.kind in "iub" else whole.astype(str), return_inverse=True
+    )[1]
+    return dict(
+        zip(
+            held,
+            np.split(numbers, np.cumsum([len(each) for each in held.values()])[:-1]),
+            strict=True,
+        )
+    )
 
 
 def split_test(part: Part, share: float) -> tuple[Part, Part]:
-    """Split off a test part: `share` of the samples of every owner (without owners: class), but not all."""
-    by = part.user if part.user is not None else part.y if part.y.ndim == 1 else np.zeros(len(part.y), int)
+    """Split off a test part: `share` of the samples of every owner (without owners: class), but not
+    all."""
+    by = (
+        part.user
+        if part.user is not None
+        else part.y
+        if part.y.ndim == 1
+        else np.zeros(len(part.y), int)
+    )
     rng, test = np.random.default_rng(_SEED), np.zeros(len(part.y), bool)
     _, group = np.unique(by.astype(str), return_inverse=True)
     order = np.argsort(group, kind="stable")
     for rows in np.split(order, np.cumsum(np.bincount(group))[:-1]):
         test[rng.permutation(rows)[: min(len(rows) - 1, round(share * len(rows)))]] = True
-    held: dict[str, Any] = {name: each for name, each in part._asdict().items() if isinstance(each, np.ndarray)}
-    train, tested = (part._replace(**{name: each[keep] for name, each in held.items()}) for keep in (~test, test))
+    held: dict[str, Any] = {
+        name: each for name, each in part._asdict().items() if isinstance(each, np.ndarray)
+    }
+    train, tested = (
+        part._replace(**{name: each[keep] for name, each in held.items()}) for keep in (~test, test)
+    )
     return train, tested
 
 
-def number_classes(where: str, train: Part, test: Part) -> tuple[list[str], tuple[np.ndarray, np.ndarray]]:
-    """Return the names of the classes, and the labels 0 … classes − 1 of the training and of the test part."""
+def number_classes(
+    where: str, train: Part, test: Part
+) -> tuple[list[str], tuple[np.ndarray, np.ndarray]]:
+    """Return the names of the classes, and the labels 0 … classes − 1 of the training and of the
+    test part."""
     if train.class_names is not None and test.class_names is not None:
         if train.class_names != test.class_names:
             raise DataError(f"{where}: the classes of the training and the test part differ")
         return train.class_names, (train.y, test.y)
-    if train.y.ndim == 2 and train.y.shape[1] > 1:  # several labels of each sample, which `arrays.source` checks
+    if (
+        train.y.ndim == 2 and train.y.shape[1] > 1
+    ):  # several labels of each sample, which `arrays.source` checks
         return [str(n) for n in range(train.y.shape[1])], (train.y, test.y)
     both = np.concatenate([train.y, test.y])
     if both.dtype.kind == "f" and not (np.isfinite(both) & (both == np.round(both))).all():
-        raise DataError(f"{where}: labels are classes, and must be integers or names; some are fractions or missing")
+        raise DataError(
+            f"{where}: labels are classes, and must be integers or names; some are fractions "
+            "or missing"
+        )
     if both.dtype.kind == "f":
         both = both.astype(np.int64)
-    names, labels = np.unique(both if both.dtype.kind in "iub" else both.astype(str), return_inverse=True)
+    names, labels = np.unique(
+        both if both.dtype.kind in "iub" else both.astype(str), return_inverse=True
+    )
     if len(names) > arrays.MAX_CLASSES or (len(names) > 100 and len(names) > len(both) / 2):
-        raise DataError(f"{where}: has {len(names)} different labels in {len(both)} samples; labels must be classes")
+        raise DataError(
+            f"{where}: has {len(names)} different labels in {len(both)} samples; labels must "
+            "be classes"
+        )
     return [str(n) for n in names], (labels[: len(train.y)], labels[len(train.y) :])

@@ -1,4 +1,5 @@
-"""Image classification sets that tensorflow-datasets has prepared as ArrayRecord files; read without TensorFlow."""
+"""Image classification sets that tensorflow-datasets has prepared as ArrayRecord files; read
+without TensorFlow."""
 
 from __future__ import annotations
 
@@ -26,19 +27,25 @@ if TYPE_CHECKING:
     import tensorflow_datasets as tfds
 
 _INFO = "dataset_info.json"
-MIN_CACHED_SAMPLES = 5000  # Data sets with this many samples are cached decoded: decoding 100,000 PNG files takes most of a minute
+# Data sets with this many samples are cached decoded: decoding 100,000 PNG files takes most of a
+# minute
+MIN_CACHED_SAMPLES = 5000
 _NAMES = ("x_train", "y_train", "x_test", "y_test")
 
 
 def detect(name: str, data_dir: Path, cache: Path) -> Reader | None:
-    """Return a reader if `data_dir` holds a prepared set of that name (`mnist`, `emnist/balanced`, `mnist:3.0.1`)."""
+    """Return a reader if `data_dir` holds a prepared set of that name (`mnist`, `emnist/balanced`,
+    `mnist:3.0.1`)."""
     base, _, version = name.partition(":")
     folder = version_folder(data_dir / base, version)
     if folder:
         return Reader(partial(read, name, folder, cache), partial(files, folder))
     parts = sorted({p.parent.parent.name for p in (data_dir / base).glob(f"*/*/{_INFO}")})
     if parts and not version:
-        raise DataError(f'data.name = "{name}": {data_dir / base} has parts; name one: ' + ", ".join(f"{base}/{p}" for p in parts))
+        raise DataError(
+            f'data.name = "{name}": {data_dir / base} has parts; name one: '
+            + ", ".join(f"{base}/{p}" for p in parts)
+        )
     return None
 
 
@@ -58,7 +65,8 @@ def version_folder(folder: Path, version: str = "") -> Path | None:
 
 
 def read(name: str, folder: Path, cache: Path, options: FileOptions) -> Source:
-    """Read one prepared version: its splits `train` and `test` (else `validation`). `cache` keeps decoded images."""
+    """Read one prepared version: its splits `train` and `test` (else `validation`). `cache` keeps
+    decoded images."""
     check_format(name, folder)
     import tensorflow_datasets as tfds
 
@@ -66,18 +74,32 @@ def read(name: str, folder: Path, cache: Path, options: FileOptions) -> Source:
         builder = tfds.builder_from_directory(str(folder))
         splits = {s: int(builder.info.splits[s].num_examples) for s in builder.info.splits}
         image, label = _find_keys(builder.info, folder)
-        shape, classes = builder.info.features[image].shape, builder.info.features[label].num_classes
+        shape, classes = (
+            builder.info.features[image].shape,
+            builder.info.features[label].num_classes,
+        )
         kind = np.dtype(builder.info.features[image].np_dtype)
     test = next((s for s in ("test", "validation") if s in splits), None)
     if "train" not in splits or test is None:
-        raise DataError(f"{folder}: must have the splits train and test (or validation); it has {', '.join(splits) or 'none'}")
+        raise DataError(
+            f"{folder}: must have the splits train and test (or validation); it has "
+            f"{', '.join(splits) or 'none'}"
+        )
     if kind != np.uint8:
-        raise DataError(f"{folder}: images are {kind}; only images of 8 bits can be used; import them scaled, as arrays")
+        raise DataError(
+            f"{folder}: images are {kind}; only images of 8 bits can be used; import them "
+            "scaled, as arrays"
+        )
     if len(shape) != 3 or None in shape:
-        raise DataError(f"{folder}: images have the shape {shape}; only images of one size can be used")
+        raise DataError(
+            f"{folder}: images have the shape {shape}; only images of one size can be used"
+        )
 
     def decode() -> dict[str, np.ndarray]:
-        pairs = [_read_split(builder, split, splits[split], shape, image, label, folder) for split in ("train", test)]
+        pairs = [
+            _read_split(builder, split, splits[split], shape, image, label, folder)
+            for split in ("train", test)
+        ]
         return dict(zip(_NAMES, (*pairs[0], *pairs[1]), strict=True))
 
     z = decode_cached(folder, cache, splits["train"] + splits[test], decode)
@@ -85,21 +107,32 @@ def read(name: str, folder: Path, cache: Path, options: FileOptions) -> Source:
         z[f"x_{part}"], z[f"y_{part}"] = convert_emnist(name, z[f"x_{part}"], z[f"y_{part}"])
     if folder.parent.name == "cifar100" and classes == len(COARSE_LABELS):
         z["coarse"] = COARSE_LABELS
-    return arrays.source(name, str(folder), z, options.classes or (26 if is_letters(name) else classes))
+    return arrays.source(
+        name, str(folder), z, options.classes or (26 if is_letters(name) else classes)
+    )
 
 
 def check_format(name: str, folder: Path) -> None:
-    """Raise a DataError unless files are ArrayRecord and the classes that features.json names (to import) tensorflow-datasets'."""
+    """Raise a DataError unless files are ArrayRecord and the classes that features.json names (to
+    import) tensorflow-datasets'."""
     info, features = (read_json(folder / file) for file in (_INFO, "features.json"))
     form = info.get("fileFormat") if isinstance(info, dict) else None
     if form != "array_record":
         raise DataError(
             f"{folder}: is prepared as {form or 'tfrecord'}, which needs TensorFlow to read; "
-            f"run `python -m cfljax.data prepare {name} --dir ANOTHER_FOLDER` and set data.path to it"
+            f"run `python -m cfljax.data prepare {name} --dir ANOTHER_FOLDER` and set "
+            "data.path to it"
         )
-    foreign = [c for c in _list_classes(features) if not str(c).startswith("tensorflow_datasets.core.features.")]
+    foreign = [
+        c
+        for c in _list_classes(features)
+        if not str(c).startswith("tensorflow_datasets.core.features.")
+    ]
     if foreign:
-        raise DataError(f"{folder / 'features.json'}: names the class {foreign[0]}, which is not one of tensorflow-datasets'")
+        raise DataError(
+            f"{folder / 'features.json'}: names the class {foreign[0]}, which is not one of "
+            "tensorflow-datasets'"
+        )
 
 
 def _list_classes(tree: Value) -> list[Value]:
@@ -107,7 +140,11 @@ def _list_classes(tree: Value) -> list[Value]:
         return [c for item in tree for c in _list_classes(item)]
     if not isinstance(tree, dict):
         return []
-    here = [tree[k] for k in ("pythonClassName", "type") if k in tree and not isinstance(tree[k], (dict, list))]
+    here = [
+        tree[k]
+        for k in ("pythonClassName", "type")
+        if k in tree and not isinstance(tree[k], (dict, list))
+    ]
     return here + [c for value in tree.values() for c in _list_classes(value)]
 
 
@@ -121,27 +158,41 @@ def _find_keys(info: tfds.core.DatasetInfo, folder: Path) -> tuple[str, str]:
         having = [k for k, f in info.features.items() if isinstance(f, kind)]
         preferred = [k for k in having if k in supervised] or having
         if len(preferred) != 1:
-            raise DataError(f"{folder}: has {len(preferred)} {what} features; there must be one image and one class label")
+            raise DataError(
+                f"{folder}: has {len(preferred)} {what} features; there must be one image "
+                "and one class label"
+            )
         names.append(preferred[0])
     return names[0], names[1]
 
 
 def _read_split(
-    builder: tfds.core.DatasetBuilder, split: str, count: int, shape: tuple[int, ...], image: str, label: str, folder: Path
+    builder: tfds.core.DatasetBuilder,
+    split: str,
+    count: int,
+    shape: tuple[int, ...],
+    image: str,
+    label: str,
+    folder: Path,
 ) -> tuple[np.ndarray, np.ndarray]:
     with parser_errors(f"{folder}: split {split}", then=": prepare it again"):
         examples = builder.as_data_source(split=split)
         if len(examples) != count:
-            raise DataError(f"{folder}: split {split} has {len(examples)} of {count} examples: prepare it again")
+            raise DataError(
+                f"{folder}: split {split} has {len(examples)} of {count} examples: prepare it again"
+            )
         x, y = np.empty((count, *shape), np.uint8), np.empty(count, np.int64)
         for i, example in enumerate(examples):
             x[i], y[i] = np.asarray(example[image]).reshape(shape), example[label]
     return x, y
 
 
-def decode_cached(folder: Path, cache: Path, count: int, decode: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """Return the four arrays that `decode()` returns for the files of `folder`. They come from `cache` if it has them for files
-    with the same contents; otherwise they are decoded and stored there. `count`: the number of samples."""
+def decode_cached(
+    folder: Path, cache: Path, count: int, decode: Callable[[], dict[str, np.ndarray]]
+) -> dict[str, np.ndarray]:
+    """Return the four arrays that `decode()` returns for the files of `folder`. They come from
+    `cache` if it has them for files with the same contents; otherwise they are decoded and stored
+    there. `count`: the number of samples."""
     if count < MIN_CACHED_SAMPLES:
         return decode()
     file = cache / f"{folder.parent.name}-{folder.name}-{hash_files(files(folder))[:16]}.npz"

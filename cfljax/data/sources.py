@@ -1,4 +1,5 @@
-"""The registry of data sets that a program makes or reads, and the form in which readers offer data files that were found."""
+"""The registry of data sets that a program makes or reads, and the form in which readers offer data
+files that were found."""
 
 from __future__ import annotations
 
@@ -15,15 +16,16 @@ from cfljax.registry.options import option
 from cfljax.types import Source
 
 SourceArrays = Source | Mapping[str, np.ndarray]
-"""A Source, or its arrays by name: `x_train, y_train, x_test, y_test`, and optionally `user_train, user_test, population_train,
-population_test, y_coarse_train, y_coarse_test, table`."""
+"""A Source, or its arrays by name: `x_train, y_train, x_test, y_test`, and optionally `user_train,
+user_test, population_train, population_test, y_coarse_train, y_coarse_test, table`."""
 
 
 class DrawSource(Protocol):
     """A data set that the program draws or brings along."""
 
     def __call__(self, options: Any, rng: np.random.Generator, /) -> SourceArrays:
-        """Make the data set for an instance of its Options class. `rng` is seeded by the data set's name and `data.seed`."""
+        """Make the data set for an instance of its Options class. `rng` is seeded by the data set's
+        name and `data.seed`."""
 
 
 class ReadSource(Protocol):
@@ -56,7 +58,9 @@ class FileOptions:
     """Options of data sets that are read from files."""
 
     classes: int | None = option(None, "number of classes; default: the largest label + 1", low=1)
-    checksums: bool = option(True, "compare files of well-known data sets with their published checksums")
+    checksums: bool = option(
+        True, "compare files of well-known data sets with their published checksums"
+    )
 
 
 class Reader(NamedTuple):
@@ -64,4 +68,5 @@ class Reader(NamedTuple):
 
     read: Callable[[FileOptions], Source]
     files: Callable[[], list[tuple[str, Path]]]
-    """(role, file) of all that is read; the role says what the file is for, and does not depend on its path."""
+    """(role, file) of all that is read; the role says what the file is for, and does not depend on
+    its path."""

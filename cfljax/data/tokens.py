@@ -1,5 +1,6 @@
-"""Tokens made from the data, without any download: characters or words. The vocabulary is learned from the training texts alone.
-Token 0 fills up short texts, token 1 is what training texts do not have."""
+"""Tokens made from the data, without any download: characters or words. The vocabulary is learned
+from the training texts alone. Token 0 fills up short texts, token 1 is what training texts do not
+have."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ class Tokens(NamedTuple):
 
 
 def learn_tokens(kind: str, texts: Iterable[Text], most: int | None = None) -> Tokens:
-    """Learn the tokens of training texts: the most common, at most `most` including padding and unknown."""
+    """Learn the tokens of training texts: the most common, at most `most` including padding and
+    unknown."""
 
     def split(text: Text) -> list[str]:
         if kind == "words":
@@ -43,9 +45,13 @@ def learn_tokens(kind: str, texts: Iterable[Text], most: int | None = None) -> T
         return list(text if isinstance(text, str) else " ".join(text))
 
     counts = Counter(piece for text in texts for piece in split(text))
-    ranked = sorted(counts, key=lambda piece: (-counts[piece], piece))[: (most or DEFAULT_VOCABULARY[kind]) - 2]
+    ranked = sorted(counts, key=lambda piece: (-counts[piece], piece))[
+        : (most or DEFAULT_VOCABULARY[kind]) - 2
+    ]
     number = {piece: 2 + at for at, piece in enumerate(ranked)}
-    return Tokens(kind, _SPECIAL + ranked, lambda text: [number.get(piece, UNKNOWN) for piece in split(text)])
+    return Tokens(
+        kind, _SPECIAL + ranked, lambda text: [number.get(piece, UNKNOWN) for piece in split(text)]
+    )
 
 
 def token_vector(token: str, width: int) -> np.ndarray:
@@ -58,5 +64,9 @@ def token_vector(token: str, width: int) -> np.ndarray:
 def decode_tokens(table: Table, numbers: Iterable[int]) -> str:
     """Decode tokens to text with the table stored beside the data; padding is left out."""
     names, kind = table["names"], table["kind"]
-    shown = [names[n] if n != UNKNOWN else "\N{REPLACEMENT CHARACTER}" for n in numbers if n != PADDING and n < len(names)]
+    shown = [
+        names[n] if n != UNKNOWN else "\N{REPLACEMENT CHARACTER}"
+        for n in numbers
+        if n != PADDING and n < len(names)
+    ]
     return (" " if kind == "words" else "").join(shown)

@@ -1,4 +1,5 @@
-"""The cores of a CPU: which ones a process may use, and how they become JAX's devices or threads."""
+"""The cores of a CPU: which ones a process may use, and how they become JAX's devices or
+threads."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from pathlib import Path
 
 from cfljax.lazy import jax
 
-MAX_CORE_DEVICES = 8  # The largest number of devices that the cores are divided into: each device holds the data set once
+# The largest number of devices that the cores are divided into: each device holds the data set once
+MAX_CORE_DEVICES = 8
 ACCELERATORS = {"tpu": ("accel[0-9]*", "vfio/[0-9]*"), "cuda12": ("nvidia[0-9]*",)}
 """What JAX must be installed with -> the device files that Linux has of such accelerators."""
 DEVICE_VARIABLES = (
@@ -23,21 +25,32 @@ DEVICE_VARIABLES = (
 
 def list_cores() -> list[int]:
     """List the processors that this process may use."""
-    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+    return (
+        sorted(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else list(range(os.cpu_count() or 1))
+    )
 
 
-PATIENCE = "--xla_cpu_collective_call_terminate_timeout_seconds=1000000 --xla_cpu_collective_call_warn_stuck_timeout_seconds=600"
-"""Flags that let XLA wait for a slow device. It would end the process when one of a CPU's devices waits 40 seconds for another, as
-happens with one very large client, or on a laptop that slept."""
+PATIENCE = (
+    "--xla_cpu_collective_call_terminate_timeout_seconds=1000000 "
+    "--xla_cpu_collective_call_warn_stuck_timeout_seconds=600"
+)
+"""Flags that let XLA wait for a slow device. It would end the process when one of a CPU's devices
+waits 40 seconds for another, as happens with one very large client, or on a laptop that slept."""
 
 
 def use_cores(count: int | None = None) -> None:
-    """Make each core (or `count` of them) a device, so that a round's participants are dealt to them. Does nothing if the user has
-    chosen a number of devices, or has computed something already."""
+    """Make each core (or `count` of them) a device, so that a round's participants are dealt to
+    them. Does nothing if the user has chosen a number of devices, or has computed something
+    already."""
     flags = os.environ.get("XLA_FLAGS", "")
     if getattr(jax.config, "jax_num_cpu_devices", -1) > 0 or "device_count" in flags:
         return
-    known = jax.__version_info__ < (0, 13)  # a flag that a later XLA did not know would end the process, too
+    known = jax.__version_info__ < (
+        0,
+        13,
+    )  # a flag that a later XLA did not know would end the process, too
     if known and "collective_call" not in flags:
         os.environ["XLA_FLAGS"] = f"{flags} {PATIENCE}".strip()
     with contextlib.suppress(RuntimeError):  # JAX has begun with one device
@@ -45,41 +58,62 @@ def use_cores(count: int | None = None) -> None:
 
 
 def keep_to(processors: list[int]) -> None:
-    """Use these processors only; XLA then has as many threads. Call this before the first computation."""
+    """Use these processors only; XLA then has as many threads. Call this before the first
+    computation."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, processors)
 
 
 def find_accelerator(dev: Path = Path("/dev")) -> str | None:
     """Return the JAX extra for the accelerator that has a file in `dev`; None: there is none."""
-    return next((word for word, files in ACCELERATORS.items() if any(list(dev.glob(name)) for name in files)), None)
+    return next(
+        (
+            word
+            for word, files in ACCELERATORS.items()
+            if any(list(dev.glob(name)) for name in files)
+        ),
+        None,
+    )
 
 
 def has_only_cpu(dev: Path = Path("/dev")) -> bool:
-    """Return whether JAX would find one CPU device and nothing else, without importing it; False: JAX must be asked. It is True if
-    JAX_PLATFORMS asks for a CPU, or if nothing is asked for, nothing installed brings another platform, and no accelerator has a
-    file in `dev`."""
-    platform, flags = os.environ.get("JAX_PLATFORMS") or None, os.environ.get("XLA_FLAGS", "").strip()
-    if "jax" in sys.modules or platform not in (None, "cpu") or any(os.environ.get(name) for name in DEVICE_VARIABLES):
+    """Return whether JAX would find one CPU device and nothing else, without importing it; False:
+    JAX must be asked. It is True if JAX_PLATFORMS asks for a CPU, or if nothing is asked for,
+    nothing installed brings another platform, and no accelerator has a file in `dev`."""
+    platform, flags = (
+        os.environ.get("JAX_PLATFORMS") or None,
+        os.environ.get("XLA_FLAGS", "").strip(),
+    )
+    if (
+        "jax" in sys.modules
+        or platform not in (None, "cpu")
+        or any(os.environ.get(name) for name in DEVICE_VARIABLES)
+    ):
         return False
-    if flags and (flags[0] != "-" or "device_count" in flags):  # what begins otherwise is a file of flags
+    if flags and (
+        flags[0] != "-" or "device_count" in flags
+    ):  # what begins otherwise is a file of flags
         return False
     if platform == "cpu":
         return True
     brought = any(importlib.util.find_spec(name) for name in ("jax_plugins", "libtpu"))
-    return not (brought or find_accelerator(dev) or importlib.metadata.entry_points(group="jax_plugins"))
+    return not (
+        brought or find_accelerator(dev) or importlib.metadata.entry_points(group="jax_plugins")
+    )
 
 
 _threads: int | None = None
 
 
 def count_threads() -> int:
-    """Return the number of threads JAX computes with on a CPU: as many as the process had cores when JAX started."""
+    """Return the number of threads JAX computes with on a CPU: as many as the process had cores
+    when JAX started."""
     return _threads or len(list_cores())
 
 
 def use_threads(count: int) -> None:
-    """Let JAX compute with `count` threads, on any cores: as many as the process may use at the start. No effect later."""
+    """Let JAX compute with `count` threads, on any cores: as many as the process may use at the
+    start. No effect later."""
     global _threads
     free = list_cores()
     if _has_started() or count >= len(free) or not hasattr(os, "sched_setaffinity"):

@@ -1,5 +1,6 @@
-"""Several processes, perhaps on several machines, that compute one run together (`--distributed`). Arrays travel between devices
-through JAX, all else through the key-value store of `jax.distributed`. All processes call these functions at the same points."""
+"""Several processes, perhaps on several machines, that compute one run together (`--distributed`).
+Arrays travel between devices through JAX, all else through the key-value store of
+`jax.distributed`. All processes call these functions at the same points."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ from cfljax.types import Tree
 
 Value = TypeVar("Value")
 HEARTBEAT, TOGETHER, APART, PARTING = 20, 120, 30, 2
-"""Seconds: without a sign of life from a process, after which JAX ends the others; for all to start; for all to fail in a batch
-where one has failed; for the others to read why one ends."""
+"""Seconds: without a sign of life from a process, after which JAX ends the others; for all to
+start; for all to fail in a batch where one has failed; for the others to read why one ends."""
 POLL_MILLISECONDS = 500  # Milliseconds between two checks for messages
 _LOST = re.compile("gloo|nccl|UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|CANCELLED", re.IGNORECASE)
 _client: Any = None  # The key-value store; None: this process is alone
@@ -30,21 +31,33 @@ _ending = threading.Lock()  # Is held by the thread that ends this process
 
 
 def connect(coordinator: str | None, number: int | None, processes: int | None) -> None:
-    """Join the other processes, before JAX computes anything. `coordinator`: host:port of process 0; `number`: of this process. If
-    none of the three is given, they are taken from Slurm, Kubernetes, MPI or the TPU."""
+    """Join the other processes, before JAX computes anything. `coordinator`: host:port of process
+    0; `number`: of this process. If none of the three is given, they are taken from Slurm,
+    Kubernetes, MPI or the TPU."""
     global _client
     if len({value is None for value in (coordinator, number, processes)}) > 1:
-        raise SpecError("--distributed: give --coordinator, --process-id and --num-processes, or none of them")
+        raise SpecError(
+            "--distributed: give --coordinator, --process-id and --num-processes, or none of them"
+        )
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.config.update("jax_enable_preemption_service", False)  # it would keep SIGTERM to itself
     where = f" at {coordinator}" if coordinator else ""
-    why = f"--distributed: not all processes have met{where} after {TOGETHER} seconds; start all of them"
-    late = threading.Timer(TOGETHER, _end, [why, SpecError.exit_code])  # JAX itself would abort with a stack trace
+    why = (
+        f"--distributed: not all processes have met{where} after {TOGETHER} seconds; start all "
+        "of them"
+    )
+    late = threading.Timer(
+        TOGETHER, _end, [why, SpecError.exit_code]
+    )  # JAX itself would abort with a stack trace
     late.daemon = True
     late.start()
     try:
         jax.distributed.initialize(
-            coordinator, processes, number, initialization_timeout=3 * TOGETHER, heartbeat_timeout_seconds=HEARTBEAT
+            coordinator,
+            processes,
+            number,
+            initialization_timeout=3 * TOGETHER,
+            heartbeat_timeout_seconds=HEARTBEAT,
         )
     except (RuntimeError, ValueError, TypeError) as error:
         raise SpecError(f"--distributed: {' '.join(str(error).split())[:300]}") from None
@@ -57,7 +70,8 @@ def connect(coordinator: str | None, number: int | None, processes: int | None) 
 
 
 def _watch() -> None:
-    """End this process if another one ends with an error: it may wait for devices, and never learn of it."""
+    """End this process if another one ends with an error: it may wait for devices, and never learn
+    of it."""
     while (client := _client) is not None:
         try:
             said = client.key_value_dir_get("cfljax/end/")
@@ -74,13 +88,20 @@ def _end(line: str, code: int) -> NoReturn:
 
 
 def fail(error: BaseException) -> None:
-    """End the other processes because of this error and, unless it is a signal, this one, without waiting for dead devices."""
-    line, code = " ".join(f"{type(error).__name__}: {error}".rstrip(": ").split()), getattr(error, "exit_code", 1)
+    """End the other processes because of this error and, unless it is a signal, this one, without
+    waiting for dead devices."""
+    line, code = (
+        " ".join(f"{type(error).__name__}: {error}".rstrip(": ").split()),
+        getattr(error, "exit_code", 1),
+    )
     if isinstance(error, CfljaxError):
         line = " ".join(str(error).split())
     elif is_connection_lost(error):
         time.sleep(PARTING)  # the reason of another process ends this one, if there is one
-        line = f"the processes of this run lost their connection ({line[:500]}); start all of them again to continue"
+        line = (
+            f"the processes of this run lost their connection ({line[:500]}); start all of them "
+            "again to continue"
+        )
     elif isinstance(error, Exception):
         traceback.print_exception(error)
     _ending.acquire()
@@ -124,7 +145,9 @@ def gather(word: str) -> list[str]:
     _client.key_value_set(f"{key}/{jax.process_index()}", word)
     while len(words) < jax.process_count():
         try:  # in slices, so that signals are answered
-            words.append(str(_client.blocking_key_value_get(f"{key}/{len(words)}", POLL_MILLISECONDS)))
+            words.append(
+                str(_client.blocking_key_value_get(f"{key}/{len(words)}", POLL_MILLISECONDS))
+            )
         except jax.errors.JaxRuntimeError as error:
             if "DEADLINE_EXCEEDED" not in str(error):
                 raise
@@ -132,12 +155,14 @@ def gather(word: str) -> list[str]:
 
 
 def agree(value: Value) -> Value:
-    """Return process 0's value on every process, once all have called this: anything that JSON can hold."""
+    """Return process 0's value on every process, once all have called this: anything that JSON can
+    hold."""
     return json.loads(gather(json.dumps(value))[0]) if is_connected() else value  # type: ignore[no-any-return]
 
 
 def next_batch(error: Exception | None) -> None:
-    """Start the messages of the next batch. `error` of this one is raised again, unless all failed and can go on."""
+    """Start the messages of the next batch. `error` of this one is raised again, unless all failed
+    and can go on."""
     global _batch, _turn
     failed, _batch, _turn = f"cfljax/failed/{_batch}/", _batch + 1, 0
     if error is None:
@@ -153,15 +178,22 @@ def next_batch(error: Exception | None) -> None:
 
 
 def broadcast(tree: Tree) -> Tree:
-    """Return process 0's arrays on every process; the trees differ in shapes at most. Results of scikit-learn or numpy on the host
-    may differ between machines in their last bits, and with them a decision of the method."""
+    """Return process 0's arrays on every process; the trees differ in shapes at most. Results of
+    scikit-learn or numpy on the host may differ between machines in their last bits, and with them
+    a decision of the method."""
     if not is_connected():
         return tree
     from jax.experimental import multihost_utils
 
     arrays, structure = jax.tree.flatten(jax.tree.map(np.asarray, tree))
-    for at, (kind, shape) in enumerate(agree([(str(array.dtype), array.shape) for array in arrays])):
-        raw = np.frombuffer(arrays[at].tobytes(), np.uint8) if leads() else np.zeros(shape, kind).reshape(-1).view(np.uint8)
+    for at, (kind, shape) in enumerate(
+        agree([(str(array.dtype), array.shape) for array in arrays])
+    ):
+        raw = (
+            np.frombuffer(arrays[at].tobytes(), np.uint8)
+            if leads()
+            else np.zeros(shape, kind).reshape(-1).view(np.uint8)
+        )
         if raw.size:
             agree(None)  # devices wait for each other for half a minute only
             raw = np.asarray(multihost_utils.broadcast_one_to_all(raw))

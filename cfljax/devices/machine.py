@@ -1,4 +1,5 @@
-"""The machine of a process: its devices, memory and speed. Plans follow from this value alone, even for absent machines."""
+"""The machine of a process: its devices, memory and speed. Plans follow from this value alone, even
+for absent machines."""
 
 from __future__ import annotations
 
@@ -26,15 +27,18 @@ UNKNOWN_MEMORY = 8 << 30  # The assumed memory of an accelerator that does not r
 class Speed(NamedTuple):
     """Seconds that a device takes for the parts of a training step."""
 
-    step: float  # Per training step, for everything but its matrix products (some fifteen small operations)
+    # Per training step, for everything but its matrix products (some fifteen small operations)
+    step: float
     small: float  # Per multiplication and addition in the matrix products of a mini-batch
     large: float  # Per multiplication and addition in the matrix products of some hundred samples
     value: float
-    """Per number that is fetched for a mini-batch: a pixel gathered, made a float and normalised, or a number of a Gram matrix."""
+    """Per number that is fetched for a mini-batch: a pixel gathered, made a float and normalised,
+    or a number of a Gram matrix."""
 
 
 TYPICAL = Speed(3e-6, 1.5e-11, 9e-12, 2.3e-10)
-"""Roughly a core of a server. Clients are dealt to devices by this: a measurement would compile another program on each machine."""
+"""Roughly a core of a server. Clients are dealt to devices by this: a measurement would compile
+another program on each machine."""
 
 
 class Machine(NamedTuple):
@@ -46,20 +50,28 @@ class Machine(NamedTuple):
     memory: int  # Bytes of one device; on a CPU of the whole machine, whose devices share it
     threads: int  # Threads that a CPU computes with
     known_speed: Speed | None = TYPICAL
-    """As an earlier process has measured it for a results folder; None: it is measured when it is first asked for."""
-    mesh: Shape | None = None  # The mesh that was asked for with `--mesh`; None: each run says how many devices it takes
+    """As an earlier process has measured it for a results folder; None: it is measured when it is
+    first asked for."""
+    mesh: Shape | None = (
+        # The mesh that was asked for with `--mesh`; None: each run says how many devices it takes
+        None
+    )
     processes: int = 1  # Processes that compute together; each has equally many devices
     absent: tuple[jax.Device, ...] | None = None
-    """Devices that programs are only compiled for; None: the devices of this process, on which they run."""
+    """Devices that programs are only compiled for; None: the devices of this process, on which they
+    run."""
 
     @property
     def speed(self) -> Speed:
         """How fast a device is."""
-        return read_or_measure(speed_file(self.kind)) if self.known_speed is None else self.known_speed
+        return (
+            read_or_measure(speed_file(self.kind)) if self.known_speed is None else self.known_speed
+        )
 
     @property
     def sequential(self) -> bool:
-        """Whether clients and runs are computed one after another: batched small products are slow on a CPU and fast elsewhere."""
+        """Whether clients and runs are computed one after another: batched small products are slow
+        on a CPU and fast elsewhere."""
         return self.backend == "cpu"
 
     @property
@@ -73,30 +85,43 @@ class Machine(NamedTuple):
         return 1 if self.mesh is None else self.mesh.runs or self.devices * self.processes
 
     def shape(self, width: int = 1, wanted: int | None = None) -> Shape:
-        """Choose the groups of devices, and the devices of each, for a batch of `width` runs. Without a mesh there is one group of
-        the `wanted` devices, or of all devices of this process. Raises a SpecError if the machine has too few."""
+        """Choose the groups of devices, and the devices of each, for a batch of `width` runs.
+        Without a mesh there is one group of the `wanted` devices, or of all devices of this
+        process. Raises a SpecError if the machine has too few."""
         if self.mesh is not None:
             return self._fitted(self.mesh, width)
         if wanted is not None and wanted > self.devices:
-            how = "; XLA_FLAGS=--xla_force_host_platform_device_count=N simulates N on a CPU" if self.sequential else ""
+            how = (
+                "; XLA_FLAGS=--xla_force_host_platform_device_count=N simulates N on a CPU"
+                if self.sequential
+                else ""
+            )
             raise SpecError(f"train.plan.devices = {wanted}: this process has {self.devices}{how}")
         return Shape(1, wanted or self.devices)
 
     def _fitted(self, mesh: Shape, width: int) -> Shape:
         total = self.devices * self.processes
         if mesh == AUTO:
-            runs = max(n for n in range(1, self.devices + 1) if self.devices % n == 0 and n <= width)
+            runs = max(
+                n for n in range(1, self.devices + 1) if self.devices % n == 0 and n <= width
+            )
             return Shape(runs, total // runs)
         if mesh.runs * mesh.clients > total:
-            raise SpecError(f"--mesh {mesh}: needs {mesh.runs * mesh.clients} devices, but there are {total}")
+            raise SpecError(
+                f"--mesh {mesh}: needs {mesh.runs * mesh.clients} devices, but there are {total}"
+            )
         if self.processes > 1 and (mesh.runs * mesh.clients != total or self.devices % mesh.runs):
-            why = f"all {total} devices take part, and each process has {self.devices}; runs must divide {self.devices}"
+            why = (
+                f"all {total} devices take part, and each process has {self.devices}; runs must "
+                f"divide {self.devices}"
+            )
             raise SpecError(f"--mesh {mesh}: {why}")
         return mesh
 
 
 def describe_machine(mesh: Shape | None = None, speed: Speed | None = TYPICAL) -> Machine:
-    """Describe this process's machine; starts JAX's backend if necessary. `speed` None: a plan that needs it measures it."""
+    """Describe this process's machine; starts JAX's backend if necessary. `speed` None: a plan that
+    needs it measures it."""
     if cores.has_only_cpu():
         return Machine("cpu", "cpu", 1, _memory(), cores.count_threads(), speed, mesh)
     device = jax.local_devices()[0]
@@ -120,40 +145,56 @@ def _memory() -> int:
 
 
 def list_messages(machine: Machine, dev: Path = Path("/dev")) -> list[str]:
-    """Return the user's messages about the machine: its accelerator, or that there is one which is not used."""
+    """Return the user's messages about the machine: its accelerator, or that there is one which is
+    not used."""
     if not machine.sequential:
-        return [f"computing on {machine.kind}" + (f", {machine.devices} devices" if machine.devices > 1 else "")]
+        return [
+            f"computing on {machine.kind}"
+            + (f", {machine.devices} devices" if machine.devices > 1 else "")
+        ]
     found = cores.find_accelerator(dev)
     if found is None or "cpu" in os.environ.get("JAX_PLATFORMS", ""):
         return []
-    why = f'another process uses it (restart the notebook\'s kernel), or JAX lacks what it needs: pip install "jax[{found}]"'
+    why = (
+        "another process uses it (restart the notebook's kernel), or JAX lacks what it needs: "
+        f'pip install "jax[{found}]"'
+    )
     return [f"computing on the CPU, although there is an accelerator: {why}"]
 
 
 def make_mesh(machine: Machine, shape: Shape) -> jax.sharding.Mesh | None:
-    """Return the devices of this process (with a requested mesh: of all processes) in that shape; None: one device."""
+    """Return the devices of this process (with a requested mesh: of all processes) in that shape;
+    None: one device."""
     if shape == (1, 1):
         return None
     if machine.mesh is None:
-        return jax.sharding.Mesh(np.array((machine.absent or jax.local_devices())[: shape.clients]), (CLIENTS,))
-    devices = sorted(machine.absent or jax.devices(), key=lambda device: (device.process_index, device.id))[
-        : shape.runs * shape.clients
-    ]
-    # Neighbours along `clients` are in different processes: so every process has devices of each group, and all of a result.
+        return jax.sharding.Mesh(
+            np.array((machine.absent or jax.local_devices())[: shape.clients]), (CLIENTS,)
+        )
+    devices = sorted(
+        machine.absent or jax.devices(), key=lambda device: (device.process_index, device.id)
+    )[: shape.runs * shape.clients]
+    # Neighbours along `clients` are in different processes: so every process has devices of each
+    # group, and all of a result.
     grid = np.array(devices).reshape(shape.clients, shape.runs).T
     return jax.sharding.Mesh(grid, (RUNS, CLIENTS), axis_types=(jax.sharding.AxisType.Auto,) * 2)
 
 
 def speed_file(kind: str) -> Path:
     """Return the file of this machine's speed, named for machine, versions, backend and threads."""
-    words = f"{platform.node()}-{kind}-{len(cores.list_cores())}-{importlib.metadata.version('jax')}"
-    return cache_folder() / ("speed-" + "".join(c if c.isalnum() else "-" for c in words).lower() + ".json")
+    words = (
+        f"{platform.node()}-{kind}-{len(cores.list_cores())}-{importlib.metadata.version('jax')}"
+    )
+    return cache_folder() / (
+        "speed-" + "".join(c if c.isalnum() else "-" for c in words).lower() + ".json"
+    )
 
 
 @functools.cache
 def read_or_measure(file: Path) -> Speed:
-    """Return the speed that an earlier process has stored in the file, otherwise measure it for about a second and store it. If
-    another process has stored its own meanwhile, that one counts, so that all use the same."""
+    """Return the speed that an earlier process has stored in the file, otherwise measure it for
+    about a second and store it. If another process has stored its own meanwhile, that one counts,
+    so that all use the same."""
     if (speed := _read_speed(file)) is None:
         mine = measure()
         if (speed := _read_speed(file)) is None:
@@ -162,7 +203,8 @@ def read_or_measure(file: Path) -> Speed:
 
 
 def measure() -> Speed:
-    """Time the parts of a training step on the device that JAX computes on, for about a second, whatever flags the user has set."""
+    """Time the parts of a training step on the device that JAX computes on, for about a second,
+    whatever flags the user has set."""
     with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
         return _measure()
 
@@ -174,8 +216,16 @@ def _measure() -> Speed:
     step = _time_call(_small_operations, thin)
     both = _time_call(lambda v: v - 1e-3 * (x.T @ jnp.tanh(x @ v)), w)
     big = _time_call(lambda v: a @ v, a)
-    pool, rows = jnp.asarray(np.ones((4096, 784), np.uint8)), jnp.asarray(401 * np.arange(10, dtype=np.int32))
-    fetch = _time_call(lambda at: (at + jnp.sum((pool[at].astype(jnp.float32) - 0.1) * 0.3).astype(jnp.int32)) % 4096, rows)
+    pool, rows = (
+        jnp.asarray(np.ones((4096, 784), np.uint8)),
+        jnp.asarray(401 * np.arange(10, dtype=np.int32)),
+    )
+    fetch = _time_call(
+        lambda at: (
+            (at + jnp.sum((pool[at].astype(jnp.float32) - 0.1) * 0.3).astype(jnp.int32)) % 4096
+        ),
+        rows,
+    )
     return Speed(step, max(both - step / 3, both / 2) / small, big / large, fetch / (10 * 784))
 
 

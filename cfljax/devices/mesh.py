@@ -1,4 +1,5 @@
-"""Which devices do what: groups of devices take runs and need not talk to each other; in a group each takes participants."""
+"""Which devices do what: groups of devices take runs and need not talk to each other; in a group
+each takes participants."""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""The last step of a run: clients are scored after some steps of local training from the model that each is given.
+"""The last step of a run: clients are scored after some steps of local training from the model that
+each is given.
 
-Newcomers, who have taken part in no round, are each placed by the method and scored, and scored again after some steps on their few
-labelled samples. With `train.finetune_steps` each client that an evaluation scores first trains the whole model that it is given on
-its own training samples; nothing else in the run uses the result."""
+Newcomers, who have taken part in no round, are each placed by the method and scored, and scored
+again after some steps on their few labelled samples. With `train.finetune_steps` each client that
+an evaluation scores first trains the whole model that it is given on its own training samples;
+nothing else in the run uses the result."""
 
 from __future__ import annotations
 
@@ -47,19 +49,26 @@ class Stage(NamedTuple):
 
 
 Place = Callable[[Assembled, Tree, Hyper, Array, Federation], Stage]
-"""(parts, state, hyper, rounds i32[], federation) -> the clients at the end. `rounds`: how many the run has done."""
+"""(parts, state, hyper, rounds i32[], federation) -> the clients at the end. `rounds`: how many the
+run has done."""
 Found = dict[str, np.ndarray]
-"""Of n clients: `place` i32[n], and for each of E numbers of steps `correct` f32[n, E] of `samples` i32[n] test samples."""
+"""Of n clients: `place` i32[n], and for each of E numbers of steps `correct` f32[n, E] of `samples`
+i32[n] test samples."""
 
 
-def make_end(parts: Assembled, tuned: Tuned, name: str, place: Place) -> Callable[..., dict[str, Array]]:
-    """Make the program of one run: (key, state, hyper, rounds i32[], federation) -> Found. `name`: of its random keys."""
+def make_end(
+    parts: Assembled, tuned: Tuned, name: str, place: Place
+) -> Callable[..., dict[str, Array]]:
+    """Make the program of one run: (key, state, hyper, rounds i32[], federation) -> Found. `name`:
+    of its random keys."""
     everybody = np.array(tuned.ids, np.int32)
     number, width = len(everybody), batch_width(parts, tuned)
     blocks = jnp.asarray(np.resize(everybody, (-(-number // width), width)))
     real = jnp.arange(blocks.size).reshape(blocks.shape) < number
 
-    def end(key: Array, state: Tree, hyper: Hyper, rounds: Array, federation: Federation) -> dict[str, Array]:
+    def end(
+        key: Array, state: Tree, hyper: Hyper, rounds: Array, federation: Federation
+    ) -> dict[str, Array]:
         state, federation = enter_round(parts.method, state, federation, rounds)
         stage = place(parts, state, hyper, rounds, federation)
         at, seed = stage.at, keys.fold(key, name)
@@ -69,22 +78,32 @@ def make_end(parts: Assembled, tuned: Tuned, name: str, place: Place) -> Callabl
             own = stage.federation.take(ids)
             own = dataclasses.replace(own, uid=jnp.where(mask, own.uid, -1))
             mixture = None if at.mixture is None else at.mixture[ids]
-            here = Stage(own, stage.test.take(ids), stage.who[ids] & own.real, at._replace(which=at.which[ids], mixture=mixture))
+            here = Stage(
+                own,
+                stage.test.take(ids),
+                stage.who[ids] & own.real,
+                at._replace(which=at.which[ids], mixture=mixture),
+            )
             return _train_and_score(parts, tuned, seed, here, hyper)
 
         found = jax.lax.map(one, (blocks, real))
-        correct, samples = jax.tree.map(lambda each: each.reshape(-1, *each.shape[2:])[:number], found)
+        correct, samples = jax.tree.map(
+            lambda each: each.reshape(-1, *each.shape[2:])[:number], found
+        )
         return {"place": at.which[everybody], "correct": correct, "samples": samples}
 
     return end
 
 
 def batch_width(parts: Assembled, tuned: Tuned) -> int:
-    """Return the number of clients that train at a time: at most the participants of a round, so that their memory suffices."""
+    """Return the number of clients that train at a time: at most the participants of a round, so
+    that their memory suffices."""
     return max(1, min(len(tuned.ids), parts.plan.stream or parts.settings.participants))
 
 
-def _train_and_score(parts: Assembled, tuned: Tuned, key: Array, stage: Stage, hyper: Hyper) -> tuple[Array, Array]:
+def _train_and_score(
+    parts: Assembled, tuned: Tuned, key: Array, stage: Stage, hyper: Hyper
+) -> tuple[Array, Array]:
     """Train and score the n clients of the stage: (correct f32[n, E], test samples i32[n])."""
     (own, test, who, at), found, sequential = stage, [], parts.settings.sequential
     mine = jnp.arange(own.clients, dtype=jnp.int32)
@@ -92,7 +111,9 @@ def _train_and_score(parts: Assembled, tuned: Tuned, key: Array, stage: Stage, h
     for number in tuned.steps:
         models, which = at.models, at.which
         if not number and at.mixture is not None:
-            found.append(score_mixtures(parts.model, own, test, models, at.mixture, who, sequential))
+            found.append(
+                score_mixtures(parts.model, own, test, models, at.mixture, who, sequential)
+            )
             continue
         if number:
             trained = tuned.solver.with_work(Work(None, number, tuned.solver.work.batch))
@@ -102,37 +123,59 @@ def _train_and_score(parts: Assembled, tuned: Tuned, key: Array, stage: Stage, h
 
 
 def score_at_end(
-    parts: Assembled, tuned: Tuned, name: str, place: Place, whole: Group, state: Tree, rounds: np.ndarray, federation: Federation
+    parts: Assembled,
+    tuned: Tuned,
+    name: str,
+    place: Place,
+    whole: Group,
+    state: Tree,
+    rounds: np.ndarray,
+    federation: Federation,
 ) -> tuple[list[Found], float]:
-    """HOST. Return (Found of each run, seconds of compiling) from the final state of all runs (on the host), which each reached
-    after `rounds` i64[R]. `federation`: on the devices."""
+    """HOST. Return (Found of each run, seconds of compiling) from the final state of all runs (on
+    the host), which each reached after `rounds` i64[R]. `federation`: on the devices."""
     runs, mesh, settings = whole.keys.shape[0], parts.mesh, parts.settings
     size = groups.group_width(parts, runs)
     arguments = (whole.keys, state, whole.hyper, rounds.astype(np.int32))
     of_group = groups.add_runs(groups.drop_runs(arguments), size)
     forms = (*groups.shapes_of(of_group, mesh, True), groups.shapes_of(federation, mesh, False))
     of_batch = (parts.program_key, parts.plan, settings.of_programs, chooses(parts))
-    key = None if parts.program_key is None else (*of_batch, name, *tuned[:2], tuned.by_entropy, mesh)
+    key = (
+        None if parts.program_key is None else (*of_batch, name, *tuned[:2], tuned.by_entropy, mesh)
+    )
     f = jax.jit(over_runs(make_end(parts, tuned, name, place), settings, mesh, 4))
     begin = time.perf_counter()
     program = compile_later(f, forms, key).result()
     seconds = time.perf_counter() - begin
     found: list[Found] = []
     for at in range(0, runs, size):
-        scored = fetch(program(*put_on_mesh(groups.slice_runs(arguments, at, size), mesh, True), federation))
+        scored = fetch(
+            program(*put_on_mesh(groups.slice_runs(arguments, at, size), mesh, True), federation)
+        )
         found += [{key: each[r] for key, each in scored.items()} for r in range(size)]
     return found, seconds
 
 
-def place_newcomers(parts: Assembled, state: Tree, hyper: Hyper, rounds: Array, federation: Federation) -> Stage:
-    """Return all clients after the rounds, on the axis of all clients, with newcomers where the method places them."""
-    there = dataclasses.replace(federation, arrive=jnp.where(federation.arrive == NEVER, 0, federation.arrive))
-    return Stage(there, there.test, there.real, _place_clients(parts, state, decay_rate(hyper, rounds), there))
+def place_newcomers(
+    parts: Assembled, state: Tree, hyper: Hyper, rounds: Array, federation: Federation
+) -> Stage:
+    """Return all clients after the rounds, on the axis of all clients, with newcomers where the
+    method places them."""
+    there = dataclasses.replace(
+        federation, arrive=jnp.where(federation.arrive == NEVER, 0, federation.arrive)
+    )
+    return Stage(
+        there,
+        there.test,
+        there.real,
+        _place_clients(parts, state, decay_rate(hyper, rounds), there),
+    )
 
 
 def _place_clients(parts: Assembled, state: Tree, hyper: Hyper, federation: Federation) -> Placed:
-    """Place newcomers as the method does, on the axis of all clients: by its mixture or its `score`, by their label, otherwise by
-    the least loss on their labelled samples among the models in use; or `by_entropy` alone, among these models."""
+    """Place newcomers as the method does, on the axis of all clients: by its mixture or its
+    `score`, by their label, otherwise by the least loss on their labelled samples among the models
+    in use; or `by_entropy` alone, among these models."""
     assert parts.newcomers is not None
     by_entropy = parts.newcomers.by_entropy
     method: Method = parts.method
@@ -143,20 +186,33 @@ def _place_clients(parts: Assembled, state: Tree, hyper: Hyper, federation: Fede
     if method.mixture is not None and not by_entropy:
         mixture = method.mixture(state, federation, hyper)
         return Placed(models, jnp.argmax(mixture, axis=1).astype(jnp.int32), mixture)
-    which = labels if by_entropy or method.score is None or method.newcomers_choose else method.score(state, federation, hyper)
+    which = (
+        labels
+        if by_entropy or method.score is None or method.newcomers_choose
+        else method.score(state, federation, hyper)
+    )
     if (method.chooses or by_entropy) and models.shape[0] > 1:
         new = jnp.zeros(labels.shape, bool).at[ids].set(True)
         of_others = jnp.where((labels >= 0) & ~new, labels, models.shape[0])
         in_use = jnp.zeros(models.shape[0], bool).at[of_others].set(True, mode="drop")
         candidates, without = in_use | ~jnp.any(in_use), new & (which < 0)
         judged = parts.model._replace(loss=_entropy) if by_entropy else parts.model
-        best = least_loss_among(judged, federation, federation.train, models, candidates, without, parts.settings.sequential)
+        best = least_loss_among(
+            judged,
+            federation,
+            federation.train,
+            models,
+            candidates,
+            without,
+            parts.settings.sequential,
+        )
         which = jnp.where(without, best, which)
     return Placed(models, jnp.maximum(which, 0), None)
 
 
 def _entropy(logits: Array, y: Array) -> Array:
-    """f32[B]: the entropy of the classes that the model predicts, used as a loss; of several labels the sum of their entropies."""
+    """f32[B]: the entropy of the classes that the model predicts, used as a loss; of several labels
+    the sum of their entropies."""
     if logits.shape[-1] == 1 or y.ndim > 1:
         return jnp.sum(jax.nn.softplus(logits) - logits * jax.nn.sigmoid(logits), axis=-1)
     return -jnp.sum(jax.nn.softmax(logits) * jax.nn.log_softmax(logits), axis=-1)
@@ -165,11 +221,13 @@ def _entropy(logits: Array, y: Array) -> Array:
 def score_newcomers(
     parts: Assembled, whole: Group, state: Tree, rounds: np.ndarray, federation: Federation
 ) -> tuple[list[dict[str, float]], float]:
-    """HOST. Return (`accuracy_new_<steps>` or `accuracy_new_unlabelled`, and `ari_new` of each run; seconds of compiling).
-    Arguments as for `score_at_end`."""
+    """HOST. Return (`accuracy_new_<steps>` or `accuracy_new_unlabelled`, and `ari_new` of each run;
+    seconds of compiling). Arguments as for `score_at_end`."""
     if parts.newcomers is None:
         return [{}] * whole.keys.shape[0], 0.0
-    found, seconds = score_at_end(parts, parts.newcomers, "newcomers", place_newcomers, whole, state, rounds, federation)
+    found, seconds = score_at_end(
+        parts, parts.newcomers, "newcomers", place_newcomers, whole, state, rounds, federation
+    )
     ids, summaries = list(parts.newcomers.ids), []
     for each, last in zip(found, rounds, strict=True):
         group = np.asarray(parts.federation.at(int(last)).group)[ids]
@@ -178,32 +236,55 @@ def score_newcomers(
     return summaries, seconds
 
 
-def _of_newcomers(scored: Found, steps: tuple[int | str, ...], group: np.ndarray, groups: int) -> dict[str, float]:
+def _of_newcomers(
+    scored: Found, steps: tuple[int | str, ...], group: np.ndarray, groups: int
+) -> dict[str, float]:
     found = {
         f"accuracy_new_{number}": float(metrics.per_sample(correct, scored["samples"]))
         for number, correct in zip(steps, scored["correct"].T, strict=True)
     }
     place = scored["place"]
-    return found | {"ari_new": float(metrics.score_clustering(place, group, int(place.max()) + 1, groups).ari)}
+    return found | {
+        "ari_new": float(metrics.score_clustering(place, group, int(place.max()) + 1, groups).ari)
+    }
 
 
-def place_scored(parts: Assembled, state: Tree, hyper: Hyper, rounds: Array, federation: Federation) -> Stage:
-    """Return the clients that the last evaluation scores, with their models and test samples. A client that mixes models starts
-    from the one with the largest weight."""
-    settings, view = parts.settings, make_program(parts.method, parts.settings).view(state, hyper, federation, rounds)
+def place_scored(
+    parts: Assembled, state: Tree, hyper: Hyper, rounds: Array, federation: Federation
+) -> Stage:
+    """Return the clients that the last evaluation scores, with their models and test samples. A
+    client that mixes models starts from the one with the largest weight."""
+    settings, view = (
+        parts.settings,
+        make_program(parts.method, parts.settings).view(state, hyper, federation, rounds),
+    )
     ids = list_evaluated(settings, federation)
     scene = make_scene(parts.model, settings, chooses(parts), view, ids, hyper, federation, rounds)
-    which = scene.scoring if scene.weights is None else jnp.argmax(scene.weights, axis=1).astype(jnp.int32)
+    which = (
+        scene.scoring
+        if scene.weights is None
+        else jnp.argmax(scene.weights, axis=1).astype(jnp.int32)
+    )
     return Stage(scene.federation, scene.test, scene.who, Placed(view.models, which, scene.weights))
 
 
 def score_finetuned(
     parts: Assembled, whole: Group, state: Tree, rounds: np.ndarray, federation: Federation
 ) -> tuple[list[dict[str, float]], float]:
-    """HOST. Return (`accuracy_finetuned` and its spread, of each run; seconds of compiling). Arguments as for `score_at_end`."""
+    """HOST. Return (`accuracy_finetuned` and its spread, of each run; seconds of compiling).
+    Arguments as for `score_at_end`."""
     if parts.finetuned is None:
         return [{}] * whole.keys.shape[0], 0.0
-    found, seconds = score_at_end(parts, parts.finetuned, "finetune", place_scored, whole, state, rounds, federation)
+    found, seconds = score_at_end(
+        parts, parts.finetuned, "finetune", place_scored, whole, state, rounds, federation
+    )
     fair = [metrics.fairness(each["correct"][:, 0], each["samples"]) for each in found]
-    names = {"accuracy": "accuracy", "accuracy_worst10": "worst_tenth", "accuracy_client_std": "client_std"}
-    return [{f"{name}_finetuned": float(getattr(each, of)) for name, of in names.items()} for each in fair], seconds
+    names = {
+        "accuracy": "accuracy",
+        "accuracy_worst10": "worst_tenth",
+        "accuracy_client_std": "client_std",
+    }
+    return [
+        {f"{name}_finetuned": float(getattr(each, of)) for name, of in names.items()}
+        for each in fair
+    ], seconds

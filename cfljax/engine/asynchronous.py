@@ -1,23 +1,35 @@
-"""Buffered asynchronous aggregation (`train.asynchronous`; FedBuff, Nguyen et al. 2022) inside clusters, on the simulated clock.
+"""Buffered asynchronous aggregation (`train.asynchronous`; FedBuff, Nguyen et al. 2022) inside
+clusters, on the simulated clock.
 
 M updates are in flight at a time. A round of the engine is one step of the server:
 
-1. Clients are drawn for the free slots. They get the current models, choose their cluster and train. The simulator does this at
+1. Clients are drawn for the free slots. They get the current models, choose their cluster and
+   train. The simulator does this at
 once, and stores their updates, clusters and times of arrival (`types.Flight`).
-2. The server waits until `buffer` updates have arrived, or all that are in flight if there are fewer. The earliest count, in a tie
+2. The server waits until `buffer` updates have arrived, or all that are in flight if there are
+   fewer. The earliest count, in a tie
 those with the lowest identities. The clock moves to the arrival of the last of them.
-3. Each cluster is moved by its own updates among them, each with its usual weight times s(τ); τ, the staleness,
-   is how many steps the server has done since the client got its models.
+3. Each cluster is moved by its own updates among them, each with its usual weight times s(τ); τ,
+   the staleness, is how many steps the server has done since the client got its models.
 
-Methods see a cohort with a slot for each update in flight (`local.flight`). As for a deadline, a round is computed twice: from the
-first pass only the steps and bytes of the clients that start are used, and XLA leaves the training out."""
+Methods see a cohort with a slot for each update in flight (`local.flight`). As for a deadline, a
+round is computed twice: from the first pass only the steps and bytes of the clients that start are
+used, and XLA leaves the training out."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from cfljax.engine.settings import Asynchronous, Carry, Settings, Wall
-from cfljax.engine.wall import MAX_TIMED_CLUSTERS, Go, add, add_by_label, devices_in_round, run_metered, seconds_to_next
+from cfljax.engine.wall import (
+    MAX_TIMED_CLUSTERS,
+    Go,
+    add,
+    add_by_label,
+    devices_in_round,
+    run_metered,
+    seconds_to_next,
+)
 from cfljax.errors import SpecError
 from cfljax.lazy import jnp
 from cfljax.types import Array, ClientState, Cohort, Federation, Flight, Hyper, Info, Models, Tree
@@ -25,7 +37,9 @@ from cfljax.types import Array, ClientState, Cohort, Federation, Flight, Hyper, 
 DISCOUNTS: dict[str, Callable[[Array, Hyper], Array]] = {
     "none": lambda late, _: jnp.ones_like(late),
     "polynomial": lambda late, hyper: (1 + late) ** -hyper["asynchronous.exponent"],
-    "hinge": lambda late, hyper: 1 / (1 + hyper["asynchronous.slope"] * jnp.maximum(late - hyper["asynchronous.grace"], 0)),
+    "hinge": lambda late, hyper: (
+        1 / (1 + hyper["asynchronous.slope"] * jnp.maximum(late - hyper["asynchronous.grace"], 0))
+    ),
 }
 """s(τ) of Xie et al. 2019, of staleness f32[M]; FedBuff's is "polynomial"."""
 
@@ -51,7 +65,8 @@ def start_flight(settings: Asynchronous, slots: int, models: int, size: int) -> 
 
 
 def format_flight(flight: Flight) -> dict[str, Array]:
-    """Return the history's columns: the mean staleness of all updates so far, and the number of updates of each cluster."""
+    """Return the history's columns: the mean staleness of all updates so far, and the number of
+    updates of each cluster."""
     applied = {"diag/applied": flight.applied} if flight.applied.shape[0] else {}
     return {"staleness": flight.staleness / jnp.maximum(flight.arrived, 1)} | applied
 
@@ -59,7 +74,9 @@ def format_flight(flight: Flight) -> dict[str, Array]:
 def board(flight: Flight, cohort: Cohort) -> Cohort:
     """Put the participants of the cohort into their slots."""
     begun = jnp.where(cohort.mask, cohort.round, flight.begun)
-    flight = flight._replace(ids=cohort.ids, begun=begun, work=jnp.where(cohort.mask, cohort.work, flight.work))
+    flight = flight._replace(
+        ids=cohort.ids, begun=begun, work=jnp.where(cohort.mask, cohort.work, flight.work)
+    )
     return cohort._replace(kept=cohort.kept._replace(flight=flight))
 
 
@@ -68,17 +85,32 @@ def add_flight(info: Info, flight: Flight | None) -> Info:
     if flight is None or flight.arrives is None:
         return info._replace(kept=info.kept._replace(flight=flight))
     if info.kept.flight is None:
-        raise SpecError("train.asynchronous: the method mixes no updates by averages(…) and train_and_mix(…); leave it out for it")
+        raise SpecError(
+            "train.asynchronous: the method mixes no updates by averages(…) and "
+            "train_and_mix(…); leave it out for it"
+        )
     return info
 
 
 def step(
-    go: Go, settings: Settings, models: Models, carry: Carry, federation: Federation, hyper: Hyper, t: Array
+    go: Go,
+    settings: Settings,
+    models: Models,
+    carry: Carry,
+    federation: Federation,
+    hyper: Hyper,
+    t: Array,
 ) -> tuple[tuple[Tree, Info], Wall, Flight]:
-    """Step t of the server after the state in `carry`: ((state, report), clock, updates in flight). The other arguments are as for
-    `wall.run_timed`."""
+    """Step t of the server after the state in `carry`: ((state, report), clock, updates in flight).
+    The other arguments are as for `wall.run_timed`."""
     vector, how, wall, before = settings.clock, settings.asynchronous, carry.wall, carry.flight
-    assert wall is not None and before is not None and federation.devices is not None and vector is not None and how is not None
+    assert (
+        wall is not None
+        and before is not None
+        and federation.devices is not None
+        and vector is not None
+        and how is not None
+    )
     devices = devices_in_round(federation.devices, hyper, wall.elapsed.high, t)
     (_, timed), spent = run_metered(go, vector, ClientState(devices=devices, flight=before), hyper)
     assert timed.kept.flight is not None
@@ -90,12 +122,18 @@ def step(
     flight = flight._replace(left=left, up=jnp.where(new[:, None], each, flight.up))
     of_clients = lambda each: jnp.zeros(federation.clients).at[flight.ids].add(each)  # noqa: E731 (sums are taken in their order)
     order = jnp.lexsort((federation.uid[flight.ids], jnp.where(there, flight.left, jnp.inf)))
-    arrives = there & (jnp.zeros_like(order).at[order].set(jnp.arange(order.shape[0])) < how.buffer)  # the earliest
+    arrives = there & (
+        jnp.zeros_like(order).at[order].set(jnp.arange(order.shape[0])) < how.buffer
+    )  # the earliest
     lasts = jnp.max(flight.left, initial=0.0, where=arrives)
-    lasts = jnp.where(there.any(), lasts, seconds_to_next(federation, devices, wall.elapsed.high, t))
+    lasts = jnp.where(
+        there.any(), lasts, seconds_to_next(federation, devices, wall.elapsed.high, t)
+    )
     late = jnp.where(arrives, t - flight.begun, 0)
     discount = DISCOUNTS[how.staleness](late.astype(jnp.float32), hyper)
-    state, info = go(ClientState(devices=devices, flight=before._replace(arrives=arrives, discount=discount)))
+    state, info = go(
+        ClientState(devices=devices, flight=before._replace(arrives=arrives, discount=discount))
+    )
     assert info.kept.flight is not None
     took = of_clients(jnp.where(there, jnp.minimum(flight.left, lasts), 0.0))
     came = of_clients(arrives.astype(jnp.float32)) > 0
@@ -117,7 +155,9 @@ def step(
         discount=None,
     )
     # traffic counts in the step in which it arrives
-    vectors, floats = jnp.sum(jnp.where(arrives[:, None], flight.up, 0) - jnp.where(new[:, None], flight.up, 0), axis=0)
+    vectors, floats = jnp.sum(
+        jnp.where(arrives[:, None], flight.up, 0) - jnp.where(new[:, None], flight.up, 0), axis=0
+    )
     sent = info.traffic
     sent = sent._replace(vectors_up=sent.vectors_up + vectors, floats_up=sent.floats_up + floats)
     return (state, info._replace(traffic=sent)), wall, after

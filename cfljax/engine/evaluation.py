@@ -1,5 +1,6 @@
-"""The evaluation as a compiled program, which methods whose models have the same shapes share: the clients and their models, then
-the scores. Results from a few numbers per client (accuracies, clustering quality) are computed on the host, in `engine.history`."""
+"""The evaluation as a compiled program, which methods whose models have the same shapes share: the
+clients and their models, then the scores. Results from a few numbers per client (accuracies,
+clustering quality) are computed on the host, in `engine.history`."""
 
 from __future__ import annotations
 
@@ -20,12 +21,14 @@ from cfljax.types import Array, Federation, Hyper, Model, Split
 from cfljax.types.federation import NEVER
 
 Scored = dict[str, Array]
-"""The results of an evaluation: `labels` i32[C]; of the n clients that are evaluated `scoring` i32[n] (the model), `correct`
-f32[n], `loss` f32[n] (sums over their samples), `samples` i32[n] (0: not scored), `val/…` the same three for their validation
-samples where they have some, `also/<name>` f32[n] (correct by another model); where only some clients are evaluated `ids` i32[n];
-`own/<name>` f32[], the metrics of the user."""
+"""The results of an evaluation: `labels` i32[C]; of the n clients that are evaluated `scoring`
+i32[n] (the model), `correct` f32[n], `loss` f32[n] (sums over their samples), `samples` i32[n] (0:
+not scored), `val/…` the same three for their validation samples where they have some, `also/<name>`
+f32[n] (correct by another model); where only some clients are evaluated `ids` i32[n]; `own/<name>`
+f32[], the metrics of the user."""
 SCORED_NUMBERS = ("attack.share", "attack.factor")
-"""The numbers of a run that an evaluation reads. It gets no others, so that runs of different methods share its program."""
+"""The numbers of a run that an evaluation reads. It gets no others, so that runs of different
+methods share its program."""
 
 
 class Scene(NamedTuple):
@@ -36,12 +39,16 @@ class Scene(NamedTuple):
     who: Array  # bool[n]: the clients that are scored
     labels: Array  # i32[n]: the model that each client belongs to; −1: none yet
     scoring: Array  # i32[n]: the model that each client is scored by
-    weights: Array | None  # f32[n, K]: the mixture of models that each client is scored by, instead of one model
+    weights: (
+        Array | None
+    )  # f32[n, K]: the mixture of models that each client is scored by, instead of one model
 
 
-def make_evaluation(model: Model, settings: Settings, chooses: bool) -> Callable[[View, Hyper, Federation, Array], Scored]:
-    """Make the program evaluate(view, hyper, federation, round) -> Scored, of one run. `chooses`: whether there are
-    clients that never train, and these choose their model (`Method.chooses`)."""
+def make_evaluation(
+    model: Model, settings: Settings, chooses: bool
+) -> Callable[[View, Hyper, Federation, Array], Scored]:
+    """Make the program evaluate(view, hyper, federation, round) -> Scored, of one run. `chooses`:
+    whether there are clients that never train, and these choose their model (`Method.chooses`)."""
 
     def evaluate(view: View, hyper: Hyper, federation: Federation, t: Array) -> Scored:
         federation = federation.at(t)
@@ -56,44 +63,72 @@ def make_evaluation(model: Model, settings: Settings, chooses: bool) -> Callable
             scored |= {f"val/{name}": each for name, each in of_valid._asdict().items()}
         trains = scene.who & (scene.federation.train.count > 0)
         for name, (models, of) in view.also.items():
-            also = score(model, scene.federation, scene.test, models, of[ids], trains, settings.sequential)
+            also = score(
+                model, scene.federation, scene.test, models, of[ids], trains, settings.sequential
+            )
             scored[f"also/{name}"] = also.correct
         seen = metrics.Seen(
-            model, scene.federation, scene.test, view.models, scene.labels, scene.scoring, scene.who, *scores, round=t
+            model,
+            scene.federation,
+            scene.test,
+            view.models,
+            scene.labels,
+            scene.scoring,
+            scene.who,
+            *scores,
+            round=t,
         )
-        return scored | {f"own/{name}": value for name, value in metrics.own_metrics(settings.metrics, seen).items()}
+        return scored | {
+            f"own/{name}": value
+            for name, value in metrics.own_metrics(settings.metrics, seen).items()
+        }
 
     return evaluate
 
 
 def strip_settings(settings: Settings) -> Settings:
-    """Remove the settings that no evaluation depends on; runs with equal results share its program."""
-    return settings.of_programs.without("participants", "discrepancy", "vector_up", "clock", "asynchronous")
+    """Remove the settings that no evaluation depends on; runs with equal results share its
+    program."""
+    return settings.of_programs.without(
+        "participants", "discrepancy", "vector_up", "clock", "asynchronous"
+    )
 
 
 def chooses(parts: Assembled) -> bool:
-    """HOST. Return whether clients without training data choose a model; federations of one shape may differ in this."""
+    """HOST. Return whether clients without training data choose a model; federations of one shape
+    may differ in this."""
     federation = parts.federation
-    return parts.method.chooses and bool(np.any((np.asarray(federation.uid) >= 0) & (np.asarray(federation.train.count) == 0)))
+    return parts.method.chooses and bool(
+        np.any((np.asarray(federation.uid) >= 0) & (np.asarray(federation.train.count) == 0))
+    )
 
 
 def strip_training(federation: Federation) -> Federation:
     """Remove what only training needs from the federation."""
-    return dataclasses.replace(federation, devices=None, train=dataclasses.replace(federation.train, grams=None))
+    return dataclasses.replace(
+        federation, devices=None, train=dataclasses.replace(federation.train, grams=None)
+    )
 
 
 def _scores(model: Model, settings: Settings, scene: Scene, models: Array, split: Split) -> Scores:
     if scene.weights is None:
-        return score(model, scene.federation, split, models, scene.scoring, scene.who, settings.sequential)
-    return score_mixtures(model, scene.federation, split, models, scene.weights, scene.who, settings.sequential)
+        return score(
+            model, scene.federation, split, models, scene.scoring, scene.who, settings.sequential
+        )
+    return score_mixtures(
+        model, scene.federation, split, models, scene.weights, scene.who, settings.sequential
+    )
 
 
 def list_evaluated(settings: Settings, federation: Federation) -> Array | slice:
-    """Return the clients that are evaluated, i32[n], the same ones each time and no newcomers; a slice: all."""
+    """Return the clients that are evaluated, i32[n], the same ones each time and no newcomers; a
+    slice: all."""
     if settings.eval_clients is None or settings.eval_clients >= federation.clients:
         return slice(None)
     drawn = (keys.scores(keys.root(0), "eval_clients", federation.uid) >> 1).astype(jnp.int32)
-    return cohort.select_highest(jnp.where(federation.real & (federation.arrive < NEVER), drawn, -1), settings.eval_clients)
+    return cohort.select_highest(
+        jnp.where(federation.real & (federation.arrive < NEVER), drawn, -1), settings.eval_clients
+    )
 
 
 def _labels(view: View, federation: Federation) -> Array:
@@ -102,32 +137,55 @@ def _labels(view: View, federation: Federation) -> Array:
 
 
 def make_scene(
-    model: Model, settings: Settings, chooses: bool, view: View, ids: Array | slice, hyper: Hyper, federation: Federation, t: Array
+    model: Model,
+    settings: Settings,
+    chooses: bool,
+    view: View,
+    ids: Array | slice,
+    hyper: Hyper,
+    federation: Federation,
+    t: Array,
 ) -> Scene:
-    """Return the clients that are scored after t rounds, their samples and models. `ids`: from `list_evaluated`."""
+    """Return the clients that are scored after t rounds, their samples and models. `ids`: from
+    `list_evaluated`."""
     models, labels, weights = view.models, _labels(view, federation), view.mixture
-    in_use = jnp.zeros(models.shape[0], bool).at[jnp.where(labels >= 0, labels, models.shape[0])].set(True, mode="drop")
+    in_use = (
+        jnp.zeros(models.shape[0], bool)
+        .at[jnp.where(labels >= 0, labels, models.shape[0])]
+        .set(True, mode="drop")
+    )
     scoring = labels if view.guess is None else view.guess
     if not isinstance(ids, slice):  # from here on only these clients
         federation, labels, scoring = federation.take(ids), labels[ids], scoring[ids]
         weights = None if weights is None else weights[ids]
-    scoring, test = _let_test_clients_choose(model, settings, chooses, federation, models, in_use, jnp.maximum(scoring, 0))
+    scoring, test = _let_test_clients_choose(
+        model, settings, chooses, federation, models, in_use, jnp.maximum(scoring, 0)
+    )
     who = federation.real & (federation.arrive <= t)
     if settings.score == "assigned":
         who = who & (labels >= 0)
     if settings.sending.attack:  # attackers are not scored
         who = who & ~attackers(settings.sending, hyper, federation)
     if weights is not None and chooses:
-        weights = jnp.where(_never_train(federation)[:, None], jax.nn.one_hot(scoring, models.shape[0]), weights)
+        weights = jnp.where(
+            _never_train(federation)[:, None], jax.nn.one_hot(scoring, models.shape[0]), weights
+        )
     return Scene(federation, test, who, labels, scoring, weights)
 
 
 def _let_test_clients_choose(
-    model: Model, settings: Settings, chooses: bool, federation: Federation, models: Array, in_use: Array, scoring: Array
+    model: Model,
+    settings: Settings,
+    chooses: bool,
+    federation: Federation,
+    models: Array,
+    in_use: Array,
+    scoring: Array,
 ) -> tuple[Array, Split]:
-    """Let clients that never train choose: the model in use with the smallest loss on the first half of their test samples. Scores
-    leave that half out, also with methods in which no client chooses. With "test_loss" they choose and are scored on all samples.
-    Returns (i32[C], test split)."""
+    """Let clients that never train choose: the model in use with the smallest loss on the first
+    half of their test samples. Scores leave that half out, also with methods in which no client
+    chooses. With "test_loss" they choose and are scored on all samples. Returns (i32[C], test
+    split)."""
     test, seen, untrained = federation.test, federation.test, _never_train(federation)
     if settings.test_choice == "holdout":
         half = jnp.where(untrained, (test.count + 1) // 2, 0)
@@ -135,7 +193,9 @@ def _let_test_clients_choose(
         test = dataclasses.replace(test, start=test.start + half, count=test.count - half)
     if models.shape[0] == 1 or not chooses:
         return scoring, test
-    chosen = least_loss_among(model, federation, seen, models, in_use | ~jnp.any(in_use), untrained, settings.sequential)
+    chosen = least_loss_among(
+        model, federation, seen, models, in_use | ~jnp.any(in_use), untrained, settings.sequential
+    )
     return jnp.where(untrained, chosen, scoring), test
 
 

@@ -1,5 +1,5 @@
-"""HOST. The runs of a batch in groups, each of which is computed by one call of the programs: all runs side by side on an
-accelerator; on a CPU one run, or one run for each group of devices."""
+"""HOST. The runs of a batch in groups, each of which is computed by one call of the programs: all
+runs side by side on an accelerator; on a CPU one run, or one run for each group of devices."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from cfljax.types import Federation, Tree
 
 
 class Group(NamedTuple):
-    """What a group of runs starts from: arrays with a leading axis of its runs, where they are computed on."""
+    """What a group of runs starts from: arrays with a leading axis of its runs, where they are
+    computed on."""
 
     keys: jax.Array
     hyper: Tree
@@ -49,7 +50,9 @@ def split_into_groups(parts: Assembled, group: Group) -> list[Group]:
 
 def place_group(parts: Assembled, arrays: Tree) -> Group:
     """Put a group of these arrays (keys, numbers, set-ups) on its devices."""
-    return Group(*(jax.device_put(arrays) if parts.mesh is None else put_on_mesh(arrays, parts.mesh, True)))
+    return Group(
+        *(jax.device_put(arrays) if parts.mesh is None else put_on_mesh(arrays, parts.mesh, True))
+    )
 
 
 def slice_runs(arrays: Tree, first: int, number: int) -> Tree:
@@ -60,11 +63,14 @@ def slice_runs(arrays: Tree, first: int, number: int) -> Tree:
 def select_runs(arrays: Tree, runs: np.ndarray) -> Tree:
     """Select these runs of arrays with a leading axis of runs."""
     everybody = np.arange(len(runs))
-    return jax.tree.map(lambda a: a if len(a) == len(runs) and (runs == everybody).all() else a[runs], arrays)
+    return jax.tree.map(
+        lambda a: a if len(a) == len(runs) and (runs == everybody).all() else a[runs], arrays
+    )
 
 
 def scatter_runs(parts: list[Tree], places: list[np.ndarray], runs: int) -> Tree:
-    """Combine groups' arrays (on the host) into arrays of `runs` runs. `places`: the runs of each group; others have zeros."""
+    """Combine groups' arrays (on the host) into arrays of `runs` runs. `places`: the runs of each
+    group; others have zeros."""
     where = np.concatenate(places)
     in_order = len(where) == runs and (where == np.arange(runs)).all()
 
@@ -90,24 +96,32 @@ def add_runs(form: Tree, runs: int) -> Tree:
 
 
 def shapes_of(tree: Tree, mesh: jax.sharding.Mesh | None, grouped: bool) -> Tree:
-    """Return the shapes and types of arrays placed as `put_on_mesh` does, or, with a federation on a mesh, as they are now."""
+    """Return the shapes and types of arrays placed as `put_on_mesh` does, or, with a federation on
+    a mesh, as they are now."""
 
     def form(array: Tree) -> jax.ShapeDtypeStruct:
         where = getattr(array, "sharding", None)
         if mesh is None:
             where = None
         elif not isinstance(where, jax.sharding.NamedSharding):
-            where = jax.sharding.NamedSharding(mesh, runs_spec(mesh) if grouped and array.size else jax.P())
+            where = jax.sharding.NamedSharding(
+                mesh, runs_spec(mesh) if grouped and array.size else jax.P()
+            )
         return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=where)
 
     return jax.tree.map(form, tree)
 
 
 def fetch(arrays: Tree) -> Tree:
-    """Fetch arrays to the host, assembled from the devices of this process, which have all of them."""
+    """Fetch arrays to the host, assembled from the devices of this process, which have all of
+    them."""
 
     def whole(array: Tree) -> Tree:
-        if not isinstance(array, jax.Array) or array.is_fully_addressable or array.is_fully_replicated:
+        if (
+            not isinstance(array, jax.Array)
+            or array.is_fully_addressable
+            or array.is_fully_replicated
+        ):
             return jax.device_get(array)
         out = np.empty(array.shape, array.dtype)
         for part in array.addressable_shards:
@@ -119,7 +133,8 @@ def fetch(arrays: Tree) -> Tree:
 
 @contextlib.contextmanager
 def default_flags() -> Iterator[None]:
-    """Reset JAX's flags that decide which numbers a program draws to their defaults: a run's id does not name the user's."""
+    """Reset JAX's flags that decide which numbers a program draws to their defaults: a run's id
+    does not name the user's."""
     with (
         jax.enable_x64(False),
         jax.threefry_partitionable(True),
@@ -132,19 +147,32 @@ def default_flags() -> Iterator[None]:
 def make_inputs(
     parts: Assembled, seeds: list[int], hypers: list[dict[str, float]], alike: bool = False
 ) -> tuple[Group, Federation]:
-    """Return the starting point of all runs, and the federation on its devices. `alike`: as for `make_group`, in this process."""
+    """Return the starting point of all runs, and the federation on its devices. `alike`: as for
+    `make_group`, in this process."""
     mesh, federation = parts.mesh, parts.federation
-    on_devices = shard_federation(federation, mesh) if parts.sharded and mesh is not None else put_on_mesh(federation, mesh)
+    on_devices = (
+        shard_federation(federation, mesh)
+        if parts.sharded and mesh is not None
+        else put_on_mesh(federation, mesh)
+    )
     with use_federation(on_devices, mesh):
         group = make_group(parts, seeds, hypers, alike)
-    return (group if alike else group._replace(setup=distributed.broadcast(group.setup))), on_devices
+    return (
+        group if alike else group._replace(setup=distributed.broadcast(group.setup))
+    ), on_devices
 
 
-def make_group(parts: Assembled, seeds: list[int], hypers: list[dict[str, float]], alike: bool = False) -> Group:
-    """Return the starting point of all runs, on the host. `alike`: the method prepares the first run, and all share the result."""
+def make_group(
+    parts: Assembled, seeds: list[int], hypers: list[dict[str, float]], alike: bool = False
+) -> Group:
+    """Return the starting point of all runs, on the host. `alike`: the method prepares the first
+    run, and all share the result."""
     mesh, settings = parts.mesh, parts.settings
     missing = 0 if mesh is None else -len(seeds) % mesh.shape.get(RUNS, 1)
-    seeds, hypers = seeds + seeds[-1:] * missing, hypers + hypers[-1:] * missing  # each group of devices has equally many runs
+    seeds, hypers = (
+        seeds + seeds[-1:] * missing,
+        hypers + hypers[-1:] * missing,
+    )  # each group of devices has equally many runs
     hypers = [exact_share(settings.sending, each, parts.federation) for each in hypers]
     run_keys = keys.root(np.array(seeds))
     hyper = {name: np.array([h[name] for h in hypers], np.float32) for name in hypers[0]}
@@ -161,15 +189,25 @@ def _set_up(parts: Assembled, run_keys: jax.Array, hypers: list[dict[str, float]
         return {}
     each = []
     for r, hyper in enumerate(hypers):
-        numbers = {name: jnp.float32(value) for name, value in (hyper | {"participants": parts.settings.participants}).items()}
-        each.append(parts.method.setup(run_keys[r], flip_labels(parts.settings.sending, numbers, parts.federation), numbers))
+        numbers = {
+            name: jnp.float32(value)
+            for name, value in (hyper | {"participants": parts.settings.participants}).items()
+        }
+        each.append(
+            parts.method.setup(
+                run_keys[r], flip_labels(parts.settings.sending, numbers, parts.federation), numbers
+            )
+        )
     return jax.tree.map(_stack, *each)
 
 
 def _stack(*each: Tree) -> np.ndarray:
-    """Stack the runs' arrays; if they differ in their first axis (numbers of clusters found), zeros pad the shorter."""
+    """Stack the runs' arrays; if they differ in their first axis (numbers of clusters found), zeros
+    pad the shorter."""
     arrays = [np.asarray(e) for e in each]
     if arrays[0].ndim:
         longest = max(len(a) for a in arrays)
-        arrays = [np.concatenate([a, np.zeros((longest - len(a), *a.shape[1:]), a.dtype)]) for a in arrays]
+        arrays = [
+            np.concatenate([a, np.zeros((longest - len(a), *a.shape[1:]), a.dtype)]) for a in arrays
+        ]
     return np.stack(arrays)

@@ -1,4 +1,5 @@
-"""HOST. The rows of the history, from what the programs of rounds and of the evaluation have returned."""
+"""HOST. The rows of the history, from what the programs of rounds and of the evaluation have
+returned."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ class Clients(NamedTuple):
     groups: int
     late: np.ndarray  # bool: clients that arrive after round 0
     trains: np.ndarray  # bool: clients with training data
-    begin: np.ndarray  # i32[P]: the first round of each phase (`data.drift`); without drift there is one phase
+    begin: (
+        np.ndarray
+    )  # i32[P]: the first round of each phase (`data.drift`); without drift there is one phase
     phases: np.ndarray  # i32[P, C]: `group` in each phase; it is the first
 
     def at(self, round: int) -> Clients:
@@ -34,17 +37,26 @@ def extract_clients(federation: Federation) -> Clients:
     """Extract what rows need from a federation."""
     real = np.asarray(federation.uid) >= 0
     group, arrive = np.where(real, np.asarray(federation.group), -1), np.asarray(federation.arrive)
-    late, trains, drift = (arrive > 0) & (arrive < NEVER), np.asarray(federation.trains), federation.drift
+    late, trains, drift = (
+        (arrive > 0) & (arrive < NEVER),
+        np.asarray(federation.trains),
+        federation.drift,
+    )
     if drift is None:
         return Clients(group, federation.groups, late, trains, np.zeros(1, np.int32), group[None])
     phases = np.where(real, np.asarray(drift.group), -1)
     return Clients(group, federation.groups, late, trains, np.asarray(drift.begin), phases)
 
 
-def make_row(clients: Clients, report: Rows, scored: Rows, models: int, round: int, label_history: bool) -> Rows:
-    """Build one row of the history of R runs: an array [R, …] of each quantity. `report`, `scored`: [R, …] each, see
-    `program.Report` and `evaluation.Scored`. `models`: the number K of models that clients are scored by."""
-    labels, scoring, correct, loss, samples = (scored[name] for name in ("labels", "scoring", "correct", "loss", "samples"))
+def make_row(
+    clients: Clients, report: Rows, scored: Rows, models: int, round: int, label_history: bool
+) -> Rows:
+    """Build one row of the history of R runs: an array [R, …] of each quantity. `report`, `scored`:
+    [R, …] each, see `program.Report` and `evaluation.Scored`. `models`: the number K of models that
+    clients are scored by."""
+    labels, scoring, correct, loss, samples = (
+        scored[name] for name in ("labels", "scoring", "correct", "loss", "samples")
+    )
     runs, trained = labels.shape[:1], round > 0
     never = np.full(runs, np.nan)
     in_use = np.zeros((*runs, models + 1), bool)
@@ -77,24 +89,34 @@ def make_row(clients: Clients, report: Rows, scored: Rows, models: int, round: i
     if "clock" in report:
         clock = report["clock"].astype(np.float64).sum(-1)
         row |= {"clock_s": clock[..., 0], "device_s": clock[..., 1]}
-        row |= {name: report[name].astype(np.float32) for name in ("late", "staleness") if name in report}
+        row |= {
+            name: report[name].astype(np.float32)
+            for name in ("late", "staleness")
+            if name in report
+        }
     row |= {"traffic": report["traffic"], "round": np.full(runs, round, np.int32)}
     return row | ({"labels": labels} if label_history else {})
 
 
 def count_moves(clients: Clients, runs: int, round: int, eval_every: int) -> Rows:
-    """Count how often clients have changed their true group since the last evaluation (`groups_changed` f32[R]), if data drift."""
+    """Count how often clients have changed their true group since the last evaluation
+    (`groups_changed` f32[R]), if data drift."""
     if len(clients.begin) == 1:
         return {}
     begin, group = clients.begin[1:], clients.phases
     before = (round - 1) // eval_every * eval_every
     changed = (group[1:] != group[:-1]).sum(axis=1)
-    return {"groups_changed": np.full(runs, changed[(before < begin) & (begin <= round)].sum(), np.float32)}
+    return {
+        "groups_changed": np.full(
+            runs, changed[(before < begin) & (begin <= round)].sum(), np.float32
+        )
+    }
 
 
 def _average_shares(clients: Clients, shares: np.ndarray) -> Rows:
-    """Average the weights [R, C, K] of the clients in the models over each true group's clients that train, [R, G, K] (NaN for a
-    group without any), and add the weights themselves unless they are too many."""
+    """Average the weights [R, C, K] of the clients in the models over each true group's clients
+    that train, [R, G, K] (NaN for a group without any), and add the weights themselves unless they
+    are too many."""
     row = {}
     if clients.groups:
         of = (clients.group == np.arange(clients.groups)[:, None]) & clients.trains
@@ -108,12 +130,15 @@ def _average_shares(clients: Clients, shares: np.ndarray) -> Rows:
 def client_accuracies(scored: Rows) -> np.ndarray:
     """Return each client's accuracy f32[R, C]; NaN for clients that are not scored."""
     each = np.full(scored["labels"].shape, np.nan, np.float32)
-    each[np.arange(len(each))[:, None], _evaluated_ids(scored)] = metrics.client_accuracy(scored["correct"], scored["samples"])
+    each[np.arange(len(each))[:, None], _evaluated_ids(scored)] = metrics.client_accuracy(
+        scored["correct"], scored["samples"]
+    )
     return each
 
 
 def find_divergence(lost_at: int, history: Rows) -> int:
-    """Return the round after which a run had diverged: nothing finite was left, or its test loss was hopeless; −1: it has not."""
+    """Return the round after which a run had diverged: nothing finite was left, or its test loss
+    was hopeless; −1: it has not."""
     blown_up = ~(history["loss"] < MAX_LOSS) & (history["scored"] > 0)
     rounds = [int(history["round"][np.argmax(blown_up)])] if blown_up.any() else []
     return min(rounds + [lost_at] * (lost_at >= 0), default=-1)
@@ -160,7 +185,8 @@ class Watch:
         return self.ended < 0
 
     def see(self, rows: Rows) -> np.ndarray:
-        """Record rows [R, T, …]; return i64[n]: the runs that end with them. A metric that is not finite counts as the worst."""
+        """Record rows [R, T, …]; return i64[n]: the runs that end with them. A metric that is not
+        finite counts as the worst."""
         before = self.live
         for at, now in enumerate(rows["round"][0].tolist()):
             self.evaluations += self.live

@@ -1,9 +1,10 @@
-"""Metrics for `train.metrics`: perplexity, and macro-F1 and average precision, each the mean over labels, so that rare ones count
-as much as common ones. Samples have one label, or several.
+"""Metrics for `train.metrics`: perplexity, and macro-F1 and average precision, each the mean over
+labels, so that rare ones count as much as common ones. Samples have one label, or several.
 
-All samples of all scored clients count together, each with its client's model (not with a mixture of models). With one test set for
-all clients (`data.test = "global"`), a sample has one score per client, so the average precision is averaged over clients. Labels
-that no sample has and no client predicts are left out."""
+All samples of all scored clients count together, each with its client's model (not with a mixture
+of models). With one test set for all clients (`data.test = "global"`), a sample has one score per
+client, so the average precision is averaged over clients. Labels that no sample has and no client
+predicts are left out."""
 
 from __future__ import annotations
 
@@ -33,12 +34,20 @@ def macro_f1(seen: Seen) -> jax.Array:
 
 
 def average_precision(seen: Seen) -> jax.Array:
-    """Average the area under the precision-recall curve over labels, as scikit-learn's `average_precision_score`."""
+    """Average the area under the precision-recall curve over labels, as scikit-learn's
+    `average_precision_score`."""
     federation, split = seen.federation, seen.test
     if federation.owner is not None:
-        raise SpecError('train.metrics = "average_precision": needs all samples on each device; set train.plan.pool = "copied"')
+        raise SpecError(
+            'train.metrics = "average_precision": needs all samples on each device; set '
+            'train.plan.pool = "copied"'
+        )
     length = -(-split.longest // TILE) * TILE if split.shared else split.rows.shape[0] + TILE
-    blank = (jnp.zeros((length, federation.classes)), jnp.zeros((length, federation.classes)), jnp.zeros(length, bool))
+    blank = (
+        jnp.zeros((length, federation.classes)),
+        jnp.zeros((length, federation.classes)),
+        jnp.zeros(length, bool),
+    )
 
     def add(client: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         params = seen.model.unravel(seen.models[seen.scoring[client]])
@@ -50,7 +59,9 @@ def average_precision(seen: Seen) -> jax.Array:
             scores, truth = _score(seen, params, client, at, valid)
             slot = jnp.where(valid, begin + at, length)
             values = (scores, truth, valid)
-            return tuple(old.at[slot].set(new, mode="drop") for old, new in zip(held, values, strict=True))  # type: ignore[return-value]
+            return tuple(
+                old.at[slot].set(new, mode="drop") for old, new in zip(held, values, strict=True)
+            )  # type: ignore[return-value]
 
         number = jnp.where(seen.who[client], -(-split.count[client] // TILE), 0)
         return jax.lax.fori_loop(0, number, visit, carry)
@@ -63,30 +74,37 @@ def average_precision(seen: Seen) -> jax.Array:
 
 
 def perplexity(seen: Seen) -> jax.Array:
-    """Compute e to the mean loss of all scored samples, f32[]: the number of equally likely tokens with the same uncertainty."""
+    """Compute e to the mean loss of all scored samples, f32[]: the number of equally likely tokens
+    with the same uncertainty."""
     losses, samples = (jnp.sum(jnp.where(seen.who, each, 0)) for each in (seen.loss, seen.samples))
     return jnp.exp(losses / samples)
 
 
 def mean_precision(scores: Array, truth: Array, valid: Array) -> jax.Array:
-    """Compute the mean average precision f32[] over labels that some sample has. scores, truth f32[n, M]; valid bool[n]."""
+    """Compute the mean average precision f32[] over labels that some sample has. scores, truth
+    f32[n, M]; valid bool[n]."""
     valid = jnp.asarray(valid)
 
     def of_label(score: Array, true: Array) -> tuple[jax.Array, jax.Array]:
         order = jnp.argsort(-jnp.where(valid, score, -jnp.inf))
         ranked, hits = score[order], jnp.cumsum(jnp.where(valid, true, 0)[order])
-        last = jnp.searchsorted(-jnp.where(valid[order], ranked, -jnp.inf), -ranked, side="right") - 1  # of those with equal scores
+        last = (
+            jnp.searchsorted(-jnp.where(valid[order], ranked, -jnp.inf), -ranked, side="right") - 1
+        )  # of those with equal scores
         precision = hits[last] / (last + 1)
         positives = jnp.where(valid, true, 0)
         total = jnp.sum(positives)
-        return jnp.sum(jnp.where(positives[order] > 0, precision, 0)) / jnp.maximum(total, 1), total > 0
+        return jnp.sum(jnp.where(positives[order] > 0, precision, 0)) / jnp.maximum(
+            total, 1
+        ), total > 0
 
     each, there = jax.vmap(of_label, in_axes=1)(scores, truth)
     return jnp.sum(jnp.where(there, each, 0)) / jnp.sum(there)
 
 
 def _sum_over_clients(seen: Seen, tally: Callable[[Array, Array], Array], zero: Array) -> jax.Array:
-    """Sum `tally(scores f32[B, M], truth f32[B, M])` over the test samples of the clients that are scored."""
+    """Sum `tally(scores f32[B, M], truth f32[B, M])` over the test samples of the clients that are
+    scored."""
     split, clients = seen.test, jnp.arange(seen.federation.clients)
 
     def of_client(client: Array, total: Array, count: Array) -> Array:
@@ -104,13 +122,18 @@ def _sum_over_clients(seen: Seen, tally: Callable[[Array, Array], Array], zero: 
         owner = None if split.shared else seen.federation.owner
         here = clients % width == device if owner is None else mask_own(owner, seen.who)
         count = jnp.where(here & seen.who, split.count, 0)
-        return jax.lax.fori_loop(0, clients.shape[0], lambda c, total: of_client(c, total, count[c]), zero)
+        return jax.lax.fori_loop(
+            0, clients.shape[0], lambda c, total: of_client(c, total, count[c]), zero
+        )
 
     return sum_devices(part)
 
 
-def _score(seen: Seen, params: object, client: Array, at: Array, valid: Array) -> tuple[jax.Array, jax.Array]:
-    """Return (f32[B, M] log-probabilities of the labels, or logits if there may be several; f32[B, M] which are true)."""
+def _score(
+    seen: Seen, params: object, client: Array, at: Array, valid: Array
+) -> tuple[jax.Array, jax.Array]:
+    """Return (f32[B, M] log-probabilities of the labels, or logits if there may be several; f32[B,
+    M] which are true)."""
     x, y = take(seen.federation, seen.test, client, at, valid)
     logits = seen.model.forward(params, x).astype(jnp.float32)
     if seen.federation.several:

@@ -1,7 +1,7 @@
 """Clustering quality and fairness (HOST, in float64), and the metrics of the user (on the device).
 
-Clients whose label or true group is −1 are left out; a mean over no clients is NaN. The last axis of the arrays counts clients;
-leading axes, such as runs, are kept."""
+Clients whose label or true group is −1 are left out; a mean over no clients is NaN. The last axis
+of the arrays counts clients; leading axes, such as runs, are kept."""
 
 from __future__ import annotations
 
@@ -24,13 +24,41 @@ METRICS: Registry[Callable[[Seen], jax.Array]] = Registry(
     },
     "cfljax.metrics",
 )
-"""Metrics of the package and of users, computed beside the engine's at each evaluation: `metric(seen) -> f32[]`."""
+"""Metrics of the package and of users, computed beside the engine's at each evaluation:
+`metric(seen) -> f32[]`."""
 
 RESERVED_NAMES = frozenset(
     (
-        *("accuracy", "accuracy_client_mean", "accuracy_worst10", "accuracy_client_std", "accuracy_newcomers", "accuracy_clusters"),
-        *("accuracy_train_clients", "accuracy_test_clients", "val_accuracy", "val_loss", "loss", "train_loss", "discrepancy"),
-        *("purity", "ari", "nmi", "clusters", "scored", "nonfinite", "traffic", "round", "labels", "bytes_up", "bytes_down"),
+        *(
+            "accuracy",
+            "accuracy_client_mean",
+            "accuracy_worst10",
+            "accuracy_client_std",
+            "accuracy_newcomers",
+            "accuracy_clusters",
+        ),
+        *(
+            "accuracy_train_clients",
+            "accuracy_test_clients",
+            "val_accuracy",
+            "val_loss",
+            "loss",
+            "train_loss",
+            "discrepancy",
+        ),
+        *(
+            "purity",
+            "ari",
+            "nmi",
+            "clusters",
+            "scored",
+            "nonfinite",
+            "traffic",
+            "round",
+            "labels",
+            "bytes_up",
+            "bytes_down",
+        ),
         *("diag", "valid", "run", "groups_changed", "clock_s", "device_s", "late", "staleness"),
     )
 )
@@ -58,10 +86,15 @@ def own_metrics(names: tuple[str, ...], seen: Seen) -> dict[str, jax.Array]:
     found = {}
     for name in names:
         if name in RESERVED_NAMES:
-            raise SpecError(f'train.metrics = "{name}": the history has a column of this name already')
+            raise SpecError(
+                f'train.metrics = "{name}": the history has a column of this name already'
+            )
         value = jnp.asarray(METRICS.entry(name, "train.metrics").make(seen), jnp.float32)
         if value.shape:
-            raise SpecError(f'train.metrics = "{name}": returned an array of shape {list(value.shape)}; must be one number')
+            raise SpecError(
+                f'train.metrics = "{name}": returned an array of shape {list(value.shape)}; '
+                "must be one number"
+            )
         found[name] = value
     return found
 
@@ -83,14 +116,18 @@ class Fairness(NamedTuple):
     client_std: np.ndarray  # Of the C' clients as a whole population (divisor C')
 
 
-def score_clustering(labels: np.ndarray, truth: np.ndarray, clusters: int, groups: int) -> Clustering:
-    """Compare labels i32[..., C] with the true groups i32[C] or i32[..., C]. `groups`: their number; 0: unknown."""
+def score_clustering(
+    labels: np.ndarray, truth: np.ndarray, clusters: int, groups: int
+) -> Clustering:
+    """Compare labels i32[..., C] with the true groups i32[C] or i32[..., C]. `groups`: their
+    number; 0: unknown."""
     table = contingency(labels, truth, clusters, max(groups, 1))
     return Clustering(purity(table), adjusted_rand(table), normalised_mutual_information(table))
 
 
 def contingency(labels: np.ndarray, truth: np.ndarray, clusters: int, groups: int) -> np.ndarray:
-    """Count the clients of true group g in cluster k: i64[..., K, G]. Labels outside 0 … K − 1 or 0 … G − 1 are ignored."""
+    """Count the clients of true group g in cluster k: i64[..., K, G]. Labels outside 0 … K − 1 or 0
+    … G − 1 are ignored."""
     labels, truth = np.broadcast_arrays(labels, truth)
     counted = (labels >= 0) & (labels < clusters) & (truth >= 0) & (truth < groups)
     cell = np.where(counted, labels.astype(np.int64) * groups + truth, clusters * groups)
@@ -98,26 +135,35 @@ def contingency(labels: np.ndarray, truth: np.ndarray, clusters: int, groups: in
 
 
 def purity(table: np.ndarray) -> np.ndarray:
-    """f64[...]: share of clients that belong to the most common group of their cluster; table i64[..., K, G]."""
+    """f64[...]: share of clients that belong to the most common group of their cluster; table
+    i64[..., K, G]."""
     return _ratio(table.max(-1).sum(-1), table.sum((-2, -1)))
 
 
 def adjusted_rand(table: np.ndarray) -> np.ndarray:
-    """f64[...]: adjusted Rand index from the four kinds of pairs (Hubert and Arabie); table i64[..., K, G]. 1 when both partitions
-    are the same, also when both are trivial."""
+    """f64[...]: adjusted Rand index from the four kinds of pairs (Hubert and Arabie); table
+    i64[..., K, G]. 1 when both partitions are the same, also when both are trivial."""
     found, true, n = _margins(table)
     pairs = lambda partners: (table.astype(float) * partners).sum((-2, -1))  # noqa: E731
-    together, split_true, split_found = pairs(np.maximum(table - 1, 0)), pairs(found - table), pairs(true - table)
+    together, split_true, split_found = (
+        pairs(np.maximum(table - 1, 0)),
+        pairs(found - table),
+        pairs(true - table),
+    )
     apart = pairs(n - found - true + table)
-    over = (together + split_found) * (split_found + apart) + (together + split_true) * (split_true + apart)
+    over = (together + split_found) * (split_found + apart) + (together + split_true) * (
+        split_true + apart
+    )
     same = (split_found == 0) & (split_true == 0)
-    value = np.where(same, 1.0, 2 * (together * apart - split_found * split_true) / np.where(same, 1.0, over))
+    value = np.where(
+        same, 1.0, 2 * (together * apart - split_found * split_true) / np.where(same, 1.0, over)
+    )
     return np.where(n[..., 0, 0] == 0, np.nan, value)
 
 
 def normalised_mutual_information(table: np.ndarray) -> np.ndarray:
-    """f64[...]: 2 (H(G) − H(G|K)) / (H(G) + H(K)), the arithmetic mean as normaliser; table i64[..., K, G]. 1 when both partitions
-    have one part, 0 when only one has."""
+    """f64[...]: 2 (H(G) − H(G|K)) / (H(G) + H(K)), the arithmetic mean as normaliser; table
+    i64[..., K, G]. 1 when both partitions have one part, 0 when only one has."""
     found, true, n = _margins(table)
     in_cluster, in_group = _entropy(found, n, n), _entropy(true, n, n)
     remaining = _entropy(table, np.broadcast_to(found, table.shape), n)
@@ -128,20 +174,24 @@ def normalised_mutual_information(table: np.ndarray) -> np.ndarray:
 
 
 def fairness(correct: np.ndarray, count: np.ndarray) -> Fairness:
-    """Compute accuracies from correct [..., C] of count [..., C] test samples; clients with count 0 are left out."""
+    """Compute accuracies from correct [..., C] of count [..., C] test samples; clients with count 0
+    are left out."""
     scored = count > 0
     n, each = scored.sum(-1), client_accuracy(correct, count)
     mean = _ratio(np.where(scored, each, 0.0).sum(-1), n)
     spread = np.sqrt(_ratio(np.where(scored, (each - mean[..., None]) ** 2, 0.0).sum(-1), n))
     tenth = (n + 9) // 10
     lowest = np.arange(each.shape[-1]) < tenth[..., None]
-    worst = _ratio(np.where(lowest, np.sort(np.where(scored, each, np.inf), -1), 0.0).sum(-1), tenth)
+    worst = _ratio(
+        np.where(lowest, np.sort(np.where(scored, each, np.inf), -1), 0.0).sum(-1), tenth
+    )
     return Fairness(per_sample(correct, count), mean, worst, spread)
 
 
 def per_sample(values: np.ndarray, count: np.ndarray) -> np.ndarray:
-    """Average over all samples, f64[...], from the sums [..., C] of right answers or losses over count [..., C] samples; NaN
-    without samples. A client whose loss is not finite makes the mean not finite: without that client it would look too good."""
+    """Average over all samples, f64[...], from the sums [..., C] of right answers or losses over
+    count [..., C] samples; NaN without samples. A client whose loss is not finite makes the mean
+    not finite: without that client it would look too good."""
     return _ratio(np.where(count > 0, values, 0.0).sum(-1, dtype=float), count.sum(-1, dtype=float))
 
 
@@ -150,14 +200,21 @@ def client_accuracy(correct: np.ndarray, count: np.ndarray) -> np.ndarray:
     return _ratio(correct, count)
 
 
-def cluster_accuracy(labels: np.ndarray, correct: np.ndarray, count: np.ndarray, clusters: int) -> np.ndarray:
-    """Compute the accuracy f64[..., K] over the test samples of each cluster's clients, labels i32[..., C]; NaN without any."""
+def cluster_accuracy(
+    labels: np.ndarray, correct: np.ndarray, count: np.ndarray, clusters: int
+) -> np.ndarray:
+    """Compute the accuracy f64[..., K] over the test samples of each cluster's clients, labels
+    i32[..., C]; NaN without any."""
     where = np.where((labels >= 0) & (count > 0), labels, clusters)
     return _ratio(*(_count(where, clusters, values) for values in (correct, count)))
 
 
 def _margins(table: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    return table.sum(-1, keepdims=True), table.sum(-2, keepdims=True), table.sum((-2, -1), keepdims=True)
+    return (
+        table.sum(-1, keepdims=True),
+        table.sum(-2, keepdims=True),
+        table.sum((-2, -1), keepdims=True),
+    )
 
 
 def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
@@ -168,12 +225,15 @@ def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
 def _entropy(count: np.ndarray, whole: np.ndarray, n: np.ndarray) -> np.ndarray:
     """f64[...]: Σ count/n · −log(count/whole)."""
     share = count / np.maximum(whole, 1)
-    return np.maximum((count / np.maximum(n, 1) * -np.log(np.where(share > 0, share, 1.0))).sum((-2, -1)), 0.0)
+    return np.maximum(
+        (count / np.maximum(n, 1) * -np.log(np.where(share > 0, share, 1.0))).sum((-2, -1)), 0.0
+    )
 
 
 def _count(where: np.ndarray, number: int, values: np.ndarray | None = None) -> np.ndarray:
-    """[..., number]: how often each number 0 … number − 1 occurs in where i64[..., C], or the sums of the values [..., C] there. Of
-    other numbers only `number` itself may occur, which counts nowhere."""
+    """[..., number]: how often each number 0 … number − 1 occurs in where i64[..., C], or the sums
+    of the values [..., C] there. Of other numbers only `number` itself may occur, which counts
+    nowhere."""
     lead = where.shape[:-1]
     flat = where.reshape(-1, where.shape[-1])
     cell = flat + (number + 1) * np.arange(len(flat))[:, None]

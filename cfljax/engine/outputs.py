@@ -28,16 +28,22 @@ class Output(NamedTuple):
     labels: np.ndarray  # i32[T', C], or i32[1, C] where only the last are kept
     client_accuracy: np.ndarray  # f32[C]
     models: np.ndarray  # f32[K, d] at the end
-    diag: dict[str, np.ndarray]  # The method's own diagnostics: [T', …] each, and what it keeps once, after the last round
+    diag: dict[
+        str, np.ndarray
+    ]  # The method's own diagnostics: [T', …] each, and what it keeps once, after the last round
     newcomers: dict[str, float]  # `accuracy_new_<steps>` and `ari_new`, where there are newcomers
     finetuned: dict[str, float]
-    """`accuracy_finetuned` and its spread over the clients, where they fine-tune their models in the end."""
+    """`accuracy_finetuned` and its spread over the clients, where they fine-tune their models in
+    the end."""
     diverged_at: int  # The round after which the run had diverged; −1: it has not
     seconds: Seconds
 
 
-def vector_bytes(travels: tuple[float, int] | None, d: int, vector_up: int | None) -> tuple[float, float]:
-    """Return the bytes of a vector of `Traffic` (down, up), of d numbers. `vector_up`: those of an update; None: four a number."""
+def vector_bytes(
+    travels: tuple[float, int] | None, d: int, vector_up: int | None
+) -> tuple[float, float]:
+    """Return the bytes of a vector of `Traffic` (down, up), of d numbers. `vector_up`: those of an
+    update; None: four a number."""
     down, up = travels or (d, d)
     return 4 * down, 4 * up if vector_up is None else vector_up
 
@@ -51,13 +57,22 @@ def make_output(
     finetuned: dict[str, float],
     seconds: Seconds,
 ) -> Output:
-    """Make the Output of a run. `history`: [T', …] of each quantity. `accuracy` f32[C]: each client's final accuracy."""
+    """Make the Output of a run. `history`: [T', …] of each quantity. `accuracy` f32[C]: each
+    client's final accuracy."""
     rows, state = dict(history), carry.state
     models, labels = parts.method.models(state)
     once: dict[str, Tree] = {} if parts.method.extras is None else parts.method.extras(state)
-    vectors_down, vectors_up, floats_down, floats_up = (rows.pop("traffic").astype(np.float64) @ np.array([WORD, 1.0])).T
-    diag = {name.removeprefix("diag/"): rows.pop(name) for name in list(rows) if name.startswith("diag/")}
-    quantities = {name: np.asarray(v) for name, v in rows.items() if name not in ("labels", "valid")}
+    vectors_down, vectors_up, floats_down, floats_up = (
+        rows.pop("traffic").astype(np.float64) @ np.array([WORD, 1.0])
+    ).T
+    diag = {
+        name.removeprefix("diag/"): rows.pop(name)
+        for name in list(rows)
+        if name.startswith("diag/")
+    }
+    quantities = {
+        name: np.asarray(v) for name, v in rows.items() if name not in ("labels", "valid")
+    }
     down, up = vector_bytes(parts.method.travels, parts.model.size, parts.settings.vector_up)
     quantities["bytes_down"] = np.round(vectors_down * down + 4 * floats_down)
     quantities["bytes_up"] = vectors_up * up + 4 * floats_up

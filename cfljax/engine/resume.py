@@ -14,7 +14,8 @@ from cfljax.lazy import jax, jnp
 from cfljax.types import Tree
 
 Rows = dict[str, np.ndarray]
-"""The history of a batch: an array [R, T', …] per quantity. The names of diagnostics begin with `diag/`."""
+"""The history of a batch: an array [R, T', …] per quantity. The names of diagnostics begin with
+`diag/`."""
 
 
 class Spent(NamedTuple):
@@ -30,7 +31,9 @@ class Checkpoint(NamedTuple):
     """The state of a batch between two chunks of rounds."""
 
     done: int  # Rounds that are done
-    carry: dict[str, np.ndarray]  # The arrays of the engine's Carry, by their names in it: `.state.models`
+    carry: dict[
+        str, np.ndarray
+    ]  # The arrays of the engine's Carry, by their names in it: `.state.models`
     rows: Rows  # The history so far
     spent: Spent
 
@@ -45,14 +48,19 @@ def name_arrays(carry: Carry) -> dict[str, Tree]:
 
 
 def restore(shape: Carry, saved: dict[str, np.ndarray]) -> Carry:
-    """Restore the Carry of a checkpoint. `shape`: the shapes of this program's Carry. Raises CheckpointMismatch if a name is
-    missing on either side, or an array has another shape or type."""
+    """Restore the Carry of a checkpoint. `shape`: the shapes of this program's Carry. Raises
+    CheckpointMismatch if a name is missing on either side, or an array has another shape or
+    type."""
     wanted = name_arrays(shape)
     for name in [*wanted, *saved]:
         a, b = wanted.get(name), saved.get(name)
         if a is None or b is None or (a.shape, a.dtype) != (b.shape, b.dtype):
-            raise CheckpointMismatch(f"it does not fit this program: {name} is {_format(b)} but must be {_format(a)}")
-    return jax.tree.unflatten(jax.tree.structure(shape), [jnp.asarray(saved[name]) for name in wanted])
+            raise CheckpointMismatch(
+                f"it does not fit this program: {name} is {_format(b)} but must be {_format(a)}"
+            )
+    return jax.tree.unflatten(
+        jax.tree.structure(shape), [jnp.asarray(saved[name]) for name in wanted]
+    )
 
 
 def _format(array: Tree) -> str:
@@ -60,19 +68,24 @@ def _format(array: Tree) -> str:
 
 
 def check_rows(saved: Rows, new: Rows) -> None:
-    """Raise CheckpointMismatch if a checkpoint's history has other quantities, or other shapes of them, than this program's."""
-    if {name: a.shape[2:] for name, a in saved.items()} != {name: a.shape[2:] for name, a in new.items()}:
+    """Raise CheckpointMismatch if a checkpoint's history has other quantities, or other shapes of
+    them, than this program's."""
+    if {name: a.shape[2:] for name, a in saved.items()} != {
+        name: a.shape[2:] for name, a in new.items()
+    }:
         raise CheckpointMismatch("its history has other quantities than this program's")
 
 
 CHUNK_SECONDS = 2.0  # Seconds that a chunk may take, roughly
 CHEAP, TRIES = 0.05, 5
-"""An evaluation of less than CHEAP seconds is timed TRIES times, and the least time counts: one may be mostly noise."""
+"""An evaluation of less than CHEAP seconds is timed TRIES times, and the least time counts: one may
+be mostly noise."""
 Out = TypeVar("Out")
 
 
 class Clock:
-    """Time in chunks, added to the time of earlier starts: of evaluations, and the rest, which is training."""
+    """Time in chunks, added to the time of earlier starts: of evaluations, and the rest, which is
+    training."""
 
     def __init__(self, total: float = 0.0, evaluation: float = 0.0) -> None:
         self.total, self.evaluation = total, evaluation
@@ -100,8 +113,11 @@ class Clock:
         return result
 
     def rounds_ahead(self) -> int:
-        """Return the number of rounds of the next chunk; a program on the device cannot be interrupted."""
-        return 1 if self.per_round is None else max(1, int(CHUNK_SECONDS / max(self.per_round, 1e-6)))
+        """Return the number of rounds of the next chunk; a program on the device cannot be
+        interrupted."""
+        return (
+            1 if self.per_round is None else max(1, int(CHUNK_SECONDS / max(self.per_round, 1e-6)))
+        )
 
     def split(self, evaluations: int) -> tuple[float, float]:
         """Return (seconds of training, seconds of evaluation)."""

@@ -10,13 +10,18 @@ from cfljax.local.send import Sending
 from cfljax.local.solver import Solver
 from cfljax.types import Array, Federation, Flight, Method, Model, Plan, Tree
 
-MAX_SHARES = 10_000  # Where clients × models are at most this, the weights of the clients in the models are kept of each evaluation
+# Where clients × models are at most this, the weights of the clients in the models are kept of each
+# evaluation
+MAX_SHARES = 10_000
 WORD_BITS = 20  # The bits of a word of `Carry.traffic`
-WORD = 1 << WORD_BITS  # Sums of traffic are kept in two words: a million clients send 2³¹ models in some hundred rounds
+WORD = (
+    1 << WORD_BITS
+)  # Sums of traffic are kept in two words: a million clients send 2³¹ models in some hundred rounds
 
 
 class Stop(NamedTuple):
-    """A run ends at the first evaluation at which its metric has not become better for `patience` rounds."""
+    """A run ends at the first evaluation at which its metric has not become better for `patience`
+    rounds."""
 
     patience: int
     metric: str  # A quantity of the history
@@ -28,10 +33,13 @@ class Stop(NamedTuple):
 
 
 class Asynchronous(NamedTuple):
-    """The server continues when some updates have arrived, without waiting for all (`train.asynchronous`)."""
+    """The server continues when some updates have arrived, without waiting for all
+    (`train.asynchronous`)."""
 
     buffer: int  # The number of updates that it waits for
-    staleness: str  # How the weight of an update depends on its staleness: a name of `engine.asynchronous.DISCOUNTS`
+    # How the weight of an update depends on its staleness: a name of
+    # `engine.asynchronous.DISCOUNTS`
+    staleness: str
     home: int = 0  # The number of client-side parameters
 
 
@@ -43,8 +51,9 @@ class Settings(NamedTuple):
     eval_every: int = 1
     evaluations: int = 10  # The most evaluations of a chunk, whose results wait on the device
     sequential: bool = True
-    """Runs one after another, each in a program for one run, and evaluations in blocks that fit into a CPU's cache: the fast way on
-    a CPU. False: runs side by side, and the larger blocks of an accelerator."""
+    """Runs one after another, each in a program for one run, and evaluations in blocks that fit
+    into a CPU's cache: the fast way on a CPU. False: runs side by side, and the larger blocks of an
+    accelerator."""
     score: str = "all"
     discrepancy: str = "after"
     test_choice: str = "holdout"
@@ -56,8 +65,11 @@ class Settings(NamedTuple):
     stop: Stop | None = None  # When a run ends early; None: never
     vector_up: int | None = None  # Bytes of an update on its way up; None: four for each number
     clock: tuple[float, float] | None = None
-    """Bytes of a vector on its way (down, up), where there is a simulated clock; None: there is none."""
-    asynchronous: Asynchronous | None = None  # Asynchronous aggregation; None: the server waits for all updates
+    """Bytes of a vector on its way (down, up), where there is a simulated clock; None: there is
+    none."""
+    asynchronous: Asynchronous | None = (
+        None  # Asynchronous aggregation; None: the server waits for all updates
+    )
 
     def without(self, *names: str) -> Settings:
         """Reset these settings to their defaults."""
@@ -66,7 +78,8 @@ class Settings(NamedTuple):
 
     @property
     def of_programs(self) -> Settings:
-        """Those that programs are compiled for, without what only the host reads: equal for runs that share programs."""
+        """Those that programs are compiled for, without what only the host reads: equal for runs
+        that share programs."""
         return self.without("rounds", "eval_every", "evaluations", "label_history", "stop")
 
 
@@ -77,7 +90,9 @@ class Tuned(NamedTuple):
     steps: tuple[int, ...]  # After how many local steps each is scored
     solver: Solver  # Trains them
     unlabelled: bool = False  # Whether they have no labels
-    by_entropy: bool = False  # Whether each takes the model with the least mean entropy of its predictions
+    by_entropy: bool = (
+        False  # Whether each takes the model with the least mean entropy of its predictions
+    )
 
 
 class Assembled(NamedTuple):
@@ -85,19 +100,25 @@ class Assembled(NamedTuple):
 
     method: Method
     model: Model
-    federation: Federation  # On the device; of numpy arrays where its samples are dealt to devices (`sharded`)
+    # On the device; of numpy arrays where its samples are dealt to devices (`sharded`)
+    federation: Federation
     settings: Settings
     plan: Plan = Plan()  # How the method's solver trains clients
-    mesh: jax.sharding.Mesh | None = None  # The devices that a round's participants are dealt to; None: one device
+    mesh: jax.sharding.Mesh | None = (
+        None  # The devices that a round's participants are dealt to; None: one device
+    )
     sharded: bool = False  # Whether the pool of samples is dealt to the devices, too
     program_key: Hashable = None
-    """Names everything static that the method and the model were made from, so that a later batch with the same key, plan and
-    settings reuses the compiled programs, whatever its number of rounds; None: nothing is reused."""
+    """Names everything static that the method and the model were made from, so that a later batch
+    with the same key, plan and settings reuses the compiled programs, whatever its number of
+    rounds; None: nothing is reused."""
     model_key: Hashable = None
-    """Names everything that the model was made from, so that all methods share the program that evaluates it; None: as above."""
+    """Names everything that the model was made from, so that all methods share the program that
+    evaluates it; None: as above."""
     newcomers: Tuned | None = None  # Clients that have taken part in no round; None: there are none
     finetuned: Tuned | None = None
-    """The clients of an evaluation, which fine-tune their models (`train.finetune_steps`); None: they do not."""
+    """The clients of an evaluation, which fine-tune their models (`train.finetune_steps`); None:
+    they do not."""
 
 
 class Sum(NamedTuple):
@@ -111,17 +132,23 @@ class Wall(NamedTuple):
     """The simulated clock after some rounds."""
 
     elapsed: Sum  # f32[] each: seconds since the start of the run
-    busy: Sum  # f32[] each: seconds that clients have computed and communicated, summed over the clients
+    # f32[] each: seconds that clients have computed and communicated, summed over the clients
+    busy: Sum
     late: Array | None
-    """i32[]: number of client-rounds dropped because the client would have missed the deadline; None: there is no deadline."""
-    waited: Array  # f32[K]: seconds that the members of each cluster have waited for the slowest participants of their rounds
+    """i32[]: number of client-rounds dropped because the client would have missed the deadline;
+    None: there is no deadline."""
+    # f32[K]: seconds that the members of each cluster have waited for the slowest participants of
+    # their rounds
+    waited: Array
 
 
 class Carry(NamedTuple):
-    """A run between two chunks of rounds: the content of a checkpoint, besides the history and the number of rounds done."""
+    """A run between two chunks of rounds: the content of a checkpoint, besides the history and the
+    number of rounds done."""
 
     state: Tree
-    traffic: Array  # i32[4, 2]: each number of Traffic since the start, as multiples of WORD and the rest
+    # i32[4, 2]: each number of Traffic since the start, as multiples of WORD and the rest
+    traffic: Array
     nonfinite: Array  # i32[] broken updates since the start
     lost_at: Array  # i32[] the first round after which none of its updates was finite, or −1
     wall: Wall | None = None  # The simulated clock; None: there is none
@@ -133,8 +160,20 @@ class View(NamedTuple):
 
     models: Array  # f32[K, d]
     labels: Array  # i32[C]: the model that each client belongs to; −1: none yet
-    guess: Array | None  # i32[C]: the model that each client is scored by (`Method.score`); None: the model of its label
-    mixture: Array | None  # f32[C, K]: the weights with which each client mixes the models; None: each is scored by one model
-    also: dict[str, tuple[Array, Array]]  # Further models of the clients by name, as `Method.also` gives them
+    guess: (
+        Array | None
+        # i32[C]: the model that each client is scored by (`Method.score`); None: the model of its
+        # label
+    )
+    mixture: (
+        Array | None
+        # f32[C, K]: the weights with which each client mixes the models; None: each is scored by
+        # one
+        # model
+    )
+    also: dict[
+        str, tuple[Array, Array]
+    ]  # Further models of the clients by name, as `Method.also` gives them
     shares: Array | None = None
-    """f32[C, K]: the weights of each client in models, for the record alone; None: the weights of `mixture`, if any."""
+    """f32[C, K]: the weights of each client in models, for the record alone; None: the weights of
+    `mixture`, if any."""

@@ -1,4 +1,5 @@
-"""HOST. A batch of runs from start to end: chunks of rounds on the device, regrouping between them, and the history."""
+"""HOST. A batch of runs from start to end: chunks of rounds on the device, regrouping between them,
+and the history."""
 
 from __future__ import annotations
 
@@ -25,9 +26,11 @@ from cfljax.local.send import flip_labels
 from cfljax.types import Federation, Method, Tree
 
 AfterChunk = Callable[[int, np.ndarray], None]
-"""Is called after each chunk with (rounds done, accuracy f32[R]: NaN where the chunk did not end with an evaluation)."""
+"""Is called after each chunk with (rounds done, accuracy f32[R]: NaN where the chunk did not end
+with an evaluation)."""
 SaveCheckpoint = Callable[[Callable[[], Checkpoint]], None]
-"""Is called after each chunk with a function that makes a checkpoint, and calls it when a checkpoint is due."""
+"""Is called after each chunk with a function that makes a checkpoint, and calls it when a
+checkpoint is due."""
 Evaluated = tuple[Tree, Tree]  # (report, scores): an evaluation of a group, still on the device
 
 
@@ -42,13 +45,14 @@ def simulate(
     checkpoint: SaveCheckpoint | None = None,
     until: int | None = None,
 ) -> list[Output]:
-    """Run one batch: run r has `seeds[r]` and the numbers `hypers[r]`. How rounds are divided into chunks changes no bit of the
-    result.
+    """Run one batch: run r has `seeds[r]` and the numbers `hypers[r]`. How rounds are divided into
+    chunks changes no bit of the result.
 
     Args:
-        chunk_rounds: rounds in a chunk; None: as many as take about two seconds.
-        resume: the checkpoint to continue from; CheckpointMismatch if it does not fit.
-        until: pause after this number of rounds, when `checkpoint` is called; a paused batch has no outputs, and resumes to the
+        chunk_rounds: rounds in a chunk; None: as many as take about two seconds. resume: the
+        checkpoint to continue from; CheckpointMismatch if it does not fit. until: pause after this
+        number of rounds, when `checkpoint` is called; a paused batch has no outputs, and resumes to
+        the
           same bits as without a pause."""
     settings, runs = parts.settings, len(seeds)
     before = Spent(0.0, 0.0, 0.0, 0.0) if resume is None else resume.spent
@@ -76,14 +80,20 @@ def simulate(
         if progress is not None:
             progress(done, rows[-1]["accuracy"][:runs, -1] if new else np.full(runs, np.nan))
         if checkpoint is not None and 0 < done < settings.rounds:
-            spent = Spent(seconds_setup, before.compile + batch.seconds_compile, clock.total, clock.evaluation)
-            checkpoint(lambda: Checkpoint(done, name_arrays(batch.carry()), _concatenate(rows), spent))  # noqa: B023
+            spent = Spent(
+                seconds_setup, before.compile + batch.seconds_compile, clock.total, clock.evaluation
+            )
+            checkpoint(
+                lambda: Checkpoint(done, name_arrays(batch.carry()), _concatenate(rows), spent)  # noqa: B023
+            )
     if done < settings.rounds and watch.live[:runs].any():
         return []
     if done < settings.rounds and progress is not None:
         progress(settings.rounds, rows[-1]["accuracy"][:runs, -1])
     seconds_compile = before.compile + batch.seconds_compile
-    spent_all = Seconds(seconds_compile, *clock.split(sum(row["round"].shape[1] for row in rows)), seconds_setup)
+    spent_all = Seconds(
+        seconds_compile, *clock.split(sum(row["round"].shape[1] for row in rows)), seconds_setup
+    )
     return _make_outputs(batch, _concatenate(rows), spent_all, runs)
 
 
@@ -95,10 +105,25 @@ def _make_outputs(batch: Simulation, rows: Rows, seconds: Seconds, runs: int) ->
     (newcomers, first), (finetuned, second) = score_newcomers(*at_end), score_finetuned(*at_end)
     seconds = seconds._replace(compile=seconds.compile + first + second)
     for r, share in enumerate(watch.shares(int(rows["round"][0, -1]), runs)):
-        own = Seconds(seconds.compile / runs, seconds.train * share, seconds.eval * share, seconds.setup / runs)
+        own = Seconds(
+            seconds.compile / runs,
+            seconds.train * share,
+            seconds.eval * share,
+            seconds.setup / runs,
+        )
         history_of_run = {name: each[r, : watch.evaluations[r]] for name, each in rows.items()}
         state: Carry = jax.tree.map(lambda a, r=r: a[r], carry)
-        outputs.append(make_output(batch.parts, state, history_of_run, batch.accuracy[r], newcomers[r], finetuned[r], own))
+        outputs.append(
+            make_output(
+                batch.parts,
+                state,
+                history_of_run,
+                batch.accuracy[r],
+                newcomers[r],
+                finetuned[r],
+                own,
+            )
+        )
     return outputs
 
 
@@ -107,7 +132,8 @@ def _regroup_rounds(method: Method, settings: Settings) -> tuple[int, ...]:
 
 
 def _next_stop(method: Method, settings: Settings, done: int, most: int) -> int:
-    """Return where the next chunk must end: at the next regrouping, or at the limit of its rounds or evaluations."""
+    """Return where the next chunk must end: at the next regrouping, or at the limit of its rounds
+    or evaluations."""
     ahead = [r for r in _regroup_rounds(method, settings) if r > done]
     evaluations = settings.evaluations if settings.stop is None else 1  # each may end a run
     room = (done // settings.eval_every + evaluations) * settings.eval_every
@@ -121,10 +147,15 @@ def _concatenate(rows: list[Rows]) -> Rows:
 class Simulation:
     """The runs of a batch in their groups, and their progress."""
 
-    def __init__(self, parts: Assembled, whole: Group, federation: Federation, resume: Checkpoint | None):
+    def __init__(
+        self, parts: Assembled, whole: Group, federation: Federation, resume: Checkpoint | None
+    ):
         """`whole`: the starting point of all runs. `federation`: on the devices."""
         self.parts, self.whole, self.federation = parts, whole, federation
-        self.scored_on, self.clients = strip_training(federation), history.extract_clients(parts.federation)
+        self.scored_on, self.clients = (
+            strip_training(federation),
+            history.extract_clients(parts.federation),
+        )
         self.groups = groups.split_into_groups(parts, whole)
         self.runs, size = whole.keys.shape[0], self.groups[0].keys.shape[0]
         self.members = [np.arange(at, at + size) for at in range(0, self.runs, size)]
@@ -144,7 +175,8 @@ class Simulation:
             self.carries = self._restore(resume)
 
     def _restore(self, resume: Checkpoint) -> list[Carry]:
-        """Restore the groups' carries from a checkpoint; runs that had ended are evaluated again, for their clients' scores."""
+        """Restore the groups' carries from a checkpoint; runs that had ended are evaluated again,
+        for their clients' scores."""
         form = start_form(self.parts, self.groups[0])
         whole = restore(groups.add_runs(form, self.runs), resume.carry)
         self.carries = self._deal(whole)
@@ -160,7 +192,10 @@ class Simulation:
         return self.carries
 
     def _deal(self, whole: Carry) -> list[Carry]:
-        return [put_on_mesh(groups.select_runs(whole, members), self.parts.mesh, True) for members in self.members]
+        return [
+            put_on_mesh(groups.select_runs(whole, members), self.parts.mesh, True)
+            for members in self.members
+        ]
 
     def _locate(self, run: int) -> tuple[int, int]:
         at = next(at for at, members in enumerate(self.members) if run in members)
@@ -168,13 +203,18 @@ class Simulation:
 
     def carry(self) -> Carry:
         """Return the carry of all runs, on the host."""
-        carry: Carry = groups.scatter_runs([fetch(each) for each in self.carries], self.members, self.runs)
+        carry: Carry = groups.scatter_runs(
+            [fetch(each) for each in self.carries], self.members, self.runs
+        )
         for r, own in self.frozen.items():
-            carry = jax.tree.map(lambda a, one, r=r: np.concatenate([a[:r], one, a[r + 1 :]]), carry, own)
+            carry = jax.tree.map(
+                lambda a, one, r=r: np.concatenate([a[:r], one, a[r + 1 :]]), carry, own
+            )
         return carry
 
     def end(self, ended: np.ndarray) -> None:
-        """Freeze these runs. Groups that are computed side by side shrink to the live runs whenever half of them have ended."""
+        """Freeze these runs. Groups that are computed side by side shrink to the live runs whenever
+        half of them have ended."""
         for r in ended:
             at, slot = self._locate(r)
             self.frozen[int(r)] = fetch(groups.slice_runs(self.carries[at], slot, 1))
@@ -183,7 +223,10 @@ class Simulation:
                 self._shrink_group(at)
 
     def _shrink_group(self, at: int) -> None:
-        members, devices = self.members[at], 1 if self.parts.mesh is None else int(self.parts.mesh.shape.get(RUNS, 1))
+        members, devices = (
+            self.members[at],
+            1 if self.parts.mesh is None else int(self.parts.mesh.shape.get(RUNS, 1)),
+        )
         live = members[self.watch.live[members]]
         size = len(members)
         while size % 2 == 0 and size // 2 >= max(len(live), 1) and size // 2 % devices == 0:
@@ -194,7 +237,9 @@ class Simulation:
         here += here[-1:] * (size - len(here))
         carry = groups.select_runs(fetch(self.carries[at]), np.array(here))
         self.members[at] = members[here]
-        self.groups[at] = groups.place_group(self.parts, groups.select_runs(tuple(self.whole), self.members[at]))
+        self.groups[at] = groups.place_group(
+            self.parts, groups.select_runs(tuple(self.whole), self.members[at])
+        )
         self.programs[at], seconds = compile_programs(self.parts, self.groups[at], self.federation)
         self.seconds_compile += seconds
         self.carries[at] = put_on_mesh(carry, self.parts.mesh, True)
@@ -206,11 +251,15 @@ class Simulation:
         return [self._row(0, dict(enumerate((first, *others))))]
 
     def advance(self, done: int, stop: int) -> list[Rows]:
-        """Run the rounds from `done` to `stop`, and return their rows. Nothing is fetched from the device before the end."""
+        """Run the rounds from `done` to `stop`, and return their rows. Nothing is fetched from the
+        device before the end."""
         going_on = [at for at, members in enumerate(self.members) if self.watch.live[members].any()]
         found = {at: self._advance_group(at, done, stop) for at in going_on}
         evaluations = [each[0] for each in found[going_on[0]]]
-        rows = [self._row(t, {at: each[i][1] for at, each in found.items()}) for i, t in enumerate(evaluations)]
+        rows = [
+            self._row(t, {at: each[i][1] for at, each in found.items()})
+            for i, t in enumerate(evaluations)
+        ]
         jax.block_until_ready(self.carries)
         return rows
 
@@ -218,10 +267,14 @@ class Simulation:
         """Return (round, evaluation) of each evaluation."""
         settings, group, found = self.parts.settings, self.groups[at], []
         while done < stop:
-            end = min(stop, settings.rounds, (done // settings.eval_every + 1) * settings.eval_every)
+            end = min(
+                stop, settings.rounds, (done // settings.eval_every + 1) * settings.eval_every
+            )
             bounds = put_on_mesh(np.array([done, end], np.int32), self.parts.mesh)
             program = self.programs[at].rounds
-            self.carries[at], report = program(self.carries[at], group.keys, group.hyper, self.federation, bounds)
+            self.carries[at], report = program(
+                self.carries[at], group.keys, group.hyper, self.federation, bounds
+            )
             done = end
             if done % settings.eval_every == 0 or done == settings.rounds:
                 found.append((done, (report, self._evaluate(at, done)[1])))
@@ -233,17 +286,24 @@ class Simulation:
         at_round = put_on_mesh(np.int32(done), self.parts.mesh)
         seen = programs.view(state, group.hyper, self.federation, at_round)
         nothing = {name: np.zeros(a.shape, a.dtype) for name, a in programs.report.items()}
-        scored = programs.evaluate(seen._replace(shares=None), group.numbers, self.scored_on, at_round)
+        scored = programs.evaluate(
+            seen._replace(shares=None), group.numbers, self.scored_on, at_round
+        )
         mixed = seen.mixture if seen.shares is None else seen.shares
         return nothing, scored | ({} if mixed is None else {"shares": mixed})
 
     def _row(self, round: int, evaluated: dict[int, Evaluated]) -> Rows:
-        """Make a row of the history, [R, 1, …], from the evaluations of groups. Runs that have ended keep their values."""
+        """Make a row of the history, [R, 1, …], from the evaluations of groups. Runs that have
+        ended keep their values."""
         settings, found = self.parts.settings, [fetch(each) for each in evaluated.values()]
-        report, scored = groups.scatter_runs(found, [self.members[at] for at in evaluated], self.runs)
+        report, scored = groups.scatter_runs(
+            found, [self.members[at] for at in evaluated], self.runs
+        )
         accuracy = history.client_accuracies(scored)
         clients = self.clients.at(round)
-        row = history.make_row(clients, report, scored, self.programs[0].models, round, settings.label_history)
+        row = history.make_row(
+            clients, report, scored, self.programs[0].models, round, settings.label_history
+        )
         row |= history.count_moves(self.clients, len(accuracy), round, settings.eval_every)
         row = {name: each[:, None] for name, each in row.items()}
         ended = list(self.frozen)
@@ -255,7 +315,8 @@ class Simulation:
         return row
 
     def regroup(self, done: int) -> None:
-        """Let the method's host step change the state of each live run, as process 0 computes it."""
+        """Let the method's host step change the state of each live run, as process 0 computes
+        it."""
         parts, carry, states = self.parts, self.carry(), []
         assert parts.method.regroup is not None
         with use_federation(self.federation, parts.mesh):
@@ -263,7 +324,9 @@ class Simulation:
                 state, numbers = jax.tree.map(lambda a, r=r: a[r], (carry.state, self.whole.hyper))
                 if r not in self.frozen:
                     seen = flip_labels(parts.settings.sending, numbers, parts.federation.at(done))
-                    state = parts.method.regroup(keys.fold(self.whole.keys[r], "regroup", done), state, seen, numbers, done)
+                    state = parts.method.regroup(
+                        keys.fold(self.whole.keys[r], "regroup", done), state, seen, numbers, done
+                    )
                 states.append(state)
         state = jax.tree.map(lambda *each: np.stack([np.asarray(e) for e in each]), *states)
         self.carries = self._deal(distributed.broadcast(carry._replace(state=state)))

@@ -1,12 +1,15 @@
-"""The simulated clock: how long a round lasts on the clients' devices, and which clients miss the deadline.
+"""The simulated clock: how long a round lasts on the clients' devices, and which clients miss the
+deadline.
 
 A participant receives, computes and sends, one after the other:
 
-seconds = bytes down · 8 / (down_mbps · 10⁶) + steps · step_ms / 1000 / speed + bytes up · 8 / (up_mbps · 10⁶)
+seconds = bytes down · 8 / (down_mbps · 10⁶) + steps · step_ms / 1000 / speed + bytes up · 8 /
+(up_mbps · 10⁶)
 
-Its steps are summed over all its trainings in the round. Its bytes are the round's, split evenly over the participants. A round
-lasts as long as its slowest participant, or `deadline_s` if a client is late. Messages that clients send to be clustered, before a
-round begins, come on top: the time that one client takes to send them."""
+Its steps are summed over all its trainings in the round. Its bytes are the round's, split evenly
+over the participants. A round lasts as long as its slowest participant, or `deadline_s` if a client
+is late. Messages that clients send to be clustered, before a round begins, come on top: the time
+that one client takes to send them."""
 
 from __future__ import annotations
 
@@ -18,9 +21,22 @@ from cfljax.errors import SpecError
 from cfljax.federation import cohort
 from cfljax.lazy import jax, jnp
 from cfljax.local.meter import Meter, meter_steps
-from cfljax.types import Array, ClientState, Devices, DevicesNow, Federation, Hyper, Info, Models, Traffic, Tree
+from cfljax.types import (
+    Array,
+    ClientState,
+    Devices,
+    DevicesNow,
+    Federation,
+    Hyper,
+    Info,
+    Models,
+    Traffic,
+    Tree,
+)
 
-MAX_TIMED_CLUSTERS = 64  # With more models than these, the waiting time of each cluster is not recorded
+MAX_TIMED_CLUSTERS = (
+    64  # With more models than these, the waiting time of each cluster is not recorded
+)
 CLOCK_ERROR = 2.0**-21  # The largest relative rounding error of the clock: four steps of float32
 Go = Callable[[ClientState], tuple[Tree, Info]]
 """Computes a round, given the devices and the updates in flight: (state after it, report)."""
@@ -43,16 +59,24 @@ def start_clock(models: int, hyper: Hyper) -> Wall:
 
 
 def format_clock(wall: Wall) -> dict[str, Array]:
-    """Return the history's columns: f32[2, 2] seconds of the run and of its devices, two numbers each, and how many were late."""
+    """Return the history's columns: f32[2, 2] seconds of the run and of its devices, two numbers
+    each, and how many were late."""
     more = {"diag/waited_s": wall.waited} if wall.waited.shape[0] > 1 else {}
     late = {} if wall.late is None else {"late": wall.late}
     return {"clock": jnp.stack([jnp.stack(wall.elapsed), jnp.stack(wall.busy)])} | late | more
 
 
 def run_timed(
-    go: Go, vector: tuple[float, float], models: Models, wall: Wall | None, federation: Federation, hyper: Hyper, t: Array
+    go: Go,
+    vector: tuple[float, float],
+    models: Models,
+    wall: Wall | None,
+    federation: Federation,
+    hyper: Hyper,
+    t: Array,
 ) -> tuple[tuple[Tree, Info], Wall]:
-    """Run round t and move the clock: ((state, report), the clock). `vector`: bytes of a vector (down, up)."""
+    """Run round t and move the clock: ((state, report), the clock). `vector`: bytes of a vector
+    (down, up)."""
     assert wall is not None and federation.devices is not None
     devices = devices_in_round(federation.devices, hyper, wall.elapsed.high, t)
     (state, info), spent = run_metered(go, vector, ClientState(devices=devices), hyper)
@@ -63,16 +87,21 @@ def run_timed(
         late = spent.who & (spent.each > deadline)
         state, info = go(ClientState(devices=devices._replace(late=late)))
         lasts = jnp.minimum(jnp.max(spent.each, initial=0.0), deadline)
-    lasts = jnp.where(spent.who.any(), lasts, seconds_to_next(federation, devices, wall.elapsed.high, t))
+    lasts = jnp.where(
+        spent.who.any(), lasts, seconds_to_next(federation, devices, wall.elapsed.high, t)
+    )
     each = jnp.minimum(spent.each, lasts)
-    waited = add_by_label(wall.waited, jnp.where(spent.who & ~late, models(state)[1], -1), lasts - each)
+    waited = add_by_label(
+        wall.waited, jnp.where(spent.who & ~late, models(state)[1], -1), lasts - each
+    )
     elapsed, busy = add(wall.elapsed, lasts + spent.before), add(wall.busy, jnp.sum(each))
     so_far = None if wall.late is None else wall.late + jnp.sum(late, dtype=jnp.int32)
     return (state, info), Wall(elapsed, busy, so_far, waited)
 
 
 def devices_in_round(devices: Devices, hyper: Hyper, now: Array, t: Array) -> DevicesNow:
-    """Return the speed and availability of the devices in round t, which begins at `now` f32[] seconds."""
+    """Return the speed and availability of the devices in round t, which begins at `now` f32[]
+    seconds."""
     speed = jnp.exp(hyper["clock.spread"] * devices.pace)
     if devices.times is None or devices.available is None or devices.factor is None:
         return DevicesNow(speed)
@@ -82,12 +111,20 @@ def devices_in_round(devices: Devices, hyper: Hyper, now: Array, t: Array) -> De
 
 
 def reached_second(now: Array) -> Array:
-    """Return the latest second that has been reached, f32[]. A line of a trace begins when the clock, a rounded sum, is close
-    enough: three rounds of 0.03 s are a little less than 0.09 s in float32."""
+    """Return the latest second that has been reached, f32[]. A line of a trace begins when the
+    clock, a rounded sum, is close enough: three rounds of 0.03 s are a little less than 0.09 s in
+    float32."""
     return now * (1 + CLOCK_ERROR)
 
 
-def client_seconds(steps: Array, speed: Array, sent: Traffic, number: Array, vector: tuple[float, float], hyper: Hyper) -> Array:
+def client_seconds(
+    steps: Array,
+    speed: Array,
+    sent: Traffic,
+    number: Array,
+    vector: tuple[float, float],
+    hyper: Hyper,
+) -> Array:
     """Compute the seconds of clients that do these steps; `number` clients share this traffic."""
     of_each = [each.astype(jnp.float32) / jnp.maximum(number, 1) for each in sent]
     down, up = vector[0] * of_each[0] + 4 * of_each[2], vector[1] * of_each[1] + 4 * of_each[3]
@@ -95,7 +132,9 @@ def client_seconds(steps: Array, speed: Array, sent: Traffic, number: Array, vec
     return steps * (hyper["clock.step_ms"] / 1000) / speed + sending
 
 
-def run_metered(go: Go, vector: tuple[float, float], kept: ClientState, hyper: Hyper) -> tuple[tuple[Tree, Info], Spent]:
+def run_metered(
+    go: Go, vector: tuple[float, float], kept: ClientState, hyper: Hyper
+) -> tuple[tuple[Tree, Info], Spent]:
     """Run a round and measure its time, if no client is late."""
     assert kept.devices is not None
     try:
@@ -104,19 +143,28 @@ def run_metered(go: Go, vector: tuple[float, float], kept: ClientState, hyper: H
         return (state, info), _sum_time(meter, info.traffic, vector, kept.devices.speed, hyper)
     except jax.errors.UnexpectedTracerError:
         why = "the method trains inside a loop or branch of JAX, where steps cannot be counted"
-        raise SpecError(f"train.clock: {why}; call solver.fit outside of jax.lax and jax.vmap") from None
+        raise SpecError(
+            f"train.clock: {why}; call solver.fit outside of jax.lax and jax.vmap"
+        ) from None
 
 
-def _sum_time(meter: Meter, traffic: Traffic, vector: tuple[float, float], speed: Array, hyper: Hyper) -> Spent:
+def _sum_time(
+    meter: Meter, traffic: Traffic, vector: tuple[float, float], speed: Array, hyper: Hyper
+) -> Spent:
     who = meter.steps > 0
-    own = Traffic(*(all_of_it - beside for all_of_it, beside in zip(traffic, meter.beside, strict=True)))
+    own = Traffic(
+        *(all_of_it - beside for all_of_it, beside in zip(traffic, meter.beside, strict=True))
+    )
     each = client_seconds(meter.steps, speed, own, jnp.sum(who), vector, hyper)
-    before = client_seconds(jnp.float32(0), jnp.float32(1), meter.beside, meter.senders, vector, hyper)
+    before = client_seconds(
+        jnp.float32(0), jnp.float32(1), meter.beside, meter.senders, vector, hyper
+    )
     return Spent(jnp.where(who, each, 0.0), who, before, own)
 
 
 def seconds_to_next(federation: Federation, present: DevicesNow, now: Array, t: Array) -> Array:
-    """Return how long a round without participants lasts, f32[]: until a trace's next row in seconds if nobody is there, else 0."""
+    """Return how long a round without participants lasts, f32[]: until a trace's next row in
+    seconds if nobody is there, else 0."""
     devices, here = federation.devices, cohort.present(federation, t)
     if devices is None or devices.times is None or present.there is None or not devices.by_seconds:
         return jnp.float32(0)
@@ -126,8 +174,13 @@ def seconds_to_next(federation: Federation, present: DevicesNow, now: Array, t: 
 
 
 def add_by_label(total: Array, labels: Array, each: Array) -> Array:
-    """Add the values of clients with these labels i32[n] to the sums of clusters [K]; −1: to none. K may be 0."""
-    return total.at[jnp.where(labels >= 0, labels, total.shape[0])].add(each, mode="drop") if total.shape[0] else total
+    """Add the values of clients with these labels i32[n] to the sums of clusters [K]; −1: to none.
+    K may be 0."""
+    return (
+        total.at[jnp.where(labels >= 0, labels, total.shape[0])].add(each, mode="drop")
+        if total.shape[0]
+        else total
+    )
 
 
 def add(total: Sum, more: Array) -> Sum:

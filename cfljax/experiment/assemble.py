@@ -1,4 +1,5 @@
-"""HOST. From the configuration of a run to what a batch is simulated with: federation, model, plan, solver and method."""
+"""HOST. From the configuration of a run to what a batch is simulated with: federation, model, plan,
+solver and method."""
 
 from __future__ import annotations
 
@@ -56,7 +57,8 @@ CHUNK = 10  # Evaluations between two looks at a running batch
 
 
 def assemble(run: Run, width: int, machine: Machine) -> Assembled:
-    """Assemble federation, model, plan, solver and method of a run, for a batch of `width` runs on the machine."""
+    """Assemble federation, model, plan, solver and method of a run, for a batch of `width` runs on
+    the machine."""
     shape = machine.shape(width, run.train.forced.devices)
     sharded = _shards(run, shape.clients, machine)
     federation = host_federation(run) if sharded else federation_of(run)
@@ -70,7 +72,9 @@ def assemble(run: Run, width: int, machine: Machine) -> Assembled:
         federation = jax.device_get(federation) if sharded else federation
     choice = choose(run, model, federation, machine, math.ceil(width / shape.runs))
     if choice.kept and not sharded:
-        train = dataclasses.replace(federation.train, grams=_grams(key_of(run), choice.gram_sizes, _frozen(run)))
+        train = dataclasses.replace(
+            federation.train, grams=_grams(key_of(run), choice.gram_sizes, _frozen(run))
+        )
         federation = dataclasses.replace(federation, train=train)
     parts = list_pairs(run.options, run.train)
     d = len(divide_model(model, parts).away) if parts else model.size
@@ -82,7 +86,13 @@ def assemble(run: Run, width: int, machine: Machine) -> Assembled:
     turns = run.options.head_epochs  # which the method adds itself
     work = choice.work._replace(epochs=run.train.epochs, head=0) if turns else choice.work
     solver = Solver(
-        model, work, optimizer, tuple(arguments.items()), choice.plan, settings.sending, keeps_state=run.train.keeps_state
+        model,
+        work,
+        optimizer,
+        tuple(arguments.items()),
+        choice.plan,
+        settings.sending,
+        keeps_state=run.train.keeps_state,
     )
     options, divided = drop_traced(run.options), solver
     if parts or work.head:
@@ -92,10 +102,24 @@ def assemble(run: Run, width: int, machine: Machine) -> Assembled:
     check_mixture(run, method, federation)
     if run.train.clocked is not None:
         federation = with_devices(run, federation)
-        settings = settings._replace(clock=vector_bytes(method.travels, model.size, settings.vector_up))
-        settings = settings._replace(asynchronous=_asynchronous(run, model, parts, int(federation.trains.sum())))
+        settings = settings._replace(
+            clock=vector_bytes(method.travels, model.size, settings.vector_up)
+        )
+        settings = settings._replace(
+            asynchronous=_asynchronous(run, model, parts, int(federation.trains.sum()))
+        )
     newcomers, finetuned = _newcomers(run, federation, solver), _finetuned(run, federation, solver)
-    return Assembled(method, model, federation, settings, choice.plan, mesh, sharded, newcomers=newcomers, finetuned=finetuned)
+    return Assembled(
+        method,
+        model,
+        federation,
+        settings,
+        choice.plan,
+        mesh,
+        sharded,
+        newcomers=newcomers,
+        finetuned=finetuned,
+    )
 
 
 def assemble_batch(batch: Batch, machine: Machine) -> Assembled:
@@ -107,35 +131,64 @@ def assemble_batch(batch: Batch, machine: Machine) -> Assembled:
 def check_tokens(run: Run) -> None:
     """Reject samples that are not token ids, for models that need these."""
     given, federation = getattr(run.model.options, "vocabulary", None), host_federation(run)
-    if given is None or not models.MODELS.ours(run.model.name) or len(sample_shape(federation)) != 1:
+    if (
+        given is None
+        or not models.MODELS.ours(run.model.name)
+        or len(sample_shape(federation)) != 1
+    ):
         return
     pool, vocabulary = federation.pool, given or federation.classes
     if np.any(np.asarray(pool.scale) != 1) or np.any(np.asarray(pool.mean) != 0):
-        raise SpecError(f'data.normalise = "{run.data.normalise}": would change token ids; give "none"')
+        raise SpecError(
+            f'data.normalise = "{run.data.normalise}": would change token ids; give "none"'
+        )
     x = np.asarray(pool.x)
     least, most = x.min(initial=0), x.max(initial=0)
     if least < 0 or np.any(x != np.floor(x)):
-        raise SpecError(f'model.name = "{run.model.name}": needs token ids, and the samples are other numbers')
+        raise SpecError(
+            f'model.name = "{run.model.name}": needs token ids, and the samples are other numbers'
+        )
     if most >= vocabulary:
-        raise SpecError(f"model.vocabulary: token {int(most)} is beyond its {vocabulary} tokens; give {int(most) + 1} or more")
+        raise SpecError(
+            f"model.vocabulary: token {int(most)} is beyond its {vocabulary} tokens; give "
+            f"{int(most) + 1} or more"
+        )
 
 
 def _check_statistics(run: Run, model: Model, parts: Pairs) -> None:
     """Reject noise on running means and variances of BatchNorm."""
-    if run.train.transit.privacy is not None and sends_statistics(model, divide_model(model, parts)):
-        why = 'its noise would destroy the running variances of BatchNorm; keep them at home by parts = { norm = "client" }, '
-        raise SpecError(f'train.privacy with model "{model.name}": {why}or use GroupNorm or LayerNorm')
+    if run.train.transit.privacy is not None and sends_statistics(
+        model, divide_model(model, parts)
+    ):
+        why = (
+            "its noise would destroy the running variances of BatchNorm; keep them at home by "
+            'parts = { norm = "client" }, '
+        )
+        raise SpecError(
+            f'train.privacy with model "{model.name}": {why}or use GroupNorm or LayerNorm'
+        )
 
 
 def _warn_of_equal_starts(run: Run, model: Model) -> None:
-    """Warn if all clusters start from the same network, because a choice by loss then puts all clients into the first."""
+    """Warn if all clusters start from the same network, because a choice by loss then puts all
+    clients into the first."""
     common = common_options(run.model.options)
-    if common.weights is None or common.jitter or not run.options.chooses_by_loss or getattr(run.options, "clusters", 1) == 1:
+    if (
+        common.weights is None
+        or common.jitter
+        or not run.options.chooses_by_loss
+        or getattr(run.options, "clusters", 1) == 1
+    ):
         return
     whole = model.whole or (lambda params: params)
-    one, other = (jax.tree.leaves(whole(model.unravel(model.init(keys.root(seed))))) for seed in (0, 1))
+    one, other = (
+        jax.tree.leaves(whole(model.unravel(model.init(keys.root(seed))))) for seed in (0, 1)
+    )
     if all(np.array_equal(a, b) for a, b in zip(one, other, strict=True)):
-        why = "all clusters begin equal, so clients that choose by loss choose the first; give model.jitter, such as 0.1"
+        why = (
+            "all clusters begin equal, so clients that choose by loss choose the first; give "
+            "model.jitter, such as 0.1"
+        )
         warnings.warn(f"model.weights with method.{run.label}: {why}", SpecWarning, stacklevel=2)
 
 
@@ -151,12 +204,23 @@ def with_devices(run: Run, federation: Federation) -> Federation:
 def _newcomers(run: Run, federation: Federation, solver: Solver) -> Tuned | None:
     if run.data.new_clients is None:
         return None
-    ids, new = tuple(np.flatnonzero(np.asarray(federation.arrive) == NEVER).tolist()), run.data.new_clients
-    return Tuned(ids, new.steps, solver, not new.shots, new.rule is not None and not run.options.places_unlabelled)
+    ids, new = (
+        tuple(np.flatnonzero(np.asarray(federation.arrive) == NEVER).tolist()),
+        run.data.new_clients,
+    )
+    return Tuned(
+        ids,
+        new.steps,
+        solver,
+        not new.shots,
+        new.rule is not None and not run.options.places_unlabelled,
+    )
 
 
 def _finetuned(run: Run, federation: Federation, solver: Solver) -> Tuned | None:
-    steps = run.options.finetune_steps if run.train.finetune_steps is None else run.train.finetune_steps
+    steps = (
+        run.options.finetune_steps if run.train.finetune_steps is None else run.train.finetune_steps
+    )
     clients = min(run.train.eval_clients or federation.clients, federation.clients)
     return Tuned(tuple(range(clients)), (steps,), solver) if steps else None
 
@@ -165,22 +229,43 @@ def _asynchronous(run: Run, model: Model, parts: Pairs, clients: int) -> Asynchr
     if (table := run.train.buffered) is None:
         return None
     check_buffer(table, run.train.participants(clients))
-    return Asynchronous(table.buffer, table.staleness, len(divide_model(model, parts).home) if parts else 0)
+    return Asynchronous(
+        table.buffer, table.staleness, len(divide_model(model, parts).home) if parts else 0
+    )
 
 
 def model_of(run: Run, federation: Federation) -> Model:
     """Return the run's model, for the samples of this federation."""
     options = run.model.options
-    half, shape, classes = run.train.precision == "bfloat16", sample_shape(federation), federation.classes
+    half, shape, classes = (
+        run.train.precision == "bfloat16",
+        sample_shape(federation),
+        federation.classes,
+    )
     lora = run.train.lora
-    adapters = Adapters(lora.rank, lora.alpha, lora.where, lora.head) if isinstance(lora, Lora) else None
+    adapters = (
+        Adapters(lora.rank, lora.alpha, lora.where, lora.head) if isinstance(lora, Lora) else None
+    )
     pool = federation.pool
-    tokens = len(shape) == 1 and (hasattr(options, "vocabulary") or (pool.x.dtype == np.int32 and pool.table is None))
-    return _model(run.model.name, options, canonical(options), shape, classes, federation.several, half, tokens, adapters)
+    tokens = len(shape) == 1 and (
+        hasattr(options, "vocabulary") or (pool.x.dtype == np.int32 and pool.table is None)
+    )
+    return _model(
+        run.model.name,
+        options,
+        canonical(options),
+        shape,
+        classes,
+        federation.several,
+        half,
+        tokens,
+        adapters,
+    )
 
 
 def _frozen(run: Run) -> tuple[str, Value, str] | None:
-    """Return (name, options, their canonical JSON) of a model whose body is frozen; None: all of it trains."""
+    """Return (name, options, their canonical JSON) of a model whose body is frozen; None: all of it
+    trains."""
     options = run.model.options
     return (run.model.name, options, canonical(options)) if common_options(options).frozen else None
 
@@ -190,7 +275,13 @@ def _on_features(run: Run, model: Model) -> tuple[Model, Federation]:
     federation, frozen = federation_of(run), _frozen(run)
     assert frozen is not None
     featured = _featured(key_of(run), *frozen)
-    network = models.build(run.model.name, run.model.options, sample_shape(federation), federation.classes, federation.several)
+    network = models.build(
+        run.model.name,
+        run.model.options,
+        sample_shape(federation),
+        federation.classes,
+        federation.several,
+    )
     head = to_head_model(network, model, federation.classes, featured.sample_shape[0])
     return in_bfloat16(head) if run.train.precision == "bfloat16" else head, featured
 
@@ -200,7 +291,9 @@ def _settings(run: Run, clients: int, d: int, participants: int, sequential: boo
     train, (_, way, attack, robust) = run.train, run.train.transit
     sending = Sending(robust="" if robust is None else robust.name)
     if way is not None:
-        sending = sending._replace(compress=way.name, kept=way.keep or 0.0, nearest=way.rounding == "nearest")
+        sending = sending._replace(
+            compress=way.name, kept=way.keep or 0.0, nearest=way.rounding == "nearest"
+        )
         sending = sending._replace(feedback=keeps_dropped(run.options, train.transit))
     return Settings(
         rounds=train.rounds,
@@ -215,17 +308,23 @@ def _settings(run: Run, clients: int, d: int, participants: int, sequential: boo
         precision=train.precision,
         label_history=clients <= 10_000,
         metrics=train.metrics or (),
-        sending=sending if attack is None else sending._replace(attack=attack.name, seed=attack.seed),
+        sending=sending
+        if attack is None
+        else sending._replace(attack=attack.name, seed=attack.seed),
         stop=None if train.stops is None else Stop(train.stops.patience, train.stops.metric),
         vector_up=train.vector_bytes(d),
     )
 
 
 def _shards(run: Run, devices: int, machine: Machine) -> bool:
-    """Return whether the samples are dealt to the devices by client: if the run says so, or if one device's memory is too small."""
+    """Return whether the samples are dealt to the devices by client: if the run says so, or if one
+    device's memory is too small."""
     pool = run.train.forced.pool
     if pool == "sharded" and devices == 1:
-        raise SpecError('train.plan.pool = "sharded": there is one device to a run; give more, as with --mesh clients=8')
+        raise SpecError(
+            'train.plan.pool = "sharded": there is one device to a run; give more, as with '
+            "--mesh clients=8"
+        )
     if pool is not None or devices == 1:
         return pool == "sharded"
     return machine.copies * count_bytes(host_federation(run)) > machine.memory // 2
@@ -252,15 +351,21 @@ def _model(
 @functools.lru_cache(maxsize=2)
 def _featured(key: FederationKey, name: str, options: Value, meaning: str) -> Federation:
     federation = device_federation(key)
-    divided = _model(name, options, meaning, sample_shape(federation), federation.classes, federation.several)
+    divided = _model(
+        name, options, meaning, sample_shape(federation), federation.classes, federation.several
+    )
     assert divided.whole is not None
-    network = models.build(name, options, sample_shape(federation), federation.classes, federation.several)
+    network = models.build(
+        name, options, sample_shape(federation), federation.classes, federation.several
+    )
     whole = divided.whole(divided.unravel(divided.init(keys.root(0))))
     return compute_features(network, whole, federation)
 
 
 @functools.lru_cache(maxsize=1)
-def _grams(key: FederationKey, sizes: tuple[int, ...], frozen: tuple[str, Value, str] | None = None) -> Grams:
+def _grams(
+    key: FederationKey, sizes: tuple[int, ...], frozen: tuple[str, Value, str] | None = None
+) -> Grams:
     federation = device_federation(key) if frozen is None else _featured(key, *frozen)
     return jax.device_put(compute_grams(federation, sizes))
 
@@ -274,7 +379,8 @@ def _method(
     mesh: jax.sharding.Mesh | None,  # noqa: ARG001 (what its set-up compiles is traced for these devices)
     stages: tuple[Stage, ...],
 ) -> Method:
-    """Make the method, one object for runs that differ in seed and traced numbers: it keeps what its set-up compiles."""
+    """Make the method, one object for runs that differ in seed and traced numbers: it keeps what
+    its set-up compiles."""
     return add_stages(METHODS.entry(name).make(options, solver.model, solver), stages)
 
 

@@ -1,4 +1,5 @@
-"""How runs form batches: runs that share shapes and static options go through one compiled program together."""
+"""How runs form batches: runs that share shapes and static options go through one compiled program
+together."""
 
 from __future__ import annotations
 
@@ -22,9 +23,15 @@ from cfljax.registry.options import Value, drop_traced, list_traced
 if TYPE_CHECKING:
     from cfljax.types import Federation
 
-ABSENT_AT_ZERO = {"momentum": (), "weight_decay": (), "dropout": (), "stragglers": ("straggler_work",)}
-"""Numbers that `hyper` lacks when they are zero, with those that mean nothing without them: code that looks for the name
-then has no momentum buffer and draws no stragglers. So zero and not zero are two programs."""
+ABSENT_AT_ZERO = {
+    "momentum": (),
+    "weight_decay": (),
+    "dropout": (),
+    "stragglers": ("straggler_work",),
+}
+"""Numbers that `hyper` lacks when they are zero, with those that mean nothing without them: code
+that looks for the name then has no momentum buffer and draws no stragglers. So zero and not zero
+are two programs."""
 
 Made = TypeVar("Made")
 
@@ -41,9 +48,16 @@ class Size(NamedTuple):
 
 def count_size(federation: Federation, parameters: int) -> Size:
     """Return the sizes of a run with this federation and a model with this number of parameters."""
-    from cfljax.federation.pack import count_bytes  # which needs JAX; reading a spec and batching its runs do not
+    from cfljax.federation.pack import (
+        count_bytes,
+    )  # which needs JAX; reading a spec and batching its runs do not
 
-    return Size(federation.clients, parameters, int(np.asarray(federation.trains).sum()), count_bytes(federation))
+    return Size(
+        federation.clients,
+        parameters,
+        int(np.asarray(federation.trains).sum()),
+        count_bytes(federation),
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,26 +65,35 @@ class Batch:
     """Runs that go through one compiled program together."""
 
     runs: tuple[Run, ...]
-    width: int  # How many runs the program is compiled for; the last batch of a group may have fewer and repeats its last run
+    # How many runs the program is compiled for; the last batch of a group may have fewer and
+    # repeats its last run
+    width: int
     program: str  # Equal for runs with the same program, whatever the width
 
     @property
     def program_key(self) -> str:
-        """Equal for batches that share a compiled program, as far as shapes that depend on the data's seed allow."""
+        """Equal for batches that share a compiled program, as far as shapes that depend on the
+        data's seed allow."""
         return f"{self.program}/{self.width}"
 
     @property
     def shape_key(self) -> str:
-        """As `program_key`, and equal whatever the number of rounds: what compiled programs are known by."""
+        """As `program_key`, and equal whatever the number of rounds: what compiled programs are
+        known by."""
         run = self.first
-        of_any_length = dataclasses.replace(run, train=dataclasses.replace(run.train, rounds=1, eval_every=1))
+        of_any_length = dataclasses.replace(
+            run, train=dataclasses.replace(run.train, rounds=1, eval_every=1)
+        )
         return f"{static_key(of_any_length, seed=False)}/{self.width}"
 
     @property
     def model_key(self) -> str:
         """Equal for runs with the same model, the same adapters in it and the same plug-ins."""
         run = self.first
-        return f"{run.model.name} {canonical(run.model.options)} {canonical(run.train.lora)} {run.foreign}"
+        return (
+            f"{run.model.name} {canonical(run.model.options)} {canonical(run.train.lora)} "
+            f"{run.foreign}"
+        )
 
     @property
     def id(self) -> str:
@@ -99,12 +122,16 @@ class Batch:
 
 
 def list_hyper(run: Run) -> dict[str, float]:
-    """Return the numbers of a run that reach compiled code: the traced options of `train` and of the method."""
+    """Return the numbers of a run that reach compiled code: the traced options of `train` and of
+    the method."""
     training = dict(_once(run.train, "_traced", lambda: list_traced(run.train)))
     of_method = _once(run.options, "_traced", lambda: list_traced(run.options))
     both = training.keys() & of_method.keys()
     if both:
-        raise TypeError(f"method {run.method}: its option {', '.join(sorted(both))} has the name of an option of train; rename it")
+        raise TypeError(
+            f"method {run.method}: its option {', '.join(sorted(both))} has the name of an "
+            "option of train; rename it"
+        )
     for name, others in ABSENT_AT_ZERO.items():
         if training[name] == 0:
             for key in (name, *others):
@@ -113,7 +140,8 @@ def list_hyper(run: Run) -> dict[str, float]:
 
 
 def _once(options: object, name: str, make: Callable[[], Made]) -> Made:
-    """Return what `make` returns, cached in the immutable options that it is made from: a sweep's runs share their options."""
+    """Return what `make` returns, cached in the immutable options that it is made from: a sweep's
+    runs share their options."""
     memory: dict[str, Made] | None = getattr(options, "__dict__", None)
     if memory is None:  # a class with slots
         return make()
@@ -127,9 +155,12 @@ def _static(options: Value) -> str:
 
 
 def static_key(run: Run, seed: bool = True) -> str:
-    """Return a key that is equal for runs that share a federation and a program; without `seed`, a program."""
+    """Return a key that is equal for runs that share a federation and a program; without `seed`, a
+    program."""
     parts = (
-        run.data.drawn_for(run.seed).identity if seed else dataclasses.replace(run.data, seed=0).spelled,
+        run.data.drawn_for(run.seed).identity
+        if seed
+        else dataclasses.replace(run.data, seed=0).spelled,
         f"{run.model.name} {canonical(run.model.options)}",
         f"{run.method} {_static(run.options)}",
         _static(run.train),
@@ -140,8 +171,9 @@ def static_key(run: Run, seed: bool = True) -> str:
 
 
 def make_batches(runs: Iterable[Run], limit: int | Callable[[list[Run]], int]) -> list[Batch]:
-    """Divide the runs into batches of at most `limit` (a number, or a function of the runs of a group), in the order of their first
-    runs. A group is divided evenly, so that all its batches have one width and need one program."""
+    """Divide the runs into batches of at most `limit` (a number, or a function of the runs of a
+    group), in the order of their first runs. A group is divided evenly, so that all its batches
+    have one width and need one program."""
     groups: dict[str, list[Run]] = {}
     for run in runs:
         groups.setdefault(static_key(run), []).append(run)
@@ -155,7 +187,8 @@ def make_batches(runs: Iterable[Run], limit: int | Callable[[list[Run]], int]) -
 
 
 def split_batch(batch: Batch) -> list[Batch]:
-    """Divide the batch in two of half the width, if it does not fit the device's memory; a batch of one stays."""
+    """Divide the batch in two of half the width, if it does not fit the device's memory; a batch of
+    one stays."""
     if batch.width == 1:
         return [batch]
     return _even(list(batch.runs), batch.program, min(2, len(batch.runs)))
@@ -168,13 +201,16 @@ def _even(group: list[Run], program: str, parts: int) -> list[Batch]:
 
 
 def estimate_memory(batch: Batch, size: Size) -> int:
-    """Estimate the bytes on a CPU: the pool once, and for each run of the batch the models of clusters (kept, updated and
-    evaluated) and of the participants that are held at once (start, weights, gradient, update), what is held for each client, and
-    the state of the server's optimiser."""
+    """Estimate the bytes on a CPU: the pool once, and for each run of the batch the models of
+    clusters (kept, updated and evaluated) and of the participants that are held at once (start,
+    weights, gradient, update), what is held for each client, and the state of the server's
+    optimiser."""
     run, d = batch.first, size.parameters
     models = 3 * run.options.models_kept + 4 * _at_once(run, size)
     if (server := run.train.server_table) is not None:
-        models += count_state(server.name, FrozenTable(server.arguments or {})) * run.options.models_kept
+        models += (
+            count_state(server.name, FrozenTable(server.arguments or {})) * run.options.models_kept
+        )
     return size.pool_bytes + batch.width * (4 * models * d + count_held(run, size))
 
 
@@ -191,7 +227,8 @@ def _at_once(run: Run, size: Size) -> int:
 
 
 def count_held(run: Run, size: Size) -> int:
-    """Return the bytes that a run holds for all its clients at once, besides what its participants need."""
+    """Return the bytes that a run holds for all its clients at once, besides what its participants
+    need."""
     numbers = run.options.per_client(size.clients, size.parameters)
     if stay_home(run.options, run.train):
         numbers += size.parameters  # its model when it is scored
@@ -206,9 +243,14 @@ def count_held(run: Run, size: Size) -> int:
 def check_memory(batch: Batch, size: Size, available: int) -> None:
     """Reject a batch if a run holds more for its clients than the available bytes of memory."""
     if (needed := count_held(batch.first, size)) > available:
-        fewer = '; similarity = "sketch" needs less' if batch.first.options.similarity == "exact" else ""
+        fewer = (
+            '; similarity = "sketch" needs less'
+            if batch.first.options.similarity == "exact"
+            else ""
+        )
         raise SpecError(
-            f"{batch.first.label}: its state per client ({size.clients:,} clients, {size.parameters:,} parameters) would "
+            f"{batch.first.label}: its state per client ({size.clients:,} clients, "
+            f"{size.parameters:,} parameters) would "
             f"take {format_bytes(needed)} of memory, and there is {format_bytes(available)}; "
             f"take fewer clients or a smaller model{fewer}"
         )

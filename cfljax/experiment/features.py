@@ -1,4 +1,5 @@
-"""HOST. A federation whose samples are the features of a frozen body, each computed once before the first round."""
+"""HOST. A federation whose samples are the features of a frozen body, each computed once before the
+first round."""
 
 from __future__ import annotations
 
@@ -25,10 +26,17 @@ class Seen(NamedTuple):
 
 
 def find_samples(federation: Federation) -> Seen:
-    """Find each sample once for every way in which it is seen: views that turn or shift samples make different samples of them."""
+    """Find each sample once for every way in which it is seen: views that turn or shift samples
+    make different samples of them."""
     view = federation.view
-    changes = view is not None and any(each is not None for each in (view.pixels, view.gain, view.offset))
-    of = np.asarray(view.of) if view is not None and changes else np.zeros(federation.clients, np.int32)
+    changes = view is not None and any(
+        each is not None for each in (view.pixels, view.gain, view.offset)
+    )
+    of = (
+        np.asarray(view.of)
+        if view is not None and changes
+        else np.zeros(federation.clients, np.int32)
+    )
     views = int(of.max(initial=0)) + 1
     whose = np.full(views, 0, np.int32)
     whose[of[::-1]] = np.arange(len(of), dtype=np.int32)[::-1]
@@ -54,16 +62,21 @@ def _unshare(split: Split) -> Split:
     begin = int(np.asarray(split.start)[0])
     rows = np.tile(np.asarray(split.rows)[begin : begin + each], clients)
     start = np.arange(clients, dtype=np.int32) * each
-    return dataclasses.replace(split, rows=on_host(rows) if each else split.rows, start=on_host(start), shared=False)
+    return dataclasses.replace(
+        split, rows=on_host(rows) if each else split.rows, start=on_host(start), shared=False
+    )
 
 
 def compute_features(model: Model, whole: Tree, federation: Federation) -> Federation:
-    """Return the federation with features instead of samples. `whole`: the parameters of the network."""
+    """Return the federation with features instead of samples. `whole`: the parameters of the
+    network."""
     both, width = split_features(model)
     seen = find_samples(federation)
 
     @jax.jit
-    def block(whole: Tree, federation: Federation, client: Array, row: Array) -> tuple[Array, Array]:
+    def block(
+        whole: Tree, federation: Federation, client: Array, row: Array
+    ) -> tuple[Array, Array]:
         x, _ = samples(federation, client, row, jnp.ones(row.shape, bool))
         return both(whole, x)
 
@@ -80,7 +93,9 @@ def compute_features(model: Model, whole: Tree, federation: Federation) -> Feder
     labels = None if view is None or view.labels is None else View(view.of, labels=view.labels)
     samples_of = Pool(jnp.asarray(out), jnp.asarray(y), jnp.float32(0), jnp.float32(1))
     splits = jax.tree.map(jnp.asarray, seen.splits)
-    return dataclasses.replace(federation.with_splits(splits), pool=samples_of, view=labels, form=None)
+    return dataclasses.replace(
+        federation.with_splits(splits), pool=samples_of, view=labels, form=None
+    )
 
 
 def _check(model: Model, whole: Tree, features: np.ndarray, logits: np.ndarray, width: int) -> None:
@@ -92,6 +107,11 @@ def _check(model: Model, whole: Tree, features: np.ndarray, logits: np.ndarray, 
         head = head[step]
     if features.shape[1] == width:
         made = features @ np.asarray(head["kernel"]) + np.asarray(head.get("bias", 0.0))
-        if made.shape == logits.shape and np.allclose(made, logits, atol=1e-3 * (1 + np.abs(logits).max())):
+        if made.shape == logits.shape and np.allclose(
+            made, logits, atol=1e-3 * (1 + np.abs(logits).max())
+        ):
             return
-    raise SpecError(f'model.frozen = "body": model "{model.name}" has no head that is its last step; take train.freeze = "body"')
+    raise SpecError(
+        f'model.frozen = "body": model "{model.name}" has no head that is its last step; '
+        'take train.freeze = "body"'
+    )

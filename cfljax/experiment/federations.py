@@ -1,4 +1,5 @@
-"""HOST. The federation of a run: its data, divided, as numpy arrays and on the device. Runs of equal data share it."""
+"""HOST. The federation of a run: its data, divided, as numpy arrays and on the device. Runs of
+equal data share it."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ def federation_of(run: Run) -> Federation:
 
 
 def flatten_samples(federation: Federation) -> Federation:
-    """Store each sample as a line of numbers: a TPU lays images out by pixels, and turns the pool round in each step."""
+    """Store each sample as a line of numbers: a TPU lays images out by pixels, and turns the pool
+    round in each step."""
     x = federation.pool.x
     if x.ndim < 3:
         return federation
@@ -45,7 +47,8 @@ def sample_shape(federation: Federation) -> tuple[int, ...]:
 
 
 class FederationKey(NamedTuple):
-    """The data of a run, and the seed that they are drawn with. Keys of equal data are equal, whatever their spelling."""
+    """The data of a run, and the seed that they are drawn with. Keys of equal data are equal,
+    whatever their spelling."""
 
     data: Data
     seed: int
@@ -54,7 +57,10 @@ class FederationKey(NamedTuple):
         return hash((self.data.identity, self.seed))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, FederationKey) and (self.data.identity, self.seed) == (other.data.identity, other.seed)
+        return isinstance(other, FederationKey) and (self.data.identity, self.seed) == (
+            other.data.identity,
+            other.seed,
+        )
 
 
 def key_of(run: Run) -> FederationKey:
@@ -67,20 +73,29 @@ def _host_federation(key: FederationKey) -> Federation:
     config, seed = key
     source = config.load()
     parts = config.divide(source)
-    parts, changes = (parts, None) if config.drift is None else apply_drift(config.drift, parts, source, seed)
+    parts, changes = (
+        (parts, None) if config.drift is None else apply_drift(config.drift, parts, source, seed)
+    )
     train, valid, newcomers = parts.train, None, np.zeros(len(parts.train), bool)
     if (new := config.new_clients) is not None:
         newcomers = draw_newcomers([len(rows) for rows in train], new.share, seed)
     trains = np.array([len(rows) > 0 for rows in train]) & ~newcomers
     late = np.where(newcomers, NEVER, draw_arrivals(config.arrive, trains, seed)).astype(np.int32)
     if config.validation:
-        in_rounds = [rows[:0] if apart else rows for rows, apart in zip(train, newcomers, strict=True)]
+        in_rounds = [
+            rows[:0] if apart else rows for rows, apart in zip(train, newcomers, strict=True)
+        ]
         kept, valid = hold_out(in_rounds, config.validation, seed, parts.origin)
         of_newcomers = [drop_held(rows, valid, parts.origin) for rows in train]
-        train = [later if apart else rows for later, rows, apart in zip(of_newcomers, kept, newcomers, strict=True)]
+        train = [
+            later if apart else rows
+            for later, rows, apart in zip(of_newcomers, kept, newcomers, strict=True)
+        ]
     if new is not None and new.shots:
         train = keep_shots(train, newcomers, new.shots, seed)
-    return pack(dataclasses.replace(parts, train=train), source, config.normalise, late, valid, changes)
+    return pack(
+        dataclasses.replace(parts, train=train), source, config.normalise, late, valid, changes
+    )
 
 
 @functools.lru_cache(maxsize=2)
@@ -96,14 +111,20 @@ def clear_caches() -> None:
 
 
 def check_clients(run: Run, federation: Federation) -> None:
-    """Reject more clusters than clients that train, and methods that need true groups if there are none."""
+    """Reject more clusters than clients that train, and methods that need true groups if there are
+    none."""
     from cfljax.round.choice import need_clients
     from cfljax.round.common import need_groups
 
     if getattr(run.options, "true_groups", False):
         need_groups(f'method "{run.method}"', federation)
     clusters = run.options.clusters
-    if METHODS.ours(run.method) and run.options.needs_clients and isinstance(clusters, int) and clusters > 1:
+    if (
+        METHODS.ours(run.method)
+        and run.options.needs_clients
+        and isinstance(clusters, int)
+        and clusters > 1
+    ):
         need_clients(federation, clusters, run.method)
 
 
@@ -113,7 +134,9 @@ def check_labels(run: Run, federation: Federation) -> None:
         return
     _, _, attack, _ = run.train.transit
     if attack is not None and attack.name == "label_flip":
-        raise SpecError('train.attack.name = "label_flip": samples have several labels; take another attack')
+        raise SpecError(
+            'train.attack.name = "label_flip": samples have several labels; take another attack'
+        )
     run.options.check_labels(f"method.{run.method}")
 
 
@@ -121,5 +144,6 @@ def check_mixture(run: Run, method: Method, federation: Federation) -> None:
     """Reject methods that mix the probabilities of classes, if samples have several labels."""
     if federation.several and method.mixture is not None:
         raise SpecError(
-            f'method.name = "{run.method}": mixes class probabilities, but samples have several labels; take another method'
+            f'method.name = "{run.method}": mixes class probabilities, but samples have '
+            "several labels; take another method"
         )

@@ -1,5 +1,6 @@
-"""HOST. The sizes of a run. A dry run needs the number of parameters of its model, and mostly nothing else of the model. Counting
-them traces the model, which takes longer than the rest of a dry run, so the count is cached."""
+"""HOST. The sizes of a run. A dry run needs the number of parameters of its model, and mostly
+nothing else of the model. Counting them traces the model, which takes longer than the rest of a dry
+run, so the count is cached."""
 
 from __future__ import annotations
 
@@ -22,12 +23,22 @@ MOST = 1000  # Counts that are kept; beyond, all are made again
 
 
 def model_size(run: Run, federation: Federation) -> int:
-    """Return the number of parameters of the run's model for these samples. A user's own model is always traced."""
+    """Return the number of parameters of the run's model for these samples. A user's own model is
+    always traced."""
     if models.MODELS.origin(run.model.name) is not None:
         return model_of(run, federation).size
     model, samples = run.model, (sample_shape(federation), federation.classes)
-    words = [model.name, canonical(model.options), canonical(run.train.lora), *map(str, samples), software_hash()]
-    file, key = cache_folder() / "model-sizes.json", hashlib.sha256("\n".join(words).encode()).hexdigest()[:32]
+    words = [
+        model.name,
+        canonical(model.options),
+        canonical(run.train.lora),
+        *map(str, samples),
+        software_hash(),
+    ]
+    file, key = (
+        cache_folder() / "model-sizes.json",
+        hashlib.sha256("\n".join(words).encode()).hexdigest()[:32],
+    )
     kept = read_table(file, lambda value: type(value) is int and value > 0)
     if key not in kept:
         kept = (kept if len(kept) < MOST else {}) | {key: model_of(run, federation).size}
@@ -36,13 +47,15 @@ def model_size(run: Run, federation: Federation) -> int:
 
 
 def count_run_size(run: Run, federation: Federation, model: Model | None = None) -> Size:
-    """Return the sizes that the run's memory depends on. `model`: the run's model, if made; a frozen body's features are its
-    samples then, else beside them."""
+    """Return the sizes that the run's memory depends on. `model`: the run's model, if made; a
+    frozen body's features are its samples then, else beside them."""
     size = count_size(federation, model_size(run, federation) if model is None else model.size)
     if not common_options(run.model.options).frozen:
         return size
     if model is not None:
         return size._replace(features=federation.pool.x.size)
-    network = models.build(run.model.name, run.model.options, sample_shape(federation), federation.classes)
+    network = models.build(
+        run.model.name, run.model.options, sample_shape(federation), federation.classes
+    )
     numbers = len(find_samples(federation).row) * split_features(network)[1]
     return size._replace(pool_bytes=size.pool_bytes + 4 * numbers, features=numbers)

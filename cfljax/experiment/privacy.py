@@ -1,23 +1,28 @@
 """HOST. The ε that a run with `train.privacy` spends.
 
-Two federations are neighbours that differ in one client. Its update, no longer than the clip C, moves a sum by 2 · C · its weight
-at most, so noise of `noise` · C · the largest weight in the sum is a Gaussian mechanism with multiplier noise / 2. The members of
-different clusters are different clients, so a round is one such mechanism, whatever the number of clusters. Who is in which
-cluster, and with which weight, counts as known.
+Two federations are neighbours that differ in one client. Its update, no longer than the clip C,
+moves a sum by 2 · C · its weight at most, so noise of `noise` · C · the largest weight in the sum
+is a Gaussian mechanism with multiplier noise / 2. The members of different clusters are different
+clients, so a round is one such mechanism, whatever the number of clusters. Who is in which cluster,
+and with which weight, counts as known.
 
-Participants are drawn without replacement. Where the sums tell who was drawn (a cluster without participants does not move; the
-noise follows the largest weight in the draw), the draw counts as known: ε is computed for as many Gaussian mechanisms as a
-client has rounds, and only their number is left to chance. One sum a round with equal weights hides who is in it: there the smaller
-ε of a hidden draw counts, by the accountant of dp-accounting. That takes each round's draw to be all that is hidden: what a client
-would send must follow from its data and what is public. Where it depends on when the client was drawn before (by error feedback,
-`train.optimizer_state`, a part that stays with it, the x_i of FedBCD, the h_i of FedDyn), the draw counts as known. So it does with
+Participants are drawn without replacement. Where the sums tell who was drawn (a cluster without
+participants does not move; the noise follows the largest weight in the draw), the draw counts as
+known: ε is computed for as many Gaussian mechanisms as a client has rounds, and only their number
+is left to chance. One sum a round with equal weights hides who is in it: there the smaller ε of a
+hidden draw counts, by the accountant of dp-accounting. That takes each round's draw to be all that
+is hidden: what a client would send must follow from its data and what is public. Where it depends
+on when the client was drawn before (by error feedback, `train.optimizer_state`, a part that stays
+with it, the x_i of FedBCD, the h_i of FedDyn), the draw counts as known. So it does with
 `train.clock.deadline_s`: who is in time follows from public speeds, and hides among few.
 
-With `train.privacy.choice` a participant's choice of its cluster is ε_c-private (the exponential mechanism). A client that is drawn
-x times is in x choices and x rounds of sums, one after another. Their δ at ε is the smaller one of two bounds:
+With `train.privacy.choice` a participant's choice of its cluster is ε_c-private (the exponential
+mechanism). A client that is drawn x times is in x choices and x rounds of sums, one after another.
+Their δ at ε is the smaller one of two bounds:
 - basic composition: the δ of the sums alone at ε − x · ε_c;
-- concentrated privacy (Bun and Steinke 2016): the exponential mechanism has ρ = ε_c² / 8 (Cesar and Rogers 2021), a Gaussian one
-  with distance μ has ρ = μ² / 2, these add up, and δ follows (Canonne, Kamath and Steinke 2020).
+- concentrated privacy (Bun and Steinke 2016): the exponential mechanism has ρ = ε_c² / 8 (Cesar and
+  Rogers 2021), a Gaussian one with distance μ has ρ = μ² / 2, these add up, and δ follows (Canonne,
+  Kamath and Steinke 2020).
 """
 
 from __future__ import annotations
@@ -36,7 +41,8 @@ from cfljax.errors import SpecError
 from cfljax.types import Federation
 
 _MOST_KNOWN, _MOST_HIDDEN = 100, 10
-"""The most draws that are distinguished; beyond, neighbours are joined. A hidden draw takes a fifth of a second to compute."""
+"""The most draws that are distinguished; beyond, neighbours are joined. A hidden draw takes a fifth
+of a second to compute."""
 Floats = npt.NDArray[np.float64]
 
 
@@ -45,12 +51,14 @@ class Crowd(NamedTuple):
 
     clients: int  # The number of clients that train, late ones included
     arrived: tuple[tuple[int, int], ...]
-    """(round, clients that have arrived by then): each time that the number changes, in the order of rounds."""
+    """(round, clients that have arrived by then): each time that the number changes, in the order
+    of rounds."""
     alike: bool  # Whether all have equally many samples, so that weights by samples are equal, too
 
 
 class Draw(NamedTuple):
-    """A number of rounds, each of which draws the same number of participants from the same number of clients."""
+    """A number of rounds, each of which draws the same number of participants from the same number
+    of clients."""
 
     clients: int
     participants: int
@@ -62,15 +70,23 @@ def find_crowd(federation: Federation) -> Crowd:
     able = np.asarray(federation.trains)
     rounds, new = np.unique(np.maximum(np.asarray(federation.arrive)[able], 0), return_counts=True)
     arrived = tuple(zip(rounds.tolist(), np.cumsum(new).tolist(), strict=True))
-    return Crowd(int(able.sum()), arrived, len(np.unique(np.asarray(federation.train.count)[able])) <= 1)
+    return Crowd(
+        int(able.sum()), arrived, len(np.unique(np.asarray(federation.train.count)[able])) <= 1
+    )
 
 
 def list_draws(run: Run, crowd: Crowd, rounds: int) -> tuple[Draw, ...]:
-    """Return the draws of the first `rounds` rounds; none for rounds in which no client has arrived yet."""
+    """Return the draws of the first `rounds` rounds; none for rounds in which no client has arrived
+    yet."""
     wanted = run.train.participants(crowd.clients)
     ends = [start for start, _ in crowd.arrived[1:]] + [rounds]
-    spans = [(clients, min(end, rounds) - start) for (start, clients), end in zip(crowd.arrived, ends, strict=False)]
-    return tuple(Draw(clients, min(wanted, clients), lasts) for clients, lasts in spans if lasts > 0)
+    spans = [
+        (clients, min(end, rounds) - start)
+        for (start, clients), end in zip(crowd.arrived, ends, strict=False)
+    ]
+    return tuple(
+        Draw(clients, min(wanted, clients), lasts) for clients, lasts in spans if lasts > 0
+    )
 
 
 def epsilon(run: Run, crowd: Crowd) -> float:
@@ -83,26 +99,42 @@ def epsilon(run: Run, crowd: Crowd) -> float:
     choice = 0.0 if run.train.transit.choice is None else run.train.transit.choice.epsilon
     lasts = -(-drawn // sums) if sums else 0
     rounds = list_draws(run, crowd, run.train.rounds if choice else lasts)
-    return compute_epsilon(privacy.noise, privacy.delta, rounds, sums, everybody, hides_draw(run, crowd.alike), choice)
+    return compute_epsilon(
+        privacy.noise, privacy.delta, rounds, sums, everybody, hides_draw(run, crowd.alike), choice
+    )
 
 
 def epsilon_of_choices(run: Run, crowd: Crowd) -> float | None:
-    """Return ε for the run's δ of the choices of clusters alone, as if nothing else became public; None: they are not private."""
+    """Return ε for the run's δ of the choices of clusters alone, as if nothing else became public;
+    None: they are not private."""
     privacy, choice = run.train.transit.privacy, run.train.transit.choice
     if privacy is None or choice is None:
         return None
     rounds = list_draws(run, crowd, run.train.rounds)
-    return _known(math.inf, privacy.delta, _fewer(rounds, _MOST_KNOWN), 0, 0, choice.epsilon) if rounds else 0.0
+    return (
+        _known(math.inf, privacy.delta, _fewer(rounds, _MOST_KNOWN), 0, 0, choice.epsilon)
+        if rounds
+        else 0.0
+    )
 
 
 def hides_draw(run: Run, alike: bool) -> bool:
-    """Return whether what becomes public does not tell who was drawn: one sum, with equal weights, of updates that do not depend on
-    earlier draws. With a deadline, the clients that send are few, and fixed by public speeds, so the draw counts as known."""
+    """Return whether what becomes public does not tell who was drawn: one sum, with equal weights,
+    of updates that do not depend on earlier draws. With a deadline, the clients that send are few,
+    and fixed by public speeds, so the draw counts as known."""
     if run.train.clocked is not None and run.train.clocked.deadline_s:
         return False
     average = getattr(run.options, "average", "uniform")
-    kept = run.train.keeps_state or keeps_dropped(run.options, run.train.transit) or stay_home(run.options, run.train)
-    return run.options.one_sum and not kept and (average == "uniform" or alike and average == "samples")
+    kept = (
+        run.train.keeps_state
+        or keeps_dropped(run.options, run.train.transit)
+        or stay_home(run.options, run.train)
+    )
+    return (
+        run.options.one_sum
+        and not kept
+        and (average == "uniform" or alike and average == "samples")
+    )
 
 
 @functools.lru_cache(maxsize=256)
@@ -115,9 +147,9 @@ def compute_epsilon(
     hidden: bool = False,
     choice: float = 0.0,
 ) -> float:
-    """Return ε of `sums` noised sums over the participants in each round, and of `everybody` sums over all clients. `hidden`:
-    the sums do not tell who was drawn. `choice`: the ε of a participant's choice of its cluster, one a round; 0: there are no
-    choices."""
+    """Return ε of `sums` noised sums over the participants in each round, and of `everybody` sums
+    over all clients. `hidden`: the sums do not tell who was drawn. `choice`: the ε of a
+    participant's choice of its cluster, one a round; 0: there are no choices."""
     if not everybody and not (draws and (sums or choice)):
         return 0.0
     if noise == 0 and (sums or everybody):
@@ -129,21 +161,34 @@ def compute_epsilon(
 
 
 def _fewer(draws: tuple[Draw, ...], most: int) -> tuple[Draw, ...]:
-    """Join neighbouring draws to at most `most`, none of which hides more: each is from the smallest of their crowds."""
+    """Join neighbouring draws to at most `most`, none of which hides more: each is from the
+    smallest of their crowds."""
     size = -(-len(draws) // most)
     parts = [draws[at : at + size] for at in range(0, len(draws), max(size, 1))]
     return tuple(part[0]._replace(rounds=sum(draw.rounds for draw in part)) for part in parts)
 
 
-def _known(noise: float, delta: float, draws: tuple[Draw, ...], sums: int, everybody: int, choice: float = 0.0) -> float:
-    """Return ε if the draw becomes public with the sums. A client that is in x of them has been in a Gaussian mechanism with
-    multiplier noise / 2 / √x, and has made a choice in each of its rounds; the δ of the run is the mean over its draws."""
+def _known(
+    noise: float,
+    delta: float,
+    draws: tuple[Draw, ...],
+    sums: int,
+    everybody: int,
+    choice: float = 0.0,
+) -> float:
+    """Return ε if the draw becomes public with the sums. A client that is in x of them has been in
+    a Gaussian mechanism with multiplier noise / 2 / √x, and has made a choice in each of its
+    rounds; the δ of the run is the mean over its draws."""
     from scipy.stats import binom
 
     always = sum(draw.rounds for draw in draws if draw.participants >= draw.clients)
     chance = [draw for draw in draws if draw.participants < draw.clients]
     odds, left_out, least = np.ones(1), 0.0, delta * 1e-6 / max(len(chance), 1)
-    for clients, participants, rounds in chance:  # odds: of having been in `always`, `always` + 1, … rounds
+    for (
+        clients,
+        participants,
+        rounds,
+    ) in chance:  # odds: of having been in `always`, `always` + 1, … rounds
         share = participants / clients
         low, high = int(binom.ppf(least, rounds, share)), int(binom.isf(least, rounds, share))
         left_out += float(binom.cdf(low - 1, rounds, share) + binom.sf(high, rounds, share))
@@ -155,7 +200,9 @@ def _known(noise: float, delta: float, draws: tuple[Draw, ...], sums: int, every
     def delta_of(epsilon: float) -> float:
         beyond = _delta_of_gaussian(apart, epsilon - choice * taken)
         if choice:
-            beyond = np.minimum(beyond, _delta_of_concentrated(apart**2 / 2 + taken * choice**2 / 8, epsilon))
+            beyond = np.minimum(
+                beyond, _delta_of_concentrated(apart**2 / 2 + taken * choice**2 / 8, epsilon)
+            )
         return left_out + float(odds @ beyond)
 
     if delta_of(0.0) <= delta:
@@ -170,33 +217,52 @@ def _known(noise: float, delta: float, draws: tuple[Draw, ...], sums: int, every
 
 
 def _delta_of_gaussian(apart: Floats, epsilon: Floats | float) -> Floats:
-    """f64[n]: δ at ε f64[n] of Gaussian mechanisms whose means are `apart` f64[n] standard deviations from each other (Balle and
-    Wang 2018, theorem 8); where these are 0, of a mechanism that tells nothing."""
+    """f64[n]: δ at ε f64[n] of Gaussian mechanisms whose means are `apart` f64[n] standard
+    deviations from each other (Balle and Wang 2018, theorem 8); where these are 0, of a mechanism
+    that tells nothing."""
     from scipy.special import log_ndtr, ndtr
 
     some = np.where(apart > 0, apart, 1.0)
-    beyond = ndtr(some / 2 - epsilon / some) - np.exp(epsilon + log_ndtr(-some / 2 - epsilon / some))
+    beyond = ndtr(some / 2 - epsilon / some) - np.exp(
+        epsilon + log_ndtr(-some / 2 - epsilon / some)
+    )
     return np.maximum(np.where(apart > 0, beyond, -np.expm1(np.minimum(epsilon, 0.0))), 0.0)
 
 
 def _delta_of_concentrated(rho: Floats, epsilon: float) -> Floats:
-    """f64[n]: a bound on δ at ε of mechanisms that are ρ-concentrated f64[n]: the least one over the orders of Rényi privacy."""
+    """f64[n]: a bound on δ at ε of mechanisms that are ρ-concentrated f64[n]: the least one over
+    the orders of Rényi privacy."""
     order = 1 + np.geomspace(1e-3, 1e6, 400)
-    exponent = (order - 1) * (order * rho[:, None] - epsilon) + order * np.log1p(-1 / order) - np.log(order - 1)
+    exponent = (
+        (order - 1) * (order * rho[:, None] - epsilon)
+        + order * np.log1p(-1 / order)
+        - np.log(order - 1)
+    )
     return np.exp(np.minimum(exponent.min(axis=1), 0.0))
 
 
-def _hidden(noise: float, delta: float, draws: tuple[Draw, ...], sums: int, everybody: int) -> float:
+def _hidden(
+    noise: float, delta: float, draws: tuple[Draw, ...], sums: int, everybody: int
+) -> float:
     """Return ε of sampling without replacement, if nothing tells who was drawn."""
     try:
         import dp_accounting as dp
         from dp_accounting import rdp
     except ImportError:
-        raise SpecError(f"train.privacy.noise = {noise}: the ε it gives is computed by dp-accounting: {INSTALL_COMMAND}") from None
+        raise SpecError(
+            f"train.privacy.noise = {noise}: the ε it gives is computed by dp-accounting: "
+            f"{INSTALL_COMMAND}"
+        ) from None
     accountant = rdp.RdpAccountant(neighboring_relation=dp.NeighboringRelation.REPLACE_ONE)
-    once = dp.GaussianDpEvent(noise / 2 / math.sqrt(max(sums, 1)))  # the sums of a round are over the same draw
+    once = dp.GaussianDpEvent(
+        noise / 2 / math.sqrt(max(sums, 1))
+    )  # the sums of a round are over the same draw
     for clients, participants, rounds in draws:
-        drawn = dp.SampledWithoutReplacementDpEvent(clients, participants, once) if participants < clients else once
+        drawn = (
+            dp.SampledWithoutReplacementDpEvent(clients, participants, once)
+            if participants < clients
+            else once
+        )
         accountant.compose(drawn, rounds)
     if everybody:
         accountant.compose(dp.GaussianDpEvent(noise / 2), everybody)

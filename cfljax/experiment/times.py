@@ -1,4 +1,5 @@
-"""HOST. How long runs have taken on this machine. Each batch stores it in the cache folder, where a dry run reads it."""
+"""HOST. How long runs have taken on this machine. Each batch stores it in the cache folder, where a
+dry run reads it."""
 
 from __future__ import annotations
 
@@ -16,15 +17,23 @@ if TYPE_CHECKING:
     from cfljax.experiment.batching import Batch, Size
 
 MOST = 2000  # Programs whose times are kept; beyond, all are made again
-FADES = 0.8  # A program that was found compiled is expected to take this share of what it took before
+FADES = (
+    0.8  # A program that was found compiled is expected to take this share of what it took before
+)
 
 
 def store_times(batch: Batch, size: Size, outputs: Collection[Output], threads: int | None) -> None:
-    """Store what a batch has taken with this number of cores of a CPU; None: on an accelerator. The numbers are seconds of one
-    core, or of the accelerator: for each unit of `_work`, for setting up, and for compiling."""
-    file, rounds = _file(threads is not None), max(int(output.history["round"][-1]) for output in outputs)
+    """Store what a batch has taken with this number of cores of a CPU; None: on an accelerator. The
+    numbers are seconds of one core, or of the accelerator: for each unit of `_work`, for setting
+    up, and for compiling."""
+    file, rounds = (
+        _file(threads is not None),
+        max(int(output.history["round"][-1]) for output in outputs),
+    )
     columns = zip(*(output.seconds for output in outputs), strict=True)
-    compiled, trained, evaluated, setup = ((threads or 1) * float(sum(column)) for column in columns)
+    compiled, trained, evaluated, setup = (
+        (threads or 1) * float(sum(column)) for column in columns
+    )
     kept, names = read_table(file, _is_took), _names(batch)
     done = max(_work(batch, size) * rounds / batch.first.train.rounds, 1.0)
     for name in names:
@@ -34,15 +43,20 @@ def store_times(batch: Batch, size: Size, outputs: Collection[Output], threads: 
 
 
 def estimate(batches: Collection[Batch], sizes: Collection[Size]) -> list[float | None]:
-    """Estimate the seconds of each batch on this machine: by the last batch with the same program, else the same method, else the
-    same model, on the same data; None if there was none. A program is compiled once."""
+    """Estimate the seconds of each batch on this machine: by the last batch with the same program,
+    else the same method, else the same model, on the same data; None if there was none. A program
+    is compiled once."""
     here = uses_cpu()
     kept, compiled, found = read_table(_file(here), _is_took), set(), []
     for batch, size in zip(batches, sizes, strict=True):
         took = next((kept[name] for name in _names(batch) if name in kept), None)
         again = batch.program_key in compiled
         compiled.add(batch.program_key)
-        found.append(None if took is None else took[0] * _work(batch, size) + took[1] + (0.0 if again else took[2]))
+        found.append(
+            None
+            if took is None
+            else took[0] * _work(batch, size) + took[1] + (0.0 if again else took[2])
+        )
     return found
 
 
@@ -80,7 +94,11 @@ def _work(batch: Batch, size: Size) -> float:
     run = batch.first
     part = run.train.participants(size.learners)
     batched = 1 if run.train.batch == "full" else int(run.train.batch)
-    each = (run.train.steps or 1) * batched if run.train.epochs is None else run.train.epochs / size.clients
+    each = (
+        (run.train.steps or 1) * batched
+        if run.train.epochs is None
+        else run.train.epochs / size.clients
+    )
     return len(batch.runs) * run.train.rounds * part * each * size.parameters
 
 
@@ -90,4 +108,8 @@ def _file(on_cpu: bool) -> Path:
 
 
 def _is_took(value: object) -> bool:
-    return isinstance(value, list) and len(value) == 3 and all(type(v) is float and 0 <= v < 1e12 for v in value)
+    return (
+        isinstance(value, list)
+        and len(value) == 3
+        and all(type(v) is float and 0 <= v < 1e12 for v in value)
+    )

@@ -1,5 +1,6 @@
-"""HOST. How many runs go through one program together. On an accelerator all runs of a batch are computed side by side, and the
-width of a batch follows from what XLA says of the compiled programs of a few runs."""
+"""HOST. How many runs go through one program together. On an accelerator all runs of a batch are
+computed side by side, and the width of a batch follows from what XLA says of the compiled programs
+of a few runs."""
 
 from __future__ import annotations
 
@@ -19,15 +20,20 @@ from cfljax.federation.pack import count_bytes
 if TYPE_CHECKING:
     import jax
 
-FEW = 8  # Runs of each device that are compiled together to see what they take. A batch of no more runs has its programs then.
+# Runs of each device that are compiled together to see what they take. A batch of no more runs has
+# its programs then.
+FEW = 8
 MAX_WIDTH = 256
-SHARE = 0.6  # The share of a device's memory that a batch may fill by these figures, which lack what other programs take
+# The share of a device's memory that a batch may fill by these figures, which lack what other
+# programs take
+SHARE = 0.6
 
 
 def batch_limit(runs: list[Run], machine: Machine) -> int:
-    """Return how many of these runs, which share a program, go through it together. On a CPU runs go one after another, so one for
-    each group of devices; on an accelerator as many as its memory holds. What a few of them take is measured by compiling their
-    programs, and the rest follows in proportion. Runs that raise an error do so again, and are recorded, when they are carried
+    """Return how many of these runs, which share a program, go through it together. On a CPU runs
+    go one after another, so one for each group of devices; on an accelerator as many as its memory
+    holds. What a few of them take is measured by compiling their programs, and the rest follows in
+    proportion. Runs that raise an error do so again, and are recorded, when they are carried
     out."""
     groups = machine.most_groups
     if machine.sequential or len(runs) <= groups:
@@ -37,7 +43,11 @@ def batch_limit(runs: list[Run], machine: Machine) -> int:
     few = min(len(runs), FEW * machine.most_groups)
     while True:
         (batch,) = make_batches(runs[:few], few)
-        print(f"cfljax: {batch.first.label}: compiling {few} runs, to see how many the device's memory holds", file=sys.stderr)
+        print(
+            f"cfljax: {batch.first.label}: compiling {few} runs, to see how many the "
+            "device's memory holds",
+            file=sys.stderr,
+        )
         try:
             figures = measure_bytes(batch, machine)
             break
@@ -54,7 +64,8 @@ def batch_limit(runs: list[Run], machine: Machine) -> int:
 
 
 def measure_bytes(batch: Batch, machine: Machine) -> tuple[float, int] | None:
-    """Return (bytes of a device that each run takes, bytes of what all runs share); None if the compiler does not say them."""
+    """Return (bytes of a device that each run takes, bytes of what all runs share); None if the
+    compiler does not say them."""
     with default_flags():
         parts = assemble_batch(batch, machine)
         whole, federation = make_inputs(parts, batch.seeds, batch.hypers, alike=True)
@@ -65,6 +76,9 @@ def measure_bytes(batch: Batch, machine: Machine) -> tuple[float, int] | None:
     if rounds is None or evaluate is None:
         return None
     shared = count_bytes(parts.federation) // (shape.clients if parts.sharded else 1)
-    made = max(each.temp_size_in_bytes + each.output_size_in_bytes - each.alias_size_in_bytes for each in (rounds, evaluate))
+    made = max(
+        each.temp_size_in_bytes + each.output_size_in_bytes - each.alias_size_in_bytes
+        for each in (rounds, evaluate)
+    )
     of_runs = max(rounds.argument_size_in_bytes + made - shared, rounds.output_size_in_bytes)
     return of_runs / math.ceil(batch.width / shape.runs), shared

@@ -1,4 +1,5 @@
-"""HOST. From a data set to a federation: partitions say which client holds which samples, packing makes the arrays."""
+"""HOST. From a data set to a federation: partitions say which client holds which samples, packing
+makes the arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What partitions share: their protocol, the common options, and dealing rows to clients by numbers of samples per class."""
+"""What partitions share: their protocol, the common options, and dealing rows to clients by numbers
+of samples per class."""
 
 from __future__ import annotations
 
@@ -15,12 +16,15 @@ from cfljax.types import Federation, Parts, Source
 
 Rng = np.random.Generator
 MAX_LOST_SHARE = 0.5  # The share of a data set's samples of which less is used only with a warning
-TEST_HELP = '"own": test samples distributed as the training samples; "global": the whole test set, as each client sees it'
+TEST_HELP = (
+    '"own": test samples distributed as the training samples; "global": the whole test set, as '
+    "each client sees it"
+)
 
 
 Partition = Callable[[Any, Source, Rng], Parts]
-"""A partition: a function that decides, by an instance of its Options class, which client holds which samples of a data set. All
-randomness comes from the generator (`data.seed`)."""
+"""A partition: a function that decides, by an instance of its Options class, which client holds
+which samples of a data set. All randomness comes from the generator (`data.seed`)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +39,9 @@ class Common:
 class Sized(Common):
     """Options of partitions whose clients can be kept small."""
 
-    samples_per_client: int | None = option(None, "training samples per client; default: all samples are divided", low=1)
+    samples_per_client: int | None = option(
+        None, "training samples per client; default: all samples are divided", low=1
+    )
 
 
 def bad_option(name: str, value: Value, why: str) -> SpecError:
@@ -44,13 +50,15 @@ def bad_option(name: str, value: Value, why: str) -> SpecError:
 
 
 def check_most(name: str, value: int, most: int, why: str) -> None:
-    """Reject an option of the `data` table that is larger than `most`; `why` is the reason for the limit."""
+    """Reject an option of the `data` table that is larger than `most`; `why` is the reason for the
+    limit."""
     if value > most:
         raise bad_option(name, value, f"{why}; at most {most}")
 
 
 def training_rows(options: Sized, source: Source, rng: Rng) -> np.ndarray:
-    """i64[n]: the training rows to divide among all clients, shuffled, `samples_per_client` each on average."""
+    """i64[n]: the training rows to divide among all clients, shuffled, `samples_per_client` each on
+    average."""
     total = len(source.y_train)
     rows = rng.permutation(total)
     check_most("clients", options.clients, total, f"{source.name} has {total} training samples")
@@ -75,7 +83,8 @@ def check_single(source: Source) -> None:
     """Reject samples with several labels, for partitions that divide or change labels."""
     if source.y_train.ndim == 2:
         raise SpecError(
-            f"data.partition: needs one label per sample, but samples of {source.name} have several; use iid, quantity, user, "
+            f"data.partition: needs one label per sample, but samples of {source.name} have "
+            "several; use iid, quantity, user, "
             "domains, rotated, feature_shift or corrupted"
         )
 
@@ -103,13 +112,18 @@ def proportional_sizes(total: int, shares: np.ndarray) -> np.ndarray:
     return np.diff(edges, prepend=0)
 
 
-def share_out(rows: np.ndarray, clients: int, wanted: int | None, why: str, name: str = "clients") -> list[np.ndarray]:
-    """Divide the rows evenly among clients, `wanted` to each or all of them. `why`: which rows they share, for an error."""
+def share_out(
+    rows: np.ndarray, clients: int, wanted: int | None, why: str, name: str = "clients"
+) -> list[np.ndarray]:
+    """Divide the rows evenly among clients, `wanted` to each or all of them. `why`: which rows they
+    share, for an error."""
     if clients > len(rows):
         raise SpecError(f"data.{name}: {clients} clients {why}; give fewer clients")
     if wanted is None:
         return split_at(rows, even_sizes(len(rows), clients))
-    check_most("samples_per_client", wanted, len(rows) // max(clients, 1), f"{clients} clients {why}")
+    check_most(
+        "samples_per_client", wanted, len(rows) // max(clients, 1), f"{clients} clients {why}"
+    )
     return split_at(rows, np.full(clients, wanted))
 
 
@@ -120,24 +134,36 @@ def unequal_sizes(total: int, clients: int, least: int, shares: np.ndarray) -> n
 
 
 def group_blocks(clients: int, groups: int) -> np.ndarray:
-    """i32[C]: the block of each client, in `groups` consecutive blocks whose sizes differ by at most one."""
+    """i32[C]: the block of each client, in `groups` consecutive blocks whose sizes differ by at
+    most one."""
     return (np.arange(clients) * groups // max(clients, 1)).astype(np.int32)
 
 
-def class_counts(rows: list[np.ndarray], source: Source, seen: np.ndarray | None = None) -> np.ndarray:
-    """i64[C, classes]: samples of each class that every client holds; with `seen` i32[C, classes], as the client sees labels."""
+def class_counts(
+    rows: list[np.ndarray], source: Source, seen: np.ndarray | None = None
+) -> np.ndarray:
+    """i64[C, classes]: samples of each class that every client holds; with `seen` i32[C, classes],
+    as the client sees labels."""
     owner = np.repeat(np.arange(len(rows)), [len(r) for r in rows])
     if source.y_train.ndim == 2:
         counts = np.zeros((len(rows), source.classes), np.int64)
-        np.add.at(counts, owner, np.concatenate([source.y_train, source.y_test])[np.concatenate(rows)] if rows else 0)
+        np.add.at(
+            counts,
+            owner,
+            np.concatenate([source.y_train, source.y_test])[np.concatenate(rows)] if rows else 0,
+        )
         return counts
     labels = label_of(source, np.concatenate(rows)) if rows else np.zeros(0, np.int64)
-    return count_labels(owner, labels if seen is None else seen[owner, labels], len(rows), source.classes)
+    return count_labels(
+        owner, labels if seen is None else seen[owner, labels], len(rows), source.classes
+    )
 
 
 def count_labels(owner: np.ndarray, labels: np.ndarray, clients: int, classes: int) -> np.ndarray:
     """i64[clients, classes]: samples by owner i64[n] and label i64[n]."""
-    return np.bincount(owner * classes + labels, minlength=clients * classes).reshape(clients, classes)
+    return np.bincount(owner * classes + labels, minlength=clients * classes).reshape(
+        clients, classes
+    )
 
 
 def labels_seen(federation: Federation) -> np.ndarray:
@@ -153,13 +179,15 @@ def labels_seen(federation: Federation) -> np.ndarray:
 
 
 def most_common_labels(rows: list[np.ndarray], source: Source) -> np.ndarray:
-    """Return each client's most common label i32[C], the lowest in a tie; −1 for a client without samples."""
+    """Return each client's most common label i32[C], the lowest in a tie; −1 for a client without
+    samples."""
     counts = class_counts(rows, source)
     return np.where(counts.sum(1) > 0, counts.argmax(1), -1).astype(np.int32)
 
 
 def deal(counts: np.ndarray, rows: np.ndarray, source: Source, rng: Rng) -> list[np.ndarray]:
-    """Deal the rows to clients, shuffled: `counts[c, m]` of `rows` with label m go to client c, each row at most once."""
+    """Deal the rows to clients, shuffled: `counts[c, m]` of `rows` with label m go to client c,
+    each row at most once."""
     labels = label_of(source, rows)
     clients, owner, taken = np.arange(len(counts)), [], []
     for m in range(counts.shape[1]):
@@ -173,16 +201,17 @@ def deal(counts: np.ndarray, rows: np.ndarray, source: Source, rng: Rng) -> list
 
 
 def mirror(train: np.ndarray, rows: np.ndarray, source: Source, rng: Rng) -> list[np.ndarray]:
-    """Choose test rows for clients with training counts `train` [C, classes]: each client gets its own class mix, each row goes to
-    one client at most, and as many rows as possible are used. A client whose share is below one sample gets one of its most common
-    class that is left."""
+    """Choose test rows for clients with training counts `train` [C, classes]: each client gets its
+    own class mix, each row goes to one client at most, and as many rows as possible are used. A
+    client whose share is below one sample gets one of its most common class that is left."""
     have = np.bincount(label_of(source, rows), minlength=source.classes)
     held = train.sum(0)
     usable = (held > 0) & (have > 0)
     if not usable.any():
         return [np.zeros(0, np.int64) for _ in train]
     scale = np.min(have[usable] / held[usable])
-    # Cumulative sums rounded with one random offset per class: a client gets its exact share rounded up or down.
+    # Cumulative sums rounded with one random offset per class: a client gets its exact share
+    # rounded up or down.
     wanted = np.cumsum(train, axis=0) * scale + rng.random(source.classes)
     edges = np.minimum(np.floor(wanted + 1e-9).astype(np.int64), have)
     counts = np.diff(edges, axis=0, prepend=0)
@@ -191,27 +220,44 @@ def mirror(train: np.ndarray, rows: np.ndarray, source: Source, rng: Rng) -> lis
         left = train[c] * (dealt < have)
         counts[c, left.argmax()] += left.any()
         dealt[left.argmax()] += left.any()
-    warn_of_lost("test", int(dealt.sum()), len(rows), source, have / np.where(usable, held, np.nan), 'give data.test = "global"')
+    warn_of_lost(
+        "test",
+        int(dealt.sum()),
+        len(rows),
+        source,
+        have / np.where(usable, held, np.nan),
+        'give data.test = "global"',
+    )
     return deal(counts, rng.permutation(rows), source, rng)
 
 
-def warn_of_lost(part: str, used: int, total: int, source: Source, room: np.ndarray, advice: str) -> None:
-    """Warn if less than MOST_LOST of the samples of a part of the data are used, because one class is too small for the shares that
-    clients have of it. `room` f64[classes]: how many samples a class has for each that is wanted; NaN where none is."""
+def warn_of_lost(
+    part: str, used: int, total: int, source: Source, room: np.ndarray, advice: str
+) -> None:
+    """Warn if less than MOST_LOST of the samples of a part of the data are used, because one class
+    is too small for the shares that clients have of it. `room` f64[classes]: how many samples a
+    class has for each that is wanted; NaN where none is."""
     if used < MAX_LOST_SHARE * total:
         why = f"class {int(np.nanargmin(room))} has too few samples for the clients' shares of it"
         warnings.warn(
-            f"{source.name}: {used} of {total} {part} samples are used, because {why}; {advice}", DataWarning, stacklevel=2
+            f"{source.name}: {used} of {total} {part} samples are used, because {why}; {advice}",
+            DataWarning,
+            stacklevel=2,
         )
 
 
-def choose_test_part(options: Common, train: list[np.ndarray], source: Source, rng: Rng) -> list[np.ndarray] | np.ndarray:
-    """Choose the test part of a partition without views: test samples in each client's class mix, or the whole test set for all."""
+def choose_test_part(
+    options: Common, train: list[np.ndarray], source: Source, rng: Rng
+) -> list[np.ndarray] | np.ndarray:
+    """Choose the test part of a partition without views: test samples in each client's class mix,
+    or the whole test set for all."""
     if options.test == "global":
         return test_rows(source)
     if source.y_train.ndim == 2:  # in proportion to the training samples
         sizes = np.array([len(rows) for rows in train])
-        return split_at(rng.permutation(test_rows(source)), proportional_sizes(len(source.y_test), sizes))
+        return split_at(
+            rng.permutation(test_rows(source)), proportional_sizes(len(source.y_test), sizes)
+        )
     return mirror(class_counts(train, source), test_rows(source), source, rng)
 
 

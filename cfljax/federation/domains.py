@@ -1,4 +1,5 @@
-"""The partition whose groups are the domains of the data (photographs, sketches …), each dealt to several clients."""
+"""The partition whose groups are the domains of the data (photographs, sketches …), each dealt to
+several clients."""
 
 from __future__ import annotations
 
@@ -17,23 +18,32 @@ from cfljax.types import Parts, Source
 class Domains(Common):
     """Options of `domains`."""
 
-    clients: int = option(0, "number of clients, equally many for each domain; 0: one for each", low=0)
-    samples_per_client: int | None = option(None, "training samples per client; default: all are divided", low=1)
-    test_fraction: float = option(0.2, "share for testing, if a domain has no test samples", low=0, high=0.9)
+    clients: int = option(
+        0, "number of clients, equally many for each domain; 0: one for each", low=0
+    )
+    samples_per_client: int | None = option(
+        None, "training samples per client; default: all are divided", low=1
+    )
+    test_fraction: float = option(
+        0.2, "share for testing, if a domain has no test samples", low=0, high=0.9
+    )
 
 
 def domains(options: Domains, source: Source, rng: Rng) -> Parts:
     """Each domain of the data is divided among its clients; the true group is the domain."""
     if source.user_train is None:
         why = (
-            f"{source.name} does not say which domain a sample is from; import it with --by-domain, or choose another, such as iid"
+            f"{source.name} does not say which domain a sample is from; import it with "
+            "--by-domain, or choose another, such as iid"
         )
         raise common.bad_option("partition", "domains", why)
     held, tested = _rows(source)
     number = len(held)
     clients = options.clients or number
     if clients < number:
-        raise common.bad_option("clients", clients, f"{source.name} has {number} domains; at least {number}")
+        raise common.bad_option(
+            "clients", clients, f"{source.name} has {number} domains; at least {number}"
+        )
     group = common.group_blocks(clients, number)
     train, test = [], []
     for domain, (rows, test_rows) in enumerate(zip(held, tested, strict=True)):
@@ -43,7 +53,10 @@ def domains(options: Domains, source: Source, rng: Rng) -> Parts:
             rows, test_rows = rows[:edge], rows[edge:]
         size = int((group == domain).sum())
         train += common.share_out(
-            rows, size, options.samples_per_client, f"share the {len(rows)} training samples of domain {domain}"
+            rows,
+            size,
+            options.samples_per_client,
+            f"share the {len(rows)} training samples of domain {domain}",
         )
         test += common.split_at(rng.permutation(test_rows), common.even_sizes(len(test_rows), size))
     return Parts(train, common.test_rows(source) if options.test == "global" else test, group)
@@ -51,11 +64,16 @@ def domains(options: Domains, source: Source, rng: Rng) -> Parts:
 
 def _rows(source: Source) -> tuple[list[np.ndarray], list[np.ndarray]]:
     assert source.user_train is not None
-    users = [source.user_train, np.zeros(0, np.int64) if source.user_test is None else source.user_test]
+    users = [
+        source.user_train,
+        np.zeros(0, np.int64) if source.user_test is None else source.user_test,
+    ]
     by = users if source.population is None else [source.population[each] for each in users]
     numbers = np.unique(by[0])
     edge = len(source.y_train)
-    return [np.flatnonzero(by[0] == d) for d in numbers], [edge + np.flatnonzero(by[1] == d) for d in numbers]
+    return [np.flatnonzero(by[0] == d) for d in numbers], [
+        edge + np.flatnonzero(by[1] == d) for d in numbers
+    ]
 
 
 DOMAINS = Entry[Partition](Domains, domains)

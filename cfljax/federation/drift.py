@@ -1,4 +1,5 @@
-"""HOST. `data.drift`: which client changes its true group in which round, drawn or from a file. No sample changes hands."""
+"""HOST. `data.drift`: which client changes its true group in which round, drawn or from a file. No
+sample changes hands."""
 
 from __future__ import annotations
 
@@ -15,7 +16,9 @@ from cfljax.federation.groups import add_view, count_views, rotations
 from cfljax.federation.options import DriftOptions
 from cfljax.types import Drift, Parts, Source, on_host
 
-TURN_DEGREES = 90.0  # Degrees by which `what = "rotation"` turns the images of a client that has changed, counter-clockwise
+# Degrees by which `what = "rotation"` turns the images of a client that has changed,
+# counter-clockwise
+TURN_DEGREES = 90.0
 CHANGE_COLUMNS = ["round", "client", "group"]  # The first line of a file of changes
 _TAG = 0x64726966
 
@@ -28,10 +31,16 @@ class Change(NamedTuple):
     group: int
 
 
-def apply_drift(options: DriftOptions, parts: Parts, source: Source, seed: int) -> tuple[Parts, Drift]:
-    """Add the views and groups that clients may change to, and find which client is in which group from which round on."""
+def apply_drift(
+    options: DriftOptions, parts: Parts, source: Source, seed: int
+) -> tuple[Parts, Drift]:
+    """Add the views and groups that clients may change to, and find which client is in which group
+    from which round on."""
     if options.what == "labels" and (parts.source or source).y_train.ndim == 2:
-        raise SpecError(f'data.drift.what = "labels": samples of {source.name} have several labels; take "group" or "rotation"')
+        raise SpecError(
+            f'data.drift.what = "labels": samples of {source.name} have several labels; take '
+            '"group" or "rotation"'
+        )
     parts, views = _with_views(options.what, parts, source)
     first, groups = np.asarray(parts.group), len(views)
     if options.file is None:
@@ -39,16 +48,23 @@ def apply_drift(options: DriftOptions, parts: Parts, source: Source, seed: int) 
     else:
         changes = read_changes(Path(options.file).expanduser(), len(first), groups)
     begin, group = phases(first, changes)
-    return parts, Drift(on_host(begin), on_host(group), on_host(np.take_along_axis(views, group, axis=0).astype(np.int32)))
+    return parts, Drift(
+        on_host(begin),
+        on_host(group),
+        on_host(np.take_along_axis(views, group, axis=0).astype(np.int32)),
+    )
 
 
 def _with_views(what: str, parts: Parts, source: Source) -> tuple[Parts, np.ndarray]:
-    """Add all views to the parts, and find each client's view in each group, i32[groups, C]; group g has a counterpart g + G."""
+    """Add all views to the parts, and find each client's view in each group, i32[groups, C]; group
+    g has a counterpart g + G."""
     clients, source = len(parts.train), parts.source or source
     group = np.asarray(parts.group, np.int32)
     if what == "group":
         return parts, _views_of_groups(parts, group, clients)
-    group = group if len(group) and group.min() >= 0 else np.zeros(clients, np.int32)  # unknown groups are one
+    group = (
+        group if len(group) and group.min() >= 0 else np.zeros(clients, np.int32)
+    )  # unknown groups are one
     of = np.zeros(clients, np.int32) if parts.view is None else np.asarray(parts.view, np.int32)
     views, groups = count_views(parts), int(group.max(initial=0)) + 1
     if what == "labels":
@@ -56,8 +72,15 @@ def _with_views(what: str, parts: Parts, source: Source) -> tuple[Parts, np.ndar
         table = {"labels": np.stack([plain, (plain + 1) % source.classes])}
     else:
         if parts.pixels is not None or source.table is not None:
-            why = "clients see rotated images already" if source.table is None else f"{source.name} has no images"
-            raise SpecError(f'data.drift.what = "rotation": {why}; take what = "{"group" if source.table is None else "labels"}"')
+            why = (
+                "clients see rotated images already"
+                if source.table is None
+                else f"{source.name} has no images"
+            )
+            raise SpecError(
+                f'data.drift.what = "rotation": {why}; take what = '
+                f'"{"group" if source.table is None else "labels"}"'
+            )
         table = {"pixels": rotations(source.x_train.shape[1:], (0.0, TURN_DEGREES))}
     parts = add_view(dataclasses.replace(parts, group=group, view=of), np.zeros_like(of), **table)
     return parts, np.repeat([of, of + views], groups, axis=0)
@@ -67,7 +90,9 @@ def _views_of_groups(parts: Parts, group: np.ndarray, clients: int) -> np.ndarra
     if parts.by_group is not None and len(parts.by_group) > 1:
         return parts.by_group
     groups = int(group.max(initial=-1)) + 1
-    pairs = np.unique(np.stack([group, group if parts.view is None else parts.view], axis=1), axis=0)
+    pairs = np.unique(
+        np.stack([group, group if parts.view is None else parts.view], axis=1), axis=0
+    )
     alike = parts.by_group is not None or parts.view is None or len(np.unique(pairs[:, 1])) < 2
     if groups < 2 or group.min() < 0 or alike or len(pairs) != groups:
         raise SpecError(
@@ -77,8 +102,11 @@ def _views_of_groups(parts: Parts, group: np.ndarray, clients: int) -> np.ndarra
     return np.repeat(pairs[:, 1:], clients, axis=1)
 
 
-def draw_changes(options: DriftOptions, first: np.ndarray, groups: int, seed: int) -> Iterator[Change]:
-    """Draw changes of clients in groups `first` i32[C]: with "group" to any other group, otherwise to the counterpart."""
+def draw_changes(
+    options: DriftOptions, first: np.ndarray, groups: int, seed: int
+) -> Iterator[Change]:
+    """Draw changes of clients in groups `first` i32[C]: with "group" to any other group, otherwise
+    to the counterpart."""
     rng = np.random.default_rng([seed, _TAG])
     number = max(1, round(options.share * len(first)))
     group = first.copy()
@@ -107,7 +135,8 @@ def draw_changes(options: DriftOptions, first: np.ndarray, groups: int, seed: in
 
 
 def read_changes(file: Path, clients: int, groups: int) -> list[Change]:
-    """Read a CSV file of changes with the columns round, client and group; raises DataError for an invalid line."""
+    """Read a CSV file of changes with the columns round, client and group; raises DataError for an
+    invalid line."""
     found: dict[tuple[int, int], Change] = {}
     try:
         with file.open(newline="", encoding="utf-8-sig") as stream:
@@ -119,7 +148,8 @@ def read_changes(file: Path, clients: int, groups: int) -> list[Change]:
                     change = _change(f"{file}, line {lines.line_num}", cells, clients, groups)
                     if (change.round, change.client) in found:
                         raise DataError(
-                            f"{file}, line {lines.line_num}: client {change.client} has two groups in round {change.round}"
+                            f"{file}, line {lines.line_num}: client {change.client} has two "
+                            f"groups in round {change.round}"
                         )
                     found[change.round, change.client] = change
     except (OSError, UnicodeDecodeError, csv.Error) as e:
@@ -138,7 +168,10 @@ def _change(where: str, cells: list[str], clients: int, groups: int) -> Change:
     try:
         change = Change(*(int(cell) for cell in cells))
     except (TypeError, ValueError):
-        raise DataError(f"{where}: {','.join(cells)[:60]}: must be three whole numbers: {','.join(CHANGE_COLUMNS)}") from None
+        raise DataError(
+            f"{where}: {','.join(cells)[:60]}: must be three whole numbers: "
+            f"{','.join(CHANGE_COLUMNS)}"
+        ) from None
     for name, value, low, high in (
         ("round", change.round, 1, 2**31 - 2),
         ("client", change.client, 0, clients - 1),
@@ -150,7 +183,8 @@ def _change(where: str, cells: list[str], clients: int, groups: int) -> Change:
 
 
 def phases(first: np.ndarray, changes: list[Change]) -> tuple[np.ndarray, np.ndarray]:
-    """(i32[P] the round in which each phase begins, i32[P, C] the groups in it), from the groups i32[C] of round 0."""
+    """(i32[P] the round in which each phase begins, i32[P, C] the groups in it), from the groups
+    i32[C] of round 0."""
     begin = np.unique([0, *(change.round for change in changes)]).astype(np.int32)
     group = np.tile(first.astype(np.int32), (len(begin), 1))
     for change in sorted(changes):

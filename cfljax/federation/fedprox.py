@@ -1,4 +1,5 @@
-"""The partition of FedProx's MNIST, which many papers share, reconstructed from the authors' program."""
+"""The partition of FedProx's MNIST, which many papers share, reconstructed from the authors'
+program."""
 
 from __future__ import annotations
 
@@ -19,11 +20,16 @@ class FedProx(Common):
     clients: int = option(1000, "number of clients", low=1)
     minimum: int = option(5, "samples of each of its two classes that every client has", low=1)
     sigma: float = option(2.0, "standard deviation of the logarithm of the shares", low=0)
-    total: int | None = option(None, "total number of samples, reached by drawing again (FedProx: 69035)", low=1)
+    total: int | None = option(
+        None, "total number of samples, reached by drawing again (FedProx: 69035)", low=1
+    )
 
 
-def _fedprox_sizes(options: FedProx, have: np.ndarray, rng: np.random.Generator | np.random.RandomState) -> np.ndarray:
-    """i64[C, 2]: how many samples of its first and second class each client takes beyond the minimum."""
+def _fedprox_sizes(
+    options: FedProx, have: np.ndarray, rng: np.random.Generator | np.random.RandomState
+) -> np.ndarray:
+    """i64[C, 2]: how many samples of its first and second class each client takes beyond the
+    minimum."""
     classes, minimum = len(have), options.minimum
     user = np.arange(options.clients)
     of = np.stack([user % classes, (user + 1) % classes], 1)
@@ -31,7 +37,9 @@ def _fedprox_sizes(options: FedProx, have: np.ndarray, rng: np.random.Generator 
     if np.any(used > have):
         scarce = int(np.argmin(have - used))
         fits = int(have.min()) // (2 * minimum) * classes
-        why = f"class {scarce} has {have[scarce]} samples, {used[scarce]} are needed; at most {fits}"
+        why = (
+            f"class {scarce} has {have[scarce]} samples, {used[scarce]} are needed; at most {fits}"
+        )
         raise bad_option("clients", options.clients, why)
     shares = rng.lognormal(0.0, options.sigma, (classes, -(-options.clients // classes), 2))
     shares = (have - used)[:, None, None] * shares / shares.sum((1, 2), keepdims=True)
@@ -46,7 +54,9 @@ def _fedprox_sizes(options: FedProx, have: np.ndarray, rng: np.random.Generator 
     return taken
 
 
-def _draw_until_total(options: FedProx, have: np.ndarray, rng: Rng, draws: int = 2000) -> np.ndarray:
+def _draw_until_total(
+    options: FedProx, have: np.ndarray, rng: Rng, draws: int = 2000
+) -> np.ndarray:
     totals = []
     for _ in range(draws):
         taken = _fedprox_sizes(options, have, rng)
@@ -54,31 +64,44 @@ def _draw_until_total(options: FedProx, have: np.ndarray, rng: Rng, draws: int =
         if options.total in (None, totals[-1]):
             return taken
     nearest = min(totals, key=lambda n: abs(n - (options.total or 0)))
-    raise bad_option("total", options.total, f"none of {draws} draws has this many samples; the nearest has {nearest}")
+    raise bad_option(
+        "total",
+        options.total,
+        f"none of {draws} draws has this many samples; the nearest has {nearest}",
+    )
 
 
-def split_train_test(held: list[np.ndarray], test: str, rng: Rng) -> tuple[list[np.ndarray], list[np.ndarray] | np.ndarray]:
-    """(Each client's training rows: int(0.9 n) of its n, shuffled; its other rows, or for `global` all clients' other rows)."""
+def split_train_test(
+    held: list[np.ndarray], test: str, rng: Rng
+) -> tuple[list[np.ndarray], list[np.ndarray] | np.ndarray]:
+    """(Each client's training rows: int(0.9 n) of its n, shuffled; its other rows, or for `global`
+    all clients' other rows)."""
     pairs = [np.split(rng.permutation(rows), [int(0.9 * len(rows))]) for rows in held]
     own = [b for _, b in pairs]
     return [a for a, _ in pairs], own if test == "own" else np.unique(np.concatenate(own))
 
 
 def fedprox(options: FedProx, source: Source, rng: Rng) -> Parts:
-    """FedProx's MNIST: classes u and u + 1 for client u, five of each, then log-normal shares; 1,000 clients.
+    """FedProx's MNIST: classes u and u + 1 for client u, five of each, then log-normal shares;
+    1,000 clients.
 
-    Takes the source's training and test samples together; a client's test part is a tenth of what it holds, and the global
-    test set is all of these. The true group is the pair of classes.
+    Takes the source's training and test samples together; a client's test part is a tenth of what
+    it holds, and the global test set is all of these. The true group is the pair of classes.
     """
     if source.classes < 2:
-        raise bad_option("partition", "fedprox", f"{source.name} has {source.classes} class; needs at least 2")
+        raise bad_option(
+            "partition", "fedprox", f"{source.name} has {source.classes} class; needs at least 2"
+        )
     classes = source.classes
     labels = label_of(source, np.arange(len(source.y_train) + len(source.y_test)))
     of_class = [np.flatnonzero(labels == c) for c in range(classes)]
     more = _draw_until_total(options, np.array([len(r) for r in of_class]), rng)
     held: list[list[np.ndarray]] = [[] for _ in range(options.clients)]
     used = np.zeros(classes, np.int64)
-    for sizes in (np.full_like(more, options.minimum), more):  # first the minimum for all, then the shares
+    for sizes in (
+        np.full_like(more, options.minimum),
+        more,
+    ):  # first the minimum for all, then the shares
         for u in range(options.clients):
             for j in range(2):
                 c = (u + j) % classes

@@ -1,4 +1,5 @@
-"""DEVICE. From the pool to samples as the model sees them: gathered through the view of the client that holds them."""
+"""DEVICE. From the pool to samples as the model sees them: gathered through the view of the client
+that holds them."""
 
 from __future__ import annotations
 
@@ -8,14 +9,21 @@ import math
 from cfljax.lazy import jax, jnp
 from cfljax.types import Array, Federation, Pool, Split, View
 
-MAX_COMPARED_PAIRS = 1 << 26  # The most pairs of numbers that an accelerator compares to find insertion points
-MAX_SUMMED_LENGTH = 256  # The longest line of which all sums are computed from all numbers: it takes microseconds
-MAX_COMPARED_LENGTH = 64  # The longest line of which a CPU, too, compares all numbers: that is one kernel to compile, and as fast
+MAX_COMPARED_PAIRS = (
+    1 << 26
+)  # The most pairs of numbers that an accelerator compares to find insertion points
+MAX_SUMMED_LENGTH = (
+    256  # The longest line of which all sums are computed from all numbers: it takes microseconds
+)
+# The longest line of which a CPU, too, compares all numbers: that is one kernel to compile, and as
+# fast
+MAX_COMPARED_LENGTH = 64
 
 
 def insertion_points(line: jax.Array, values: jax.Array, side: str = "left") -> jax.Array:
-    """Find where each of the values belongs in the sorted line, i32[n], as `jnp.searchsorted`. An accelerator compares all pairs in
-    one kernel; bisection, which a CPU uses unless the line is short, is a loop of several kernels."""
+    """Find where each of the values belongs in the sorted line, i32[n], as `jnp.searchsorted`. An
+    accelerator compares all pairs in one kernel; bisection, which a CPU uses unless the line is
+    short, is a loop of several kernels."""
     halving = functools.partial(jnp.searchsorted, side=side)
     comparing = functools.partial(halving, method="compare_all")
     if line.size <= MAX_COMPARED_LENGTH:
@@ -26,15 +34,19 @@ def insertion_points(line: jax.Array, values: jax.Array, side: str = "left") -> 
 
 
 def cumulative_counts(counts: jax.Array) -> jax.Array:
-    """Sum the counts i32[n] up to each position; a short array for every position separately, which takes a CPU fewer kernels."""
+    """Sum the counts i32[n] up to each position; a short array for every position separately, which
+    takes a CPU fewer kernels."""
     if counts.size > MAX_SUMMED_LENGTH:
         return jnp.cumsum(counts)
     order = jnp.arange(counts.size)
     return jnp.sum(jnp.where(order <= order[:, None], counts, 0), axis=1, dtype=counts.dtype)
 
 
-def samples(federation: Federation, client: Array, rows: Array, mask: Array) -> tuple[jax.Array, jax.Array]:
-    """(x f32[B, ...], y i32[B] or i32[B, classes]) of pool rows i32[B] as clients i32[B] or i32[] see them; 0 without the mask."""
+def samples(
+    federation: Federation, client: Array, rows: Array, mask: Array
+) -> tuple[jax.Array, jax.Array]:
+    """(x f32[B, ...], y i32[B] or i32[B, classes]) of pool rows i32[B] as clients i32[B] or i32[]
+    see them; 0 without the mask."""
     pool, view = federation.pool, federation.view
     one = None if view is None or jnp.ndim(client) else _take(view.of, client)
     client = jnp.broadcast_to(client, jnp.shape(rows))
@@ -48,7 +60,9 @@ def samples(federation: Federation, client: Array, rows: Array, mask: Array) -> 
     if view is not None and view.offset is not None:
         x = x + _wide(_take(view.offset, of), x.ndim)
     seen = jnp.where(_wide(jnp.asarray(mask), x.ndim), x, 0.0)
-    return seen.reshape(-1, *federation.sample_shape, *x.shape[2:]), jnp.where(_wide(jnp.asarray(mask), y.ndim), y, 0)
+    return seen.reshape(-1, *federation.sample_shape, *x.shape[2:]), jnp.where(
+        _wide(jnp.asarray(mask), y.ndim), y, 0
+    )
 
 
 def _take(values: Array, index: Array) -> jax.Array:
@@ -60,32 +74,56 @@ def _wide(per_sample: jax.Array, ndim: int) -> jax.Array:
     return jnp.reshape(per_sample, per_sample.shape + (1,) * (ndim - 1))
 
 
-def _values(pool: Pool, view: View | None, of: jax.Array, one: jax.Array | None, rows: Array, shape: tuple[int, ...]) -> jax.Array:
-    """f32[B, F] or f32[B, F, width]: samples turned, normalised or looked up. `one` i32[]: the view of all, if they have one."""
-    lines = jnp.asarray(pool.x).reshape(-1, math.prod(shape))  # a CPU makes large blocks of lines in half the time of images
+def _values(
+    pool: Pool,
+    view: View | None,
+    of: jax.Array,
+    one: jax.Array | None,
+    rows: Array,
+    shape: tuple[int, ...],
+) -> jax.Array:
+    """f32[B, F] or f32[B, F, width]: samples turned, normalised or looked up. `one` i32[]: the view
+    of all, if they have one."""
+    lines = jnp.asarray(pool.x).reshape(
+        -1, math.prod(shape)
+    )  # a CPU makes large blocks of lines in half the time of images
     if view is not None and view.pixels is not None:
         pixels = jnp.asarray(view.pixels)
-        x = _take_pixels(lines, _take(pixels, of), rows) if one is None else _take_view(lines, pixels, of, one, rows)
+        x = (
+            _take_pixels(lines, _take(pixels, of), rows)
+            if one is None
+            else _take_view(lines, pixels, of, one, rows)
+        )
     else:
         x = _take(lines, rows)
     if pool.table is not None:
         return _take(pool.table, x)
-    mean, scale = (jnp.broadcast_to(jnp.asarray(each), shape).reshape(-1) for each in (pool.mean, pool.scale))
+    mean, scale = (
+        jnp.broadcast_to(jnp.asarray(each), shape).reshape(-1) for each in (pool.mean, pool.scale)
+    )
     return (x.astype(jnp.float32) - mean) * scale
 
 
 def _take_pixels(lines: jax.Array, source: jax.Array, rows: Array) -> jax.Array:
-    """[B, F]: value f of sample b is value `source[b, f]` of pool row `rows[b]`; zero (black, not yet normalised) for −1."""
+    """[B, F]: value f of sample b is value `source[b, f]` of pool row `rows[b]`; zero (black, not
+    yet normalised) for −1."""
     # one gather of single values straight from the pool: measured 1.6 to 3 times faster than two
-    moved = lines.at[jnp.asarray(rows)[:, None], source].get(mode="clip", wrap_negative_indices=False)
+    moved = lines.at[jnp.asarray(rows)[:, None], source].get(
+        mode="clip", wrap_negative_indices=False
+    )
     return jnp.where(source < 0, jnp.zeros((), lines.dtype), moved)
 
 
-def _take_view(lines: jax.Array, pixels: jax.Array, of: jax.Array, one: jax.Array, rows: Array) -> jax.Array:
-    """Do what `_take_pixels` does with `pixels[of]`, where all of `of` i32[B] is `one`. On a TPU, gathering single values needs
-    index arrays several times the size of the samples, so whole rows and then whole columns are gathered."""
+def _take_view(
+    lines: jax.Array, pixels: jax.Array, of: jax.Array, one: jax.Array, rows: Array
+) -> jax.Array:
+    """Do what `_take_pixels` does with `pixels[of]`, where all of `of` i32[B] is `one`. On a TPU,
+    gathering single values needs index arrays several times the size of the samples, so whole rows
+    and then whole columns are gathered."""
     columns = lambda lines: _columns(_take(lines, rows), _take(pixels, one))  # noqa: E731
-    return jax.lax.platform_dependent(lines, tpu=columns, default=lambda lines: _take_pixels(lines, _take(pixels, of), rows))
+    return jax.lax.platform_dependent(
+        lines, tpu=columns, default=lambda lines: _take_pixels(lines, _take(pixels, of), rows)
+    )
 
 
 def _columns(x: jax.Array, source: jax.Array) -> jax.Array:
@@ -94,6 +132,7 @@ def _columns(x: jax.Array, source: jax.Array) -> jax.Array:
 
 
 def client_rows(split: Split, client: Array, positions: Array) -> jax.Array:
-    """i32[B] pool rows of a client's samples at these positions; those at positions beyond its samples must be masked."""
+    """i32[B] pool rows of a client's samples at these positions; those at positions beyond its
+    samples must be masked."""
     last = jnp.maximum(_take(split.count, client) - 1, 0)
     return _take(split.rows, _take(split.start, client) + jnp.clip(positions, 0, last))

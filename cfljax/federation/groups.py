@@ -1,5 +1,6 @@
-"""Views: how the groups of clients see the data differently. Each is an entry of `data.views`, and a partition of its own in which
-every group divides the whole data set. A view is an index map, so that no group needs a copy of the data."""
+"""Views: how the groups of clients see the data differently. Each is an entry of `data.views`, and
+a partition of its own in which every group divides the whole data set. A view is an index map, so
+that no group needs a copy of the data."""
 
 from __future__ import annotations
 
@@ -29,9 +30,12 @@ from cfljax.registry.options import option
 from cfljax.types import Parts, Source
 
 TABLES = ("pixels", "labels", "gain", "offset")  # The fields of Parts that say what a view changes
-See = Callable[[Parts, np.ndarray, Rng], Parts]  # Let each client c of the parts see its samples as group `of[c]` i32[C] does
+See = Callable[
+    [Parts, np.ndarray, Rng], Parts
+]  # Let each client c of the parts see its samples as group `of[c]` i32[C] does
 View = Callable[[Any, Source, Rng], See]
-"""A view: a function that decides, by an instance of its Options class (which inherits from Groups), how groups see a data set."""
+"""A view: a function that decides, by an instance of its Options class (which inherits from
+Groups), how groups see a data set."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,12 +49,17 @@ class Groups:
 class Grouped(Groups, Sized):
     """Options of partitions whose groups see the data differently."""
 
-    test_clients: int = option(0, "additional clients that never train and are only tested (IFCA's layout)", low=0)
-    copies: bool = option(True, "each group has a copy of every sample; false: each sample belongs to one group")
+    test_clients: int = option(
+        0, "additional clients that never train and are only tested (IFCA's layout)", low=0
+    )
+    copies: bool = option(
+        True, "each group has a copy of every sample; false: each sample belongs to one group"
+    )
 
 
 def _choose_portions(rows: np.ndarray, groups: int, copies: bool, rng: Rng) -> list[np.ndarray]:
-    """Choose the rows that each group divides among its clients: all, in a different order for each group, or a part of them."""
+    """Choose the rows that each group divides among its clients: all, in a different order for each
+    group, or a part of them."""
     if copies:
         return [rng.permutation(rows) for _ in range(groups)]
     return split_at(rng.permutation(rows), even_sizes(len(rows), groups))
@@ -60,7 +69,11 @@ def _make_groups(options: Grouped, source: Source, rng: Rng) -> Parts:
     groups, clients = options.groups, options.clients
     check_most("groups", groups, clients, f"there are {clients} clients")
     if 0 < options.test_clients < groups:
-        raise bad_option("test_clients", options.test_clients, f"every group needs one; at least {groups}, or 0 for none")
+        raise bad_option(
+            "test_clients",
+            options.test_clients,
+            f"every group needs one; at least {groups}, or 0 for none",
+        )
     of, of_test = group_blocks(clients, groups), group_blocks(options.test_clients, groups)
     train, test, only_test = [], [], []
     in_train = _choose_portions(np.arange(len(source.y_train)), groups, options.copies, rng)
@@ -69,11 +82,14 @@ def _make_groups(options: Grouped, source: Source, rng: Rng) -> Parts:
         size, size_test = int(np.sum(of == g)), int(np.sum(of_test == g))
         why = f"of a group share {len(in_train[g])} training samples"
         train += share_out(in_train[g], size, options.samples_per_client, why)
-        # A training client is scored on a share of the test set in its own view, beside the test clients.
+        # A training client is scored on a share of the test set in its own view, beside the test
+        # clients.
         test += split_at(in_test[g], even_sizes(len(in_test[g]), size))
         if size_test:
             why = f"of a group share {len(in_test[g])} test samples"
-            only_test += share_out(in_test[g], size_test, options.samples_per_client, why, "test_clients")
+            only_test += share_out(
+                in_test[g], size_test, options.samples_per_client, why, "test_clients"
+            )
     train += [np.zeros(0, np.int64)] * len(only_test)
     group = np.concatenate([of, of_test])
     shared = options.test == "global"
@@ -90,32 +106,48 @@ def make_partition(view: Entry[View]) -> Entry[Partition]:
 
     partition.__doc__ = view.make.__doc__
     named = {"__doc__": view.options.__doc__, "__module__": view.options.__module__}
-    made = dataclasses.make_dataclass(view.options.__name__, [], bases=(view.options, Grouped), frozen=True, namespace=named)
+    made = dataclasses.make_dataclass(
+        view.options.__name__, [], bases=(view.options, Grouped), frozen=True, namespace=named
+    )
     made.__qualname__ = f"{view.make.__name__.upper()}.options"  # where pickle finds it
     return Entry(made, partition)
 
 
 def _through(**tables: np.ndarray) -> See:
-    """Return the view of these tables, the fields `pixels`, `labels`, `gain` and `offset` of Parts, by group."""
+    """Return the view of these tables, the fields `pixels`, `labels`, `gain` and `offset` of Parts,
+    by group."""
     return lambda parts, of, _: add_view(parts, of, **tables)
 
 
 def count_views(parts: Parts) -> int:
     """Return how many views the parts have; 1 if all clients see the data unchanged."""
-    return max((len(table) for name in TABLES if (table := getattr(parts, name)) is not None), default=1)
+    return max(
+        (len(table) for name in TABLES if (table := getattr(parts, name)) is not None), default=1
+    )
 
 
 def add_view(parts: Parts, of: np.ndarray, **tables: np.ndarray) -> Parts:
-    """Let client c see all through row `of[c]` i32[C] of the tables, too: view v becomes v + V k for V views and their rows k."""
+    """Let client c see all through row `of[c]` i32[C] of the tables, too: view v becomes v + V k
+    for V views and their rows k."""
     before, number = count_views(parts), len(next(iter(tables.values())))
     now = {name: np.repeat(table, before, axis=0) for name, table in tables.items()}
-    was = {name: np.concatenate([table] * number) for name in TABLES if (table := getattr(parts, name)) is not None}
-    found: dict[str, Any] = {"view": np.asarray(of if parts.view is None else parts.view + before * of, np.int32)} | was | now
+    was = {
+        name: np.concatenate([table] * number)
+        for name in TABLES
+        if (table := getattr(parts, name)) is not None
+    }
+    found: dict[str, Any] = (
+        {"view": np.asarray(of if parts.view is None else parts.view + before * of, np.int32)}
+        | was
+        | now
+    )
     if "offset" in was and "gain" in now:
         found["offset"] = was["offset"] = was["offset"] * now["gain"]
     for name in was.keys() & now.keys():
         if name == "pixels":
-            found[name] = np.where(now[name] < 0, -1, np.take_along_axis(was[name], now[name], axis=1)).astype(np.int32)
+            found[name] = np.where(
+                now[name] < 0, -1, np.take_along_axis(was[name], now[name], axis=1)
+            ).astype(np.int32)
         elif name == "labels":
             found[name] = np.take_along_axis(now[name], was[name], axis=1)
         else:
@@ -124,17 +156,22 @@ def add_view(parts: Parts, of: np.ndarray, **tables: np.ndarray) -> Parts:
 
 
 def image_shape(shape: tuple[int, ...]) -> tuple[int, int, int]:
-    """Return (height, width, channels) of a sample; a flat sample whose length is a square is a square image."""
+    """Return (height, width, channels) of a sample; a flat sample whose length is a square is a
+    square image."""
     if len(shape) == 1 and math.isqrt(shape[0]) ** 2 == shape[0]:
         return math.isqrt(shape[0]), math.isqrt(shape[0]), 1
     if len(shape) in (2, 3):
         return shape[0], shape[1], shape[2] if len(shape) == 3 else 1
-    raise SpecError(f"data.partition: samples of shape {shape} are not images and cannot be rotated; choose a data set of images")
+    raise SpecError(
+        f"data.partition: samples of shape {shape} are not images and cannot be rotated; "
+        "choose a data set of images"
+    )
 
 
 def rotation(shape: tuple[int, ...], angle: float) -> np.ndarray:
-    """i32[F]: where each value of the flattened sample comes from when the image is turned counter-clockwise by `angle`
-    degrees: exactly for quarter turns, else to the nearest pixel; −1 comes from outside the image."""
+    """i32[F]: where each value of the flattened sample comes from when the image is turned
+    counter-clockwise by `angle` degrees: exactly for quarter turns, else to the nearest pixel; −1
+    comes from outside the image."""
     height, width, channels = image_shape(shape)
     grid = np.arange(height * width * channels, dtype=np.int32).reshape(height, width, channels)
     turns, rest = divmod(angle % 360, 90)
@@ -166,14 +203,21 @@ def even_angles(groups: int) -> tuple[float, ...]:
 class Rotated(Groups):
     """Options of `rotated`."""
 
-    angles: tuple[float, ...] = option((), "each group's angle in degrees, counter-clockwise; default: evenly spaced")
+    angles: tuple[float, ...] = option(
+        (), "each group's angle in degrees, counter-clockwise; default: evenly spaced"
+    )
 
 
 def rotated(options: Rotated, source: Source, _: Rng) -> See:
-    """Rotate the images of each group, by 0, 90, 180 and 270 degrees unless `angles` says otherwise (IFCA's layout)."""
+    """Rotate the images of each group, by 0, 90, 180 and 270 degrees unless `angles` says otherwise
+    (IFCA's layout)."""
     angles = options.angles or even_angles(options.groups)
     if len(angles) != options.groups:
-        raise bad_option("angles", list(angles), f"{len(angles)} angles for {options.groups} groups; give {options.groups}")
+        raise bad_option(
+            "angles",
+            list(angles),
+            f"{len(angles)} angles for {options.groups} groups; give {options.groups}",
+        )
     return _through(pixels=rotations(source.x_train.shape[1:], angles))
 
 
@@ -185,7 +229,8 @@ class LabelSwap(Groups):
 
 
 def label_swap(options: LabelSwap, source: Source, rng: Rng) -> See:
-    """Swap pairs of labels in each group, different pairs in different groups; the first group swaps none."""
+    """Swap pairs of labels in each group, different pairs in different groups; the first group
+    swaps none."""
     check_single(source)
     classes, plain = source.classes, np.arange(source.classes)
     check_most("pairs", options.pairs, classes // 2, f"{source.name} has {classes} classes")
@@ -195,32 +240,49 @@ def label_swap(options: LabelSwap, source: Source, rng: Rng) -> See:
         swapped[chosen] = np.roll(chosen.reshape(2, -1), 1, axis=0).ravel()
         return swapped
 
-    matchings = math.prod(math.comb(classes - 2 * i, 2) for i in range(options.pairs)) // math.factorial(options.pairs)
-    return _through(labels=_draw_distinct(options.groups, plain, draw, 1 + matchings, "ways to swap"))
+    matchings = math.prod(
+        math.comb(classes - 2 * i, 2) for i in range(options.pairs)
+    ) // math.factorial(options.pairs)
+    return _through(
+        labels=_draw_distinct(options.groups, plain, draw, 1 + matchings, "ways to swap")
+    )
 
 
 @dataclasses.dataclass(frozen=True)
 class LabelPermutation(Groups):
     """Options of `label_permutation`."""
 
-    labels: tuple[tuple[int, ...], ...] = option((), "for each group the labels that replace 0, 1, 2, …; left out: drawn", low=0)
+    labels: tuple[tuple[int, ...], ...] = option(
+        (), "for each group the labels that replace 0, 1, 2, …; left out: drawn", low=0
+    )
 
 
 def label_permutation(options: LabelPermutation, source: Source, rng: Rng) -> See:
-    """Permute all labels in each group, differently in each; the first group's labels are unchanged unless `labels` are given."""
+    """Permute all labels in each group, differently in each; the first group's labels are unchanged
+    unless `labels` are given."""
     check_single(source)
     classes = source.classes
     if options.labels:
         given = [list(each) for each in options.labels]
-        if len(given) != options.groups or any(sorted(each) != list(range(classes)) for each in given):
-            raise bad_option("labels", given, f"give each of {options.groups} groups the labels 0 to {classes - 1} in some order")
+        if len(given) != options.groups or any(
+            sorted(each) != list(range(classes)) for each in given
+        ):
+            raise bad_option(
+                "labels",
+                given,
+                f"give each of {options.groups} groups the labels 0 to {classes - 1} in some order",
+            )
         return _through(labels=np.array(given, np.int32))
     ways = math.factorial(min(classes, 20))
     draw = lambda: rng.permutation(classes)  # noqa: E731
-    return _through(labels=_draw_distinct(options.groups, np.arange(classes), draw, ways, "ways to permute"))
+    return _through(
+        labels=_draw_distinct(options.groups, np.arange(classes), draw, ways, "ways to permute")
+    )
 
 
-def _draw_distinct(groups: int, first: np.ndarray, draw: Callable[[], np.ndarray], ways: int, what: str) -> np.ndarray:
+def _draw_distinct(
+    groups: int, first: np.ndarray, draw: Callable[[], np.ndarray], ways: int, what: str
+) -> np.ndarray:
     """i32[V, classes]: `first`, then draws that are all different."""
     check_most("groups", groups, ways, f"there are {ways} {what} {len(first)} labels")
     found = {tuple(first.tolist()): None}
@@ -233,14 +295,18 @@ def _draw_distinct(groups: int, first: np.ndarray, draw: Callable[[], np.ndarray
 class FeatureShift(Groups):
     """Options of `feature_shift`."""
 
-    kind: str = option("invert", "what differs between groups", choices=("invert", "gain", "offset"))
-    strength: float = option(0.5, "how far the last group is from the first (gain, offset)", above=0)
+    kind: str = option(
+        "invert", "what differs between groups", choices=("invert", "gain", "offset")
+    )
+    strength: float = option(
+        0.5, "how far the last group is from the first (gain, offset)", above=0
+    )
     groups: int = option(2, "number of groups", low=1)
 
 
 def feature_shift(options: FeatureShift, _: Source, __: Rng) -> See:
-    """Shift the intensities of each group: inverted (x becomes 1 − x), or a gain or an offset that falls or grows from group to
-    group."""
+    """Shift the intensities of each group: inverted (x becomes 1 − x), or a gain or an offset that
+    falls or grows from group to group."""
     steps = np.linspace(0.0, 1.0, options.groups)
     if options.kind == "invert":
         check_most("groups", options.groups, 2, 'kind = "invert" has two: plain and inverted')
@@ -255,4 +321,7 @@ LABEL_SWAP_VIEW = Entry[View](LabelSwap, label_swap)
 LABEL_PERMUTATION_VIEW = Entry[View](LabelPermutation, label_permutation)
 FEATURE_SHIFT_VIEW = Entry[View](FeatureShift, feature_shift)
 ROTATED, LABEL_SWAP = make_partition(ROTATED_VIEW), make_partition(LABEL_SWAP_VIEW)
-LABEL_PERMUTATION, FEATURE_SHIFT = make_partition(LABEL_PERMUTATION_VIEW), make_partition(FEATURE_SHIFT_VIEW)
+LABEL_PERMUTATION, FEATURE_SHIFT = (
+    make_partition(LABEL_PERMUTATION_VIEW),
+    make_partition(FEATURE_SHIFT_VIEW),
+)

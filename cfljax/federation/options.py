@@ -1,4 +1,5 @@
-"""What a spec says about views and drift. Reading a spec imports this module, which needs no JAX."""
+"""What a spec says about views and drift. Reading a spec imports this module, which needs no
+JAX."""
 
 from __future__ import annotations
 
@@ -16,11 +17,15 @@ class GroupView:
 
     name: str
     copies: bool  # Whether each of its groups divides all samples; False: they share them
-    options: Any = dataclasses.field(metadata={"beside": True})  # An instance of the view's Options class
+    options: Any = dataclasses.field(
+        metadata={"beside": True}
+    )  # An instance of the view's Options class
 
     def written(self, plain: Callable[[Options], Table]) -> Table | str:
         """Return the entry as a spec writes it."""
-        table = {"name": self.name} | ({"copies": True} if self.copies else {}) | plain(self.options)
+        table = (
+            {"name": self.name} | ({"copies": True} if self.copies else {}) | plain(self.options)
+        )
         return table if len(table) > 1 else self.name
 
 
@@ -28,7 +33,9 @@ class Crossed(NamedTuple):
     """Views whose groups are crossed."""
 
     views: tuple[GroupView, ...]
-    shares: tuple[float, ...]  # The share of the clients in each combination; none: all have as many
+    shares: tuple[
+        float, ...
+    ]  # The share of the clients in each combination; none: all have as many
     true_groups: str | None  # The name of a view, or "partition"; None: the combinations
 
 
@@ -38,26 +45,35 @@ class DriftOptions:
 
     kind: str = option(
         "sudden",
-        "all at once; one after another between the two rounds of `at`; or away and back at each round of `at`",
+        "all at once; one after another between the two rounds of `at`; or away and back at "
+        "each round of `at`",
         choices=("sudden", "incremental", "recurrent"),
     )
     at: tuple[int, ...] = option((), "rounds in which clients change", low=1)
     share: float = option(0.5, "share of the clients that change", above=0, high=1)
     what: str = option(
         "group",
-        "what changes: a client's true group, all its labels, or its images (rotated by 90 degrees)",
+        "what changes: a client's true group, all its labels, or its images (rotated by 90 "
+        "degrees)",
         choices=("group", "labels", "rotation"),
     )
-    file: str | None = option(None, "a CSV file of changes (round,client,group) instead of kind, at and share", file=True)
+    file: str | None = option(
+        None, "a CSV file of changes (round,client,group) instead of kind, at and share", file=True
+    )
 
     def check(self, where: str) -> None:
         """Reject rounds that do not ascend, or that the kind cannot have."""
         if self.file is not None:
             return
         if not self.at or list(self.at) != sorted(set(self.at)):
-            raise SpecError(f"{where}.at = {show(self.at)}: must be rounds in ascending order, as in [30, 60]")
+            raise SpecError(
+                f"{where}.at = {show(self.at)}: must be rounds in ascending order, as in [30, 60]"
+            )
         if self.kind == "incremental" and len(self.at) != 2:
-            raise SpecError(f'{where}.at = {show(self.at)}: kind = "incremental" needs two rounds, the first and the last')
+            raise SpecError(
+                f'{where}.at = {show(self.at)}: kind = "incremental" needs two rounds, the '
+                "first and the last"
+            )
 
     @property
     def spans(self) -> list[tuple[int, int]]:

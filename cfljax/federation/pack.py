@@ -1,4 +1,5 @@
-"""HOST. From parts to the Federation pytree: a pool that holds every sample once, and the rows of each client in it."""
+"""HOST. From parts to the Federation pytree: a pool that holds every sample once, and the rows of
+each client in it."""
 
 from __future__ import annotations
 
@@ -24,14 +25,17 @@ def pack(
     """Pack the federation as numpy arrays; the engine puts them on the device.
 
     Args:
-        normalise: "unit" divides bytes by 255, "pixel" standardises each pixel by the samples that clients train on,
+        normalise: "unit" divides bytes by 255, "pixel" standardises each pixel by the samples that
+        clients train on,
           "pixel_all" by all samples of the source, "none" leaves the values unchanged.
-        valid: the rows of each client that are set aside for validation; `parts.train` is without them.
-        drift: how groups and views change."""
+        valid: the rows of each client that are set aside for validation; `parts.train` is without
+        them. drift: how groups and views change."""
     source = parts.source or source
     parts = dataclasses.replace(parts, test=_interleave_tests(parts))
     clients = len(parts.train)
-    rows, pool = _compact(parts, source, normalise, valid or [], np.zeros(clients) if arrive is None else arrive)
+    rows, pool = _compact(
+        parts, source, normalise, valid or [], np.zeros(clients) if arrive is None else arrive
+    )
     shared = isinstance(parts.test, np.ndarray)
     tables = (parts.pixels, parts.labels, parts.gain, parts.offset)
     seen = (None if table is None else on_host(table) for table in tables)
@@ -43,7 +47,9 @@ def pack(
         test=_split(rows[edge:end], tested, shared),
         uid=on_host(np.arange(clients, dtype=np.int32)),
         group=on_host(np.asarray(parts.group, np.int32)),
-        arrive=on_host(np.zeros(clients, np.int32) if arrive is None else np.asarray(arrive, np.int32)),
+        arrive=on_host(
+            np.zeros(clients, np.int32) if arrive is None else np.asarray(arrive, np.int32)
+        ),
         view=None if parts.view is None else View(on_host(np.asarray(parts.view, np.int32)), *seen),
         valid=None if valid is None else _split(rows[end:], np.array([len(r) for r in valid])),
         drift=drift,
@@ -53,8 +59,9 @@ def pack(
 
 
 def _interleave_tests(parts: Parts) -> list[np.ndarray] | np.ndarray:
-    """Reorder the test rows of clients that never train: every other row first. They choose their model on the first half of their
-    test samples, which must not be the first classes of a sorted file."""
+    """Reorder the test rows of clients that never train: every other row first. They choose their
+    model on the first half of their test samples, which must not be the first classes of a sorted
+    file."""
     alone = [not len(rows) for rows in parts.train]
 
     def halves(rows: np.ndarray) -> np.ndarray:
@@ -62,38 +69,66 @@ def _interleave_tests(parts: Parts) -> list[np.ndarray] | np.ndarray:
 
     if isinstance(parts.test, np.ndarray):
         return halves(parts.test) if any(alone) else parts.test
-    return [halves(np.asarray(rows)) if each else rows for rows, each in zip(parts.test, alone, strict=True)]
+    return [
+        halves(np.asarray(rows)) if each else rows
+        for rows, each in zip(parts.test, alone, strict=True)
+    ]
 
 
 def _split(rows: np.ndarray, count: np.ndarray, shared: bool = False) -> Split:
-    """Build the split in which each client has `count` i64[C] of these rows, at least one for all; `shared`: all have the same."""
+    """Build the split in which each client has `count` i64[C] of these rows, at least one for all;
+    `shared`: all have the same."""
     rows = rows.astype(np.int32) if len(rows) else np.zeros(1, np.int32)
     start = np.zeros_like(count) if shared else np.cumsum(count) - count
     longest = max(1, int(count.max(initial=0)))
-    return Split(on_host(rows), on_host(start.astype(np.int32)), on_host(count.astype(np.int32)), longest, shared)
+    return Split(
+        on_host(rows),
+        on_host(start.astype(np.int32)),
+        on_host(count.astype(np.int32)),
+        longest,
+        shared,
+    )
 
 
-def _compact(parts: Parts, source: Source, normalise: str, valid: list[np.ndarray], arrive: np.ndarray) -> tuple[np.ndarray, Pool]:
-    """Return the positions in the pool of all training, test and validation rows; and the pool, without rows of nobody if many."""
-    x, y = np.concatenate([source.x_train, source.x_test]), np.concatenate([source.y_train, source.y_test])
+def _compact(
+    parts: Parts, source: Source, normalise: str, valid: list[np.ndarray], arrive: np.ndarray
+) -> tuple[np.ndarray, Pool]:
+    """Return the positions in the pool of all training, test and validation rows; and the pool,
+    without rows of nobody if many."""
+    x, y = (
+        np.concatenate([source.x_train, source.x_test]),
+        np.concatenate([source.y_train, source.y_test]),
+    )
     tests = [parts.test] if isinstance(parts.test, np.ndarray) else parts.test
     rows = np.concatenate([*parts.train, *tests, *valid]).astype(np.int64)
     if len(rows) and (rows.min() < 0 or rows.max() >= len(y)):
-        raise DataError(f"{source.name}: the partition names row {rows.max() if rows.max() >= len(y) else rows.min()} of {len(y)}")
-    trained = np.unique(np.concatenate([rows[:0], *(each for each, t in zip(parts.train, arrive, strict=True) if t < NEVER)]))
-    mean, scale = _normalisation(x, trained if normalise == "pixel" and len(trained) else np.arange(len(x)), normalise)
+        raise DataError(
+            f"{source.name}: the partition names row "
+            f"{rows.max() if rows.max() >= len(y) else rows.min()} of {len(y)}"
+        )
+    trained = np.unique(
+        np.concatenate(
+            [rows[:0], *(each for each, t in zip(parts.train, arrive, strict=True) if t < NEVER)]
+        )
+    )
+    mean, scale = _normalisation(
+        x, trained if normalise == "pixel" and len(trained) else np.arange(len(x)), normalise
+    )
     order, used = _order_by_client(rows, len(y))
     index = np.empty_like(order)
     index[order] = np.arange(len(order))
     if 0 < used < (1 - MIN_UNUSED_SHARE) * len(y):
         order = order[:used]
     table = None if source.table is None else on_host(source.table)
-    pool = Pool(on_host(x[order]), on_host(y[order].astype(np.int32)), on_host(mean), on_host(scale), table)
+    pool = Pool(
+        on_host(x[order]), on_host(y[order].astype(np.int32)), on_host(mean), on_host(scale), table
+    )
     return index[rows], pool
 
 
 def _order_by_client(rows: np.ndarray, number: int) -> tuple[np.ndarray, int]:
-    """Order all rows i64[number]: those of clients first, one client after another, to be read faster; and how many these are."""
+    """Order all rows i64[number]: those of clients first, one client after another, to be read
+    faster; and how many these are."""
     held, first = np.unique(rows, return_index=True)
     others = np.ones(number, bool)
     others[held] = False
@@ -101,7 +136,8 @@ def _order_by_client(rows: np.ndarray, number: int) -> tuple[np.ndarray, int]:
 
 
 def _normalisation(x: np.ndarray, rows: np.ndarray, how: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return (mean, scale): the model sees (x − mean) · scale. For pixels they are computed from these rows."""
+    """Return (mean, scale): the model sees (x − mean) · scale. For pixels they are computed from
+    these rows."""
     if how in ("pixel", "pixel_all"):
         return _per_pixel(x, rows)
     if how not in ("unit", "none"):
@@ -111,7 +147,8 @@ def _normalisation(x: np.ndarray, rows: np.ndarray, how: str) -> tuple[np.ndarra
 
 
 def _per_pixel(x: np.ndarray, rows: np.ndarray, chunk: int = 4096) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and 1 / (standard deviation + 0.001) of every pixel over these rows, summed in float64 a chunk at a time."""
+    """Mean and 1 / (standard deviation + 0.001) of every pixel over these rows, summed in float64 a
+    chunk at a time."""
     total, squares = np.zeros(x.shape[1:]), np.zeros(x.shape[1:])
     for at in range(0, len(rows), chunk):
         total += x[rows[at : at + chunk]].sum(0, dtype=np.float64)

@@ -1,4 +1,5 @@
-"""Partitions without groups: equal or unequal shares of the shuffled samples, and the users of the data set."""
+"""Partitions without groups: equal or unequal shares of the shuffled samples, and the users of the
+data set."""
 
 from __future__ import annotations
 
@@ -17,23 +18,31 @@ from cfljax.types import Parts, Source
 class Iid(Sized):
     """Options of `iid`."""
 
-    holdout: float = option(0.0, "share of the training samples used for testing; 0: use the test set", low=0, high=0.9)
+    holdout: float = option(
+        0.0, "share of the training samples used for testing; 0: use the test set", low=0, high=0.9
+    )
 
 
 def iid(options: Iid, source: Source, rng: Rng) -> Parts:
     """Shuffle the samples and give every client the same number."""
     if options.holdout:
-        total = len(source.y_train)  # both from the training part; `shards` with the same options has as many
+        total = len(
+            source.y_train
+        )  # both from the training part; `shards` with the same options has as many
         kept = total - int(round(options.holdout * total))
         rows = rng.permutation(total)
-        common.check_most("clients", options.clients, kept, f"{kept} training samples are not held out")
+        common.check_most(
+            "clients", options.clients, kept, f"{kept} training samples are not held out"
+        )
         rows, held_out = common.keep_wanted(options, rows[:kept]), rows[kept:]
     else:
         rows, held_out = common.training_rows(options, source, rng), common.test_rows(source)
     train = common.split_at(rows, common.even_sizes(len(rows), options.clients))
     test: list[np.ndarray] | np.ndarray = held_out
     if options.test == "own":
-        test = common.split_at(rng.permutation(held_out), common.even_sizes(len(held_out), options.clients))
+        test = common.split_at(
+            rng.permutation(held_out), common.even_sizes(len(held_out), options.clients)
+        )
     return Parts(train, test, common.no_group(options.clients))
 
 
@@ -41,14 +50,17 @@ def iid(options: Iid, source: Source, rng: Rng) -> Parts:
 class Quantity(Sized):
     """Options of `quantity`."""
 
-    law: str = option("lognormal", "how the sizes are distributed", choices=("lognormal", "dirichlet"))
+    law: str = option(
+        "lognormal", "how the sizes are distributed", choices=("lognormal", "dirichlet")
+    )
     sigma: float = option(1.0, "standard deviation of the logarithm of a size", low=0)
     alpha: float = option(0.5, "concentration of the Dirichlet law; small is unequal", above=0)
     min_samples: int = option(2, "smallest number of training samples of a client", low=1)
 
 
 def quantity(options: Quantity, source: Source, rng: Rng) -> Parts:
-    """Shuffle the samples and give clients unequal numbers: Dirichlet or log-normal sizes. `samples_per_client` is the mean."""
+    """Shuffle the samples and give clients unequal numbers: Dirichlet or log-normal sizes.
+    `samples_per_client` is the mean."""
     rows = common.training_rows(options, source, rng)
     clients, total = options.clients, len(rows)
     if options.law == "lognormal":
@@ -56,7 +68,11 @@ def quantity(options: Quantity, source: Source, rng: Rng) -> Parts:
     else:
         shares = rng.dirichlet(np.full(clients, options.alpha))
     train = common.split_at(rows, common.unequal_sizes(total, clients, options.min_samples, shares))
-    return Parts(train, common.choose_test_part(options, train, source, rng), common.no_group(options.clients))
+    return Parts(
+        train,
+        common.choose_test_part(options, train, source, rng),
+        common.no_group(options.clients),
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,10 +80,18 @@ class User(Common):
     """Options of `user`."""
 
     clients: int = option(0, "keep this many training users, drawn at random; 0: all", low=0)
-    samples_per_client: int | None = option(None, "keep at most this many training samples of a user", low=1)
+    samples_per_client: int | None = option(
+        None, "keep at most this many training samples of a user", low=1
+    )
     min_samples: int = option(1, "leave out training users with fewer samples", low=1)
-    test_fraction: float = option(0.2, "share for testing, if a user has no test samples", low=0, high=0.9)
-    test_only: str = option("drop", "users with test samples only: left out, or clients that never train", choices=("drop", "keep"))
+    test_fraction: float = option(
+        0.2, "share for testing, if a user has no test samples", low=0, high=0.9
+    )
+    test_only: str = option(
+        "drop",
+        "users with test samples only: left out, or clients that never train",
+        choices=("drop", "keep"),
+    )
 
 
 def _group_by_user(users: np.ndarray, first: int, number: int) -> list[np.ndarray]:
@@ -77,10 +101,13 @@ def _group_by_user(users: np.ndarray, first: int, number: int) -> list[np.ndarra
 
 
 def user(options: User, source: Source, rng: Rng) -> Parts:
-    """Make each user of the source a client; the true group is its population, if the source knows it."""
+    """Make each user of the source a client; the true group is its population, if the source knows
+    it."""
     if source.user_train is None:
         raise common.bad_option(
-            "partition", "user", f"{source.name} does not name the users of its samples; choose another, such as iid"
+            "partition",
+            "user",
+            f"{source.name} does not name the users of its samples; choose another, such as iid",
         )
     number = 1 + int(source.user_train.max())
     if source.user_test is not None and len(source.user_test):
@@ -95,21 +122,32 @@ def user(options: User, source: Source, rng: Rng) -> Parts:
         raise common.bad_option("min_samples", options.min_samples, most)
     chosen = large
     if options.clients:
-        common.check_most("clients", options.clients, len(large), f"{source.name} has {len(large)} such users")
+        common.check_most(
+            "clients", options.clients, len(large), f"{source.name} has {len(large)} such users"
+        )
         chosen = np.sort(rng.choice(large, options.clients, replace=False))
     pairs = [_cut_test(options, held[u], tested[u], rng) for u in chosen]
     train, test = [a for a, _ in pairs], [b for _, b in pairs]
     if options.test_only == "keep":
-        extra = np.array([u for u in range(number) if not len(held[u]) and len(tested[u])], np.int64)
+        extra = np.array(
+            [u for u in range(number) if not len(held[u]) and len(tested[u])], np.int64
+        )
         chosen = np.concatenate([chosen, extra])
         train += [np.zeros(0, np.int64)] * len(extra)
         test += [tested[u] for u in extra]
-    group = common.no_group(len(chosen)) if source.population is None else source.population[chosen].astype(np.int32)
+    group = (
+        common.no_group(len(chosen))
+        if source.population is None
+        else source.population[chosen].astype(np.int32)
+    )
     return Parts(train, common.test_rows(source) if options.test == "global" else test, group)
 
 
-def _cut_test(options: User, train: np.ndarray, test: np.ndarray, rng: Rng) -> tuple[np.ndarray, np.ndarray]:
-    """(Training rows, test rows) of a user. Without test rows, some training rows become test rows; at least one stays."""
+def _cut_test(
+    options: User, train: np.ndarray, test: np.ndarray, rng: Rng
+) -> tuple[np.ndarray, np.ndarray]:
+    """(Training rows, test rows) of a user. Without test rows, some training rows become test rows;
+    at least one stays."""
     train = rng.permutation(train)
     if options.test == "own" and not len(test):
         edge = max(1, len(train) - int(round(options.test_fraction * len(train))))

@@ -1,4 +1,5 @@
-"""HOST. What is held out: a part of each client's training samples for validation, and clients that never train."""
+"""HOST. What is held out: a part of each client's training samples for validation, and clients that
+never train."""
 
 from __future__ import annotations
 
@@ -13,27 +14,38 @@ _TAG = 0x76616C69
 Rows = list[np.ndarray]
 
 
-def hold_out(train: Sequence[np.ndarray], share: float, seed: int, origin: np.ndarray | None = None) -> tuple[Rows, Rows]:
-    """Split each client's training rows i64[n_i] into those that it trains on and those held out for validation: about this share,
-    at least one row and never all, in order. Of samples that several clients hold in different views, all copies or none.
-    `origin` i64[rows]: of which sample each row is a copy; None: rows are samples."""
+def hold_out(
+    train: Sequence[np.ndarray], share: float, seed: int, origin: np.ndarray | None = None
+) -> tuple[Rows, Rows]:
+    """Split each client's training rows i64[n_i] into those that it trains on and those held out
+    for validation: about this share, at least one row and never all, in order. Of samples that
+    several clients hold in different views, all copies or none. `origin` i64[rows]: of which sample
+    each row is a copy; None: rows are samples."""
     rows = [np.asarray(each) for each in train]
     if not any(len(each) >= MIN_SPLIT_SIZE for each in rows):
         raise SpecError(
-            f"data.validation = {share}: no client has {MIN_SPLIT_SIZE} training samples; give fewer clients or leave it out"
+            f"data.validation = {share}: no client has {MIN_SPLIT_SIZE} training samples; "
+            "give fewer clients or leave it out"
         )
     samples = rows if origin is None else [origin[each] for each in rows]
     every = np.concatenate(samples)
     if len(np.unique(every)) == len(every):
-        held = [_draw(len(each), share, np.random.default_rng([seed, _TAG, at])) for at, each in enumerate(rows)]
+        held = [
+            _draw(len(each), share, np.random.default_rng([seed, _TAG, at]))
+            for at, each in enumerate(rows)
+        ]
     else:
         chosen = _draw_shared(samples, share, np.random.default_rng([seed, _TAG]))
         held = [np.isin(each, chosen) for each in samples]
-    return [each[~out] for each, out in zip(rows, held, strict=True)], [each[out] for each, out in zip(rows, held, strict=True)]
+    return [each[~out] for each, out in zip(rows, held, strict=True)], [
+        each[out] for each, out in zip(rows, held, strict=True)
+    ]
 
 
 def _held_sizes(sizes: np.ndarray, share: float) -> np.ndarray:
-    return np.where(sizes < MIN_SPLIT_SIZE, 0, np.minimum(np.maximum(1, np.rint(share * sizes)), sizes - 1)).astype(np.int64)
+    return np.where(
+        sizes < MIN_SPLIT_SIZE, 0, np.minimum(np.maximum(1, np.rint(share * sizes)), sizes - 1)
+    ).astype(np.int64)
 
 
 def _draw(size: int, share: float, rng: np.random.Generator) -> np.ndarray:
@@ -43,8 +55,9 @@ def _draw(size: int, share: float, rng: np.random.Generator) -> np.ndarray:
 
 
 def _draw_shared(samples: Rows, share: float, rng: np.random.Generator) -> np.ndarray:
-    """Return the samples that are held out for all clients that hold them: at random, as long as none of these has enough. Then
-    clients that have got none get one, if it leaves all of its clients something to train on."""
+    """Return the samples that are held out for all clients that hold them: at random, as long as
+    none of these has enough. Then clients that have got none get one, if it leaves all of its
+    clients something to train on."""
     sizes = np.array([len(each) for each in samples])
     wanted, taken = _held_sizes(sizes, share), np.zeros(len(samples), np.int64)
     every, owner = np.concatenate(samples), np.repeat(np.arange(len(samples)), sizes)
@@ -78,19 +91,30 @@ _TAG_NEW = 0x6E6577
 
 
 def draw_newcomers(sizes: Sequence[int], share: float, seed: int) -> np.ndarray:
-    """Draw which clients are newcomers, bool[C]: this share of those with training samples (`sizes` i[C]), at least one."""
+    """Draw which clients are newcomers, bool[C]: this share of those with training samples (`sizes`
+    i[C]), at least one."""
     training = np.flatnonzero(np.asarray(sizes) > 0)
     number = max(1, round(share * len(training)))
     if number >= len(training):
-        raise SpecError(f"data.new_clients.share = {share}: {len(training)} clients have training samples, and none would train")
+        raise SpecError(
+            f"data.new_clients.share = {share}: {len(training)} clients have training "
+            "samples, and none would train"
+        )
     new = np.zeros(len(sizes), bool)
     new[np.random.default_rng([seed, _TAG_NEW]).permutation(training)[:number]] = True
     return new
 
 
-def keep_shots(train: Sequence[np.ndarray], new: np.ndarray, shots: int, seed: int) -> list[np.ndarray]:
-    """Reduce each newcomer's training rows to `shots` of them, drawn at random; a newcomer with fewer keeps all."""
+def keep_shots(
+    train: Sequence[np.ndarray], new: np.ndarray, shots: int, seed: int
+) -> list[np.ndarray]:
+    """Reduce each newcomer's training rows to `shots` of them, drawn at random; a newcomer with
+    fewer keeps all."""
     return [
-        np.asarray(rows)[np.sort(np.random.default_rng([seed, _TAG_NEW, at]).permutation(len(rows))[:shots])] if new[at] else rows
+        np.asarray(rows)[
+            np.sort(np.random.default_rng([seed, _TAG_NEW, at]).permutation(len(rows))[:shots])
+        ]
+        if new[at]
+        else rows
         for at, rows in enumerate(train)
     ]

@@ -1,4 +1,5 @@
-"""HOST. `data.views`: how groups of clients see what a partition deals to them. Groups of several views are crossed."""
+"""HOST. `data.views`: how groups of clients see what a partition deals to them. Groups of several
+views are crossed."""
 
 from __future__ import annotations
 
@@ -20,18 +21,28 @@ from cfljax.registry.options import Table
 from cfljax.types import Parts, Source
 
 
-def divide_with_views(make: Partition, options: Any, crossed: Crossed, source: Source, seed: int) -> Parts:
-    """Divide the samples; each client sees its own as its combination of groups does (digits, the first view the highest)."""
+def divide_with_views(
+    make: Partition, options: Any, crossed: Crossed, source: Source, seed: int
+) -> Parts:
+    """Divide the samples; each client sees its own as its combination of groups does (digits, the
+    first view the highest)."""
     digits = _list_digits(crossed.views)
     parts, combination = _deal(make, options, crossed, source, np.random.default_rng(seed), digits)
     own, mine, step = parts.group, digits[:, combination], np.zeros(len(digits), np.int32)
     for at, each in enumerate(crossed.views):
-        rng, views = np.random.default_rng([seed, zlib.crc32(each.name.encode())]), count_views(parts)
+        rng, views = (
+            np.random.default_rng([seed, zlib.crc32(each.name.encode())]),
+            count_views(parts),
+        )
         try:
-            parts = VIEWS.entry(each.name).make(each.options, parts.source or source, rng)(parts, mine[at], rng)
+            parts = VIEWS.entry(each.name).make(each.options, parts.source or source, rng)(
+                parts, mine[at], rng
+            )
         except SpecError as error:  # which names an option of the data table
             key, _, why = str(error).removeprefix("data.").partition(": ")
-            raise SpecError(f"data.views.{each.name}{'' if key.startswith('partition') else '.' + key}: {why}") from None
+            raise SpecError(
+                f"data.views.{each.name}{'' if key.startswith('partition') else '.' + key}: {why}"
+            ) from None
         step[at] = views if count_views(parts) > views else 0
     return _with_groups(parts, own, crossed, mine, step)
 
@@ -41,9 +52,15 @@ def _list_digits(views: Sequence[GroupView]) -> np.ndarray:
 
 
 def _deal(
-    make: Partition, options: Any, crossed: Crossed, source: Source, rng: np.random.Generator, digits: np.ndarray
+    make: Partition,
+    options: Any,
+    crossed: Crossed,
+    source: Source,
+    rng: np.random.Generator,
+    digits: np.ndarray,
 ) -> tuple[Parts, np.ndarray]:
-    """Return the parts, and each client's combination i[C]. Those that agree in the views which copy share one copy of the data."""
+    """Return the parts, and each client's combination i[C]. Those that agree in the views which
+    copy share one copy of the data."""
     copying = [at for at, each in enumerate(crossed.views) if each.copies]
     copy = np.zeros(digits.shape[1], np.int64)
     if copying:
@@ -55,13 +72,20 @@ def _deal(
         made = [make(options, source, rng)]
         count = _count_clients(len(made[0].train), digits.shape[1], crossed)
     dealt = [np.flatnonzero(copy == each) for each in np.unique(copy[count > 0])]
-    combination = [_take_turns(each.group, which, count[which]) for each, which in zip(made, dealt, strict=True)]
+    combination = [
+        _take_turns(each.group, which, count[which])
+        for each, which in zip(made, dealt, strict=True)
+    ]
     parts = dataclasses.replace(
         made[0],
         train=[rows for each in made for rows in each.train],
-        test=made[0].test if isinstance(made[0].test, np.ndarray) else [rows for each in made for rows in each.test],
+        test=made[0].test
+        if isinstance(made[0].test, np.ndarray)
+        else [rows for each in made for rows in each.test],
         group=np.concatenate([each.group for each in made]),
-        view=None if made[0].view is None else np.concatenate([each.view for each in made if each.view is not None]),
+        view=None
+        if made[0].view is None
+        else np.concatenate([each.view for each in made if each.view is not None]),
     )
     return parts, np.concatenate(combination)
 
@@ -70,33 +94,54 @@ def _count_clients(clients: int, combinations: int, crossed: Crossed) -> np.ndar
     product = " x ".join(f"{each.options.groups} {each.name}" for each in crossed.views)
     if crossed.shares:
         if (given := len(crossed.shares)) != combinations:
-            raise bad_option("view_shares", list(crossed.shares), f"{given} shares for {product}; give {combinations}")
+            raise bad_option(
+                "view_shares",
+                list(crossed.shares),
+                f"{given} shares for {product}; give {combinations}",
+            )
         return proportional_sizes(clients, np.array(crossed.shares))
     if clients < combinations:
-        raise SpecError(f"data.views: {product} = {combinations} combinations for {clients} clients; give fewer groups")
+        raise SpecError(
+            f"data.views: {product} = {combinations} combinations for {clients} clients; "
+            "give fewer groups"
+        )
     return np.bincount(group_blocks(clients, combinations), minlength=combinations)
 
 
 def _take_turns(own: np.ndarray, which: np.ndarray, count: np.ndarray) -> np.ndarray:
-    """Give `count` clients each of the combinations `which`, in turn over the partition's groups `own` i32[C]."""
+    """Give `count` clients each of the combinations `which`, in turn over the partition's groups
+    `own` i32[C]."""
     turn = np.concatenate([(np.arange(n) + 0.5) / n for n in count if n])
     combination = np.empty(len(own), np.int64)
-    combination[np.argsort(own, kind="stable")] = np.repeat(which, count)[np.argsort(turn, kind="stable")]
+    combination[np.argsort(own, kind="stable")] = np.repeat(which, count)[
+        np.argsort(turn, kind="stable")
+    ]
     return combination
 
 
-def _with_groups(parts: Parts, own: np.ndarray, crossed: Crossed, mine: np.ndarray, step: np.ndarray) -> Parts:
-    """Add the true groups, of the partition (`own` i32[C]) and the views (`mine` i32[views, C]), and the view of a client in each.
-    `step` i32[views]: how far apart the views of neighbouring groups are; 0: the samples are copies."""
+def _with_groups(
+    parts: Parts, own: np.ndarray, crossed: Crossed, mine: np.ndarray, step: np.ndarray
+) -> Parts:
+    """Add the true groups, of the partition (`own` i32[C]) and the views (`mine` i32[views, C]),
+    and the view of a client in each. `step` i32[views]: how far apart the views of neighbouring
+    groups are; 0: the samples are copies."""
     known = len(np.unique(own)) > 1 and own.min() >= 0
     if crossed.true_groups == "partition":
         if not known:
-            raise SpecError('data.true_groups = "partition": the partition has no groups of its own; leave it out, or name a view')
+            raise SpecError(
+                'data.true_groups = "partition": the partition has no groups of its own; '
+                "leave it out, or name a view"
+            )
         return dataclasses.replace(parts, by_group=np.zeros((0, len(own)), np.int32))
     at = [n for n, each in enumerate(crossed.views) if crossed.true_groups in (None, each.name)]
-    digits, crosses = _list_digits([crossed.views[n] for n in at]), known and crossed.true_groups is None
+    digits, crosses = (
+        _list_digits([crossed.views[n] for n in at]),
+        known and crossed.true_groups is None,
+    )
     group = np.argmax((digits[:, :, None] == mine[at][:, None]).all(0), axis=0)
-    seen = np.tensordot(step[at], digits[:, :, None] - mine[at][:, None], 1) + (0 if parts.view is None else parts.view)
+    seen = np.tensordot(step[at], digits[:, :, None] - mine[at][:, None], 1) + (
+        0 if parts.view is None else parts.view
+    )
     return dataclasses.replace(
         parts,
         group=(own * digits.shape[1] * crosses + group).astype(np.int32),

@@ -14,11 +14,14 @@ from typing import Any
 from cfljax import lazy
 from cfljax.lazy import jax
 
-MAX_CACHE_BYTES = 2 << 30  # The maximum size of compiled programs in the cache folder when a process starts
+MAX_CACHE_BYTES = (
+    2 << 30
+)  # The maximum size of compiled programs in the cache folder when a process starts
 
 
 def cache_folder() -> Path:
-    """Return `$CFLJAX_CACHE`, or cfljax's folder in the user's cache folder. Everything in it can be regenerated."""
+    """Return `$CFLJAX_CACHE`, or cfljax's folder in the user's cache folder. Everything in it can
+    be regenerated."""
     if named := os.environ.get("CFLJAX_CACHE"):
         return Path(named).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "cfljax"
@@ -26,9 +29,9 @@ def cache_folder() -> Path:
 
 @contextlib.contextmanager
 def write_whole(file: Path) -> Iterator[Path]:
-    """Write a file atomically: in `with write_whole(file) as part`, what is written to `part` becomes `file` at the end, safely on
-    disk; after an error `file` is unchanged. For files that can be regenerated; files of a results folder go through
-    `store.atomic`."""
+    """Write a file atomically: in `with write_whole(file) as part`, what is written to `part`
+    becomes `file` at the end, safely on disk; after an error `file` is unchanged. For files that
+    can be regenerated; files of a results folder go through `store.atomic`."""
     part = file.with_name(f".{file.name}.{os.getpid()}.{secrets.token_hex(4)}.part")
     try:
         yield part
@@ -40,7 +43,8 @@ def write_whole(file: Path) -> Iterator[Path]:
 
 
 def read_table(file: Path, good: Callable[[object], bool]) -> dict[str, Any]:
-    """Read what `write_table` wrote to the cache; return {} if the file is missing or has a value that is not `good`."""
+    """Read what `write_table` wrote to the cache; return {} if the file is missing or has a value
+    that is not `good`."""
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -49,8 +53,8 @@ def read_table(file: Path, good: Callable[[object], bool]) -> dict[str, Any]:
 
 
 def write_table(file: Path, kept: dict[str, Any]) -> None:
-    """Write a table of numbers that can be regenerated. If two processes write at once, the last one wins; in a read-only home
-    nothing is written."""
+    """Write a table of numbers that can be regenerated. If two processes write at once, the last
+    one wins; in a read-only home nothing is written."""
     with contextlib.suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
         with write_whole(file) as part:
@@ -58,15 +62,16 @@ def write_table(file: Path, kept: dict[str, Any]) -> None:
 
 
 def programs_folder() -> Path | None:
-    """Return JAX's folder of compiled programs; None if it keeps none, as with an empty JAX_COMPILATION_CACHE_DIR."""
+    """Return JAX's folder of compiled programs; None if it keeps none, as with an empty
+    JAX_COMPILATION_CACHE_DIR."""
     folder = getattr(jax.config, "jax_compilation_cache_dir", None)
     return Path(str(folder)) if folder else None
 
 
 @contextlib.contextmanager
 def lock_in_cache(name: str) -> Iterator[None]:
-    """Hold a lock of this name among the processes of this machine that share the cache of compiled programs. Without such a cache,
-    or if files cannot be locked, nothing is locked."""
+    """Hold a lock of this name among the processes of this machine that share the cache of compiled
+    programs. Without such a cache, or if files cannot be locked, nothing is locked."""
     folder = programs_folder()
     if folder is None:
         yield
@@ -76,7 +81,9 @@ def lock_in_cache(name: str) -> Iterator[None]:
 
         place = folder / "locks"
         place.mkdir(exist_ok=True)
-        file = (place / name[:2]).open("w", encoding="utf-8")  # few files: programs with equal first letters wait for each other
+        file = (place / name[:2]).open(
+            "w", encoding="utf-8"
+        )  # few files: programs with equal first letters wait for each other
     except (ImportError, OSError):
         yield
         return
@@ -87,8 +94,8 @@ def lock_in_cache(name: str) -> Iterator[None]:
 
 
 def drop_oldest(folder: Path, most: int) -> None:
-    """Remove the least recently used compiled programs until all together have at most this many bytes. A program that another
-    process needs at this moment is compiled again there."""
+    """Remove the least recently used compiled programs until all together have at most this many
+    bytes. A program that another process needs at this moment is compiled again there."""
     files = []
     for file in folder.glob("*-cache"):
         with contextlib.suppress(OSError):
@@ -104,8 +111,8 @@ def drop_oldest(folder: Path, most: int) -> None:
 
 
 def drop_programs(name: str) -> None:
-    """Remove the compiled programs of this name from the cache, because one of them cannot be read. JAX would leave it there and
-    compile it at each start."""
+    """Remove the compiled programs of this name from the cache, because one of them cannot be read.
+    JAX would leave it there and compile it at each start."""
     if folder := programs_folder():
         for file in folder.glob(f"{glob.escape(name)}-*-cache"):
             with contextlib.suppress(OSError):
@@ -113,8 +120,9 @@ def drop_programs(name: str) -> None:
 
 
 def use_compilation_cache() -> None:
-    """Keep compiled programs between processes in the cache folder, unless the user has chosen another one. The setting is
-    JAX's own, and holds for all that the process compiles from then on."""
+    """Keep compiled programs between processes in the cache folder, unless the user has chosen
+    another one. The setting is JAX's own, and holds for all that the process compiles from then
+    on."""
     lazy.when_loaded(_use_compilation_cache)
 
 

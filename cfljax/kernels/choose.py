@@ -1,4 +1,5 @@
-"""Which cluster a participant joins: by loss, by loss and direction, by distance; and what to do about empty clusters."""
+"""Which cluster a participant joins: by loss, by loss and direction, by distance; and what to do
+about empty clusters."""
 
 from __future__ import annotations
 
@@ -13,25 +14,36 @@ RESEED = ("when_empty", "always", "never")
 
 
 def least_loss(losses: jax.Array) -> jax.Array:
-    """i32[S]: the cluster with the smallest loss of each participant, from losses f32[K, S]. The lowest index wins a tie. NaN is
-    never chosen if another loss is Inf or finite; a participant with nothing but NaN gets cluster 0."""
+    """i32[S]: the cluster with the smallest loss of each participant, from losses f32[K, S]. The
+    lowest index wins a tie. NaN is never chosen if another loss is Inf or finite; a participant
+    with nothing but NaN gets cluster 0."""
     chex.assert_rank(losses, 2)
     known = ~jnp.isnan(losses)
-    # One argmin, no comparison with the minimum: fused code may compute the losses twice, with different last bits.
+    # One argmin, no comparison with the minimum: fused code may compute the losses twice, with
+    # different last bits.
     least = jnp.argmin(jnp.where(known, losses, jnp.inf), axis=0)
     chosen_known = jnp.take_along_axis(known, least[None, :], axis=0)[0]
     return jnp.where(chosen_known, least, jnp.argmax(known, axis=0)).astype(jnp.int32)
 
 
 def private_choice(
-    key: jax.Array, costs: jax.Array, uid: jax.Array, epsilon: jax.Array | float, width: jax.Array | float
+    key: jax.Array,
+    costs: jax.Array,
+    uid: jax.Array,
+    epsilon: jax.Array | float,
+    width: jax.Array | float,
 ) -> jax.Array:
-    """i32[S]: a cluster for each participant by the exponential mechanism (McSherry and Talwar 2007), from costs f32[K, S]:
-    cluster k with a probability in proportion to exp(−ε · cost_k / (2 · width)). The costs of a participant, whatever its data, lie
-    in an interval of this width, so that its choice is ε-private. A cost of NaN is never chosen. Draws go by uid i32[S]."""
+    """i32[S]: a cluster for each participant by the exponential mechanism (McSherry and Talwar
+    2007), from costs f32[K, S]: cluster k with a probability in proportion to exp(−ε · cost_k / (2
+    · width)). The costs of a participant, whatever its data, lie in an interval of this width, so
+    that its choice is ε-private. A cost of NaN is never chosen. Draws go by uid i32[S]."""
     chex.assert_rank([costs, uid], [2, 1])
-    each = jax.vmap(lambda one: jax.random.gumbel(one, costs.shape[:1]))(keys.fold_each(key, "choice", uid)).T
-    return jnp.argmax(jnp.where(jnp.isnan(costs), -jnp.inf, each - epsilon / (2 * width) * costs), axis=0).astype(jnp.int32)
+    each = jax.vmap(lambda one: jax.random.gumbel(one, costs.shape[:1]))(
+        keys.fold_each(key, "choice", uid)
+    ).T
+    return jnp.argmax(
+        jnp.where(jnp.isnan(costs), -jnp.inf, each - epsilon / (2 * width) * costs), axis=0
+    ).astype(jnp.int32)
 
 
 def clip_losses(losses: jax.Array, clip: jax.Array | float) -> jax.Array:
@@ -39,10 +51,12 @@ def clip_losses(losses: jax.Array, clip: jax.Array | float) -> jax.Array:
     return jnp.clip(jnp.nan_to_num(losses, nan=jnp.inf, posinf=jnp.inf), 0.0, clip)
 
 
-def move_similarity(gradient: jax.Array, last: jax.Array, how: str = "descent", lr: jax.Array | float = 1.0) -> jax.Array:
-    """f32[S] similarity of the participants' gradients f32[S, d] at a cluster's model with the last move Δw f32[d] of that cluster:
-    `"descent"` cos(−∇L, Δw), `"literal"` cos(∇L, Δw), `"euclidean"` −‖−lr ∇L − Δw‖. Always finite. After a zero move the cosines
-    are 0."""
+def move_similarity(
+    gradient: jax.Array, last: jax.Array, how: str = "descent", lr: jax.Array | float = 1.0
+) -> jax.Array:
+    """f32[S] similarity of the participants' gradients f32[S, d] at a cluster's model with the last
+    move Δw f32[d] of that cluster: `"descent"` cos(−∇L, Δw), `"literal"` cos(∇L, Δw), `"euclidean"`
+    −‖−lr ∇L − Δw‖. Always finite. After a zero move the cosines are 0."""
     chex.assert_rank([gradient, last], [2, 1])
     chex.assert_equal_shape_suffix([gradient, last], 1)
     if how == "descent":
@@ -53,15 +67,21 @@ def move_similarity(gradient: jax.Array, last: jax.Array, how: str = "descent", 
         raise ValueError(f'similarity "{how}": must be one of {", ".join(SIMILARITIES)}')
 
     def partial(start: jax.Array | int, size: int) -> jax.Array:
-        g, w = jax.lax.dynamic_slice_in_dim(gradient, start, size, 1), jax.lax.dynamic_slice_in_dim(last, start, size)
+        g, w = (
+            jax.lax.dynamic_slice_in_dim(gradient, start, size, 1),
+            jax.lax.dynamic_slice_in_dim(last, start, size),
+        )
         return jnp.square(lr * g + w).sum(axis=1)
 
-    distance = jnp.sqrt(sum_blocks(partial, last.shape[0], jnp.zeros(gradient.shape[0], jnp.float32)))
+    distance = jnp.sqrt(
+        sum_blocks(partial, last.shape[0], jnp.zeros(gradient.shape[0], jnp.float32))
+    )
     return -jnp.nan_to_num(distance, nan=jnp.finfo(jnp.float32).max)
 
 
 def joint_cost(losses: jax.Array, similarity: jax.Array, lam: jax.Array | float) -> jax.Array:
-    """f32[K, S]: (1 − λ) L − λ S of losses L f32[K, S] and similarity S f32[K, S]. The cluster with the least is chosen."""
+    """f32[K, S]: (1 − λ) L − λ S of losses L f32[K, S] and similarity S f32[K, S]. The cluster with
+    the least is chosen."""
     chex.assert_rank([losses, similarity], 2)
     chex.assert_equal_shape([losses, similarity])
     return -(lam * similarity + (1.0 - lam) * -losses)
@@ -69,14 +89,20 @@ def joint_cost(losses: jax.Array, similarity: jax.Array, lam: jax.Array | float)
 
 def random_of(key: jax.Array, uid: jax.Array, active: jax.Array) -> jax.Array:
     """i32[n]: a random one of the active clusters bool[K] for each identity i32[n]."""
-    draws = jax.vmap(lambda k: keys.bits(k, active.size))(keys.fold_each(key, "client", jnp.asarray(uid)))
+    draws = jax.vmap(lambda k: keys.bits(k, active.size))(
+        keys.fold_each(key, "client", jnp.asarray(uid))
+    )
     return jnp.argmax(jnp.where(active, (draws >> 1) + 1, 0), axis=1).astype(jnp.int32)
 
 
-def drawn_by(key: jax.Array, weight: jax.Array, mask: jax.Array, uid: jax.Array, share: jax.Array) -> jax.Array:
-    """bool[K, S]: which participants (mask bool[S], identities i32[S]) each cluster draws: `share` of them, rounded up, without
-    replacement, with odds `weight` f32[K, S]. `key` is the round's."""
-    luck = jax.vmap(lambda one: jax.random.gumbel(one, weight.shape[:1]))(keys.fold_each(key, "selection", uid)).T
+def drawn_by(
+    key: jax.Array, weight: jax.Array, mask: jax.Array, uid: jax.Array, share: jax.Array
+) -> jax.Array:
+    """bool[K, S]: which participants (mask bool[S], identities i32[S]) each cluster draws: `share`
+    of them, rounded up, without replacement, with odds `weight` f32[K, S]. `key` is the round's."""
+    luck = jax.vmap(lambda one: jax.random.gumbel(one, weight.shape[:1]))(
+        keys.fold_each(key, "selection", uid)
+    ).T
     order = jnp.argsort(-jnp.where(mask & (weight > 0), jnp.log(weight) + luck, -jnp.inf), axis=1)
     rank = jnp.argsort(order, axis=1)
     number = jnp.ceil(share * jnp.sum(mask) - 1e-4)
@@ -84,8 +110,9 @@ def drawn_by(key: jax.Array, weight: jax.Array, mask: jax.Array, uid: jax.Array,
 
 
 def nearest(points: jax.Array, centres: jax.Array, active: jax.Array | None = None) -> jax.Array:
-    """i32[S] the centre of f32[K, d] nearest in l2 to each of points f32[S, d]; ties to the lowest index. Inactive
-    (active bool[K]) and non-finite centres are never chosen while there is another."""
+    """i32[S] the centre of f32[K, d] nearest in l2 to each of points f32[S, d]; ties to the lowest
+    index. Inactive (active bool[K]) and non-finite centres are never chosen while there is
+    another."""
     distance = squared_distances(points, centres).T
     return least_loss(distance if active is None else jnp.where(active[:, None], distance, jnp.nan))
 
@@ -99,9 +126,10 @@ def reseed_empty(
     rule: str = "when_empty",
     number: jax.Array | int | None = None,
 ) -> jax.Array:
-    """i32[S] labels after K distinct participants were drawn and the j-th put into cluster j: when some cluster has no
-    participant (`"when_empty"`), in every round (`"always"`) or never. Skipped with fewer than K participants. The draw
-    goes by uid i32[S], so order and padding change nothing. `number` i32[]: the first clusters alone count."""
+    """i32[S] labels after K distinct participants were drawn and the j-th put into cluster j: when
+    some cluster has no participant (`"when_empty"`), in every round (`"always"`) or never. Skipped
+    with fewer than K participants. The draw goes by uid i32[S], so order and padding change
+    nothing. `number` i32[]: the first clusters alone count."""
     chex.assert_rank([labels, mask, uid], 1)
     chex.assert_equal_shape([labels, mask, uid])
     if rule not in RESEED:
@@ -114,7 +142,9 @@ def reseed_empty(
     where = jnp.arange(labels.shape[0], dtype=jnp.int32)
     drawn = keys.scores(key, "reseed", uid)
     ranked = jax.lax.sort((~mask, drawn, uid, where), num_keys=3)[3]
-    moved = labels.at[jnp.where(numbers < number, ranked[: numbers.size], labels.shape[0])].set(numbers, mode="drop")
+    moved = labels.at[jnp.where(numbers < number, ranked[: numbers.size], labels.shape[0])].set(
+        numbers, mode="drop"
+    )
     wanted = jnp.sum(mask) >= number
     if rule == "when_empty":
         met = members(labels, clusters, mask).any(axis=1) | (jnp.arange(clusters) >= number)

@@ -12,14 +12,19 @@ _State = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
 class Cover(NamedTuple):
     """The cluster of each participant, and the number of clusters."""
 
-    labels: jax.Array  # i32[S], in the order in which clusters were founded; −1 for masked participants
+    labels: (
+        jax.Array
+    )  # i32[S], in the order in which clusters were founded; −1 for masked participants
     clusters: jax.Array  # i32[]
 
 
-def cover(similarity: jax.Array, threshold: jax.Array | float, mask: jax.Array | None = None) -> Cover:
-    """Greedy cover of similarity f32[S, S]: among the unclustered participants, the one with the most unclustered
-    neighbours (similarity ≥ threshold; itself always) founds the next cluster together with them, until none is left.
-    Ties go to the lowest index. The number of clusters is data: labels have a fixed size."""
+def cover(
+    similarity: jax.Array, threshold: jax.Array | float, mask: jax.Array | None = None
+) -> Cover:
+    """Greedy cover of similarity f32[S, S]: among the unclustered participants, the one with the
+    most unclustered neighbours (similarity ≥ threshold; itself always) founds the next cluster
+    together with them, until none is left. Ties go to the lowest index. The number of clusters is
+    data: labels have a fixed size."""
     size = similarity.shape[0]
     chex.assert_shape(similarity, (size, size))
     present = jnp.ones(size, bool) if mask is None else mask
@@ -36,7 +41,8 @@ def cover(similarity: jax.Array, threshold: jax.Array | float, mask: jax.Array |
         left, labels, number, neighbours = carry
         founder = jnp.argmax(jnp.where(left, neighbours, -1))
         joins = near[founder] & left
-        # each participant leaves once: S² in all, while recounting for each cluster would be S² per cluster
+        # each participant leaves once: S² in all, while recounting for each cluster would be S² per
+        # cluster
         neighbours = jax.lax.while_loop(lambda c: c[0].any(), leave, (joins, neighbours))[1]
         return left & ~joins, jnp.where(joins, number, labels), number + 1, neighbours
 
@@ -47,13 +53,18 @@ def cover(similarity: jax.Array, threshold: jax.Array | float, mask: jax.Array |
 
 
 def ccs_threshold(
-    loss: jax.Array | float, loss0: jax.Array | float, l_star: jax.Array | float, theta: jax.Array | float
+    loss: jax.Array | float,
+    loss0: jax.Array | float,
+    l_star: jax.Array | float,
+    theta: jax.Array | float,
 ) -> jax.Array:
-    """f32[] ε_t = cos(θ + (π/2 − θ) · (l_0 − l_t)/(l_0 − l_*)), eq. 7, with the fraction clipped to [0, 1]. The fraction
-    is 1 where l_0 ≤ l_*, and 0 where a loss is not finite."""
+    """f32[] ε_t = cos(θ + (π/2 − θ) · (l_0 − l_t)/(l_0 − l_*)), eq. 7, with the fraction clipped to
+    [0, 1]. The fraction is 1 where l_0 ≤ l_*, and 0 where a loss is not finite."""
     loss, loss0 = jnp.asarray(loss, jnp.float32), jnp.asarray(loss0, jnp.float32)
     above = loss0 > l_star
     fraction = jnp.where(above, (loss0 - loss) / jnp.where(above, loss0 - l_star, 1.0), 1.0)
-    fraction = jnp.where(jnp.isfinite(loss) & jnp.isfinite(loss0), jnp.clip(fraction, 0.0, 1.0), 0.0)
+    fraction = jnp.where(
+        jnp.isfinite(loss) & jnp.isfinite(loss0), jnp.clip(fraction, 0.0, 1.0), 0.0
+    )
     # cos(θ + (π/2 − θ) f) written as a sine: exactly 0 at f = 1, where float32 has cos(π/2) < 0
     return jnp.sin((jnp.pi / 2 - theta) * (1.0 - fraction))  # eq. 7

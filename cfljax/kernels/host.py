@@ -1,6 +1,7 @@
-"""Clustering on the host with scikit-learn and SciPy, in float64 and on one thread, so that a run's labels do not depend on the
-machine, and the steps of OCFL after it. Labels are i32, numbered by first appearance; −1 is noise. Rows that are not
-finite are noise. Nothing here fails on one client or on duplicates."""
+"""Clustering on the host with scikit-learn and SciPy, in float64 and on one thread, so that a run's
+labels do not depend on the machine, and the steps of OCFL after it. Labels are i32, numbered by
+first appearance; −1 is noise. Rows that are not finite are noise. Nothing here fails on one client
+or on duplicates."""
 
 from __future__ import annotations
 
@@ -12,11 +13,15 @@ import numpy as np
 METRICS = ("euclidean", "cosine", "l1")
 NOISE_RULES = ("nearest", "isolate", "drop")
 MAX_DIRECT_DIFFERENCES = 2e10
-"""The number of differences n² d up to which Euclidean distances come from differences; above it they come from products."""
+"""The number of differences n² d up to which Euclidean distances come from differences; above it
+they come from products."""
 
 
-def optics(points: np.ndarray, min_samples: int = 2, xi: float = 0.2, metric: str = "euclidean") -> np.ndarray:
-    """i32[n] OPTICS (Ankerst et al.; clusters by xi) of points f[n, d]; all −1 with fewer than min_samples points."""
+def optics(
+    points: np.ndarray, min_samples: int = 2, xi: float = 0.2, metric: str = "euclidean"
+) -> np.ndarray:
+    """i32[n] OPTICS (Ankerst et al.; clusters by xi) of points f[n, d]; all −1 with fewer than
+    min_samples points."""
 
     def fit(rows: np.ndarray) -> np.ndarray:
         from sklearn.cluster import OPTICS
@@ -25,7 +30,11 @@ def optics(points: np.ndarray, min_samples: int = 2, xi: float = 0.2, metric: st
             return np.full(rows.shape[0], -1)
         distances = distance_matrix(rows, metric)
         with np.errstate(divide="ignore", invalid="ignore"):
-            return OPTICS(min_samples=min_samples, xi=xi, metric="precomputed", n_jobs=1).fit(distances).labels_
+            return (
+                OPTICS(min_samples=min_samples, xi=xi, metric="precomputed", n_jobs=1)
+                .fit(distances)
+                .labels_
+            )
 
     return _fit_finite_rows(fit, points)
 
@@ -37,20 +46,33 @@ def agglomerative(
     linkage: str = "complete",
     metric: str = "precomputed",
 ) -> np.ndarray:
-    """i32[n] agglomerative clustering into that many clusters (at most n) or up to a distance threshold: exactly one of
-    the two. points: f[n, n] distances (`"precomputed"`), or f[n, d] with a metric. `"ward"` needs `"euclidean"`."""
+    """i32[n] agglomerative clustering into that many clusters (at most n) or up to a distance
+    threshold: exactly one of the two. points: f[n, n] distances (`"precomputed"`), or f[n, d] with
+    a metric. `"ward"` needs `"euclidean"`."""
     if (clusters is None) == (distance_threshold is None):
         raise ValueError("agglomerative: give either clusters or distance_threshold")
 
     def fit(rows: np.ndarray) -> np.ndarray:
-        from scipy.cluster import hierarchy  # scikit-learn's class calls it, and takes a second to import
+        from scipy.cluster import (
+            hierarchy,
+        )  # scikit-learn's class calls it, and takes a second to import
 
         n = len(rows)
         if n < 2:
             return np.zeros(n, int)
-        apart = rows if metric == "precomputed" or linkage == "ward" else distance_matrix(rows, metric)
-        merges = hierarchy.ward(rows) if linkage == "ward" else hierarchy.linkage(apart[np.triu_indices(n, 1)], linkage)
-        wanted = 1 + int((merges[:, 2] >= distance_threshold).sum()) if clusters is None else min(clusters, n)
+        apart = (
+            rows if metric == "precomputed" or linkage == "ward" else distance_matrix(rows, metric)
+        )
+        merges = (
+            hierarchy.ward(rows)
+            if linkage == "ward"
+            else hierarchy.linkage(apart[np.triu_indices(n, 1)], linkage)
+        )
+        wanted = (
+            1 + int((merges[:, 2] >= distance_threshold).sum())
+            if clusters is None
+            else min(clusters, n)
+        )
         return _cut_tree(merges, wanted)
 
     if metric != "precomputed":
@@ -61,8 +83,8 @@ def agglomerative(
 
 
 def distance_matrix(points: np.ndarray, metric: str = "euclidean") -> np.ndarray:
-    """f64[n, n] distances between the rows of points f[n, d]: `"euclidean"`, `"l1"`, or `"cosine"` (1 − cosine; 1 to a zero
-    vector). Symmetric, diagonal 0, and 0 between duplicates."""
+    """f64[n, n] distances between the rows of points f[n, d]: `"euclidean"`, `"l1"`, or `"cosine"`
+    (1 − cosine; 1 to a zero vector). Symmetric, diagonal 0, and 0 between duplicates."""
     from scipy.spatial.distance import cdist
 
     points = np.asarray(points, np.float64)
@@ -78,10 +100,12 @@ def distance_matrix(points: np.ndarray, metric: str = "euclidean") -> np.ndarray
 
 
 def elbow(values: np.ndarray) -> int:
-    """Return the position in the ascending values f64[n] from which they rise fast, by Kneedle (Satopää et al. 2011) with
-    sensitivity 1; the last one if there is none."""
+    """Return the position in the ascending values f64[n] from which they rise fast, by Kneedle
+    (Satopää et al. 2011) with sensitivity 1; the last one if there is none."""
     n, span = len(values), np.ptp(values)
-    away = (values[-1] - values[::-1]) / (span or 1.0) - np.linspace(0, 1, n)  # how far the mirrored curve is above a line
+    away = (values[-1] - values[::-1]) / (span or 1.0) - np.linspace(
+        0, 1, n
+    )  # how far the mirrored curve is above a line
     beside = np.pad(away, 1, mode="edge")
     bound, knee = -np.inf, 0
     for i in range(n - 1):
@@ -95,15 +119,19 @@ def elbow(values: np.ndarray) -> int:
 
 
 def renumber_by_appearance(labels: np.ndarray) -> np.ndarray:
-    """i32[n] the same partition, numbered 0, 1, … in the order of first appearance; negative labels become −1."""
+    """i32[n] the same partition, numbered 0, 1, … in the order of first appearance; negative labels
+    become −1."""
     labels = np.asarray(labels)
     names: dict[int, int] = {}
-    return np.array([-1 if k < 0 else names.setdefault(int(k), len(names)) for k in labels], np.int32).reshape(labels.shape)
+    return np.array(
+        [-1 if k < 0 else names.setdefault(int(k), len(names)) for k in labels], np.int32
+    ).reshape(labels.shape)
 
 
 def settle_noise(weights: np.ndarray, labels: np.ndarray, rule: str = "nearest") -> np.ndarray:
-    """i32[n] labels without noise (OCFL): `"nearest"` joins the cluster whose mean weights are most similar by cosine,
-    `"isolate"` makes each point its own cluster, `"drop"` leaves −1. Without any cluster all are in cluster 0."""
+    """i32[n] labels without noise (OCFL): `"nearest"` joins the cluster whose mean weights are most
+    similar by cosine, `"isolate"` makes each point its own cluster, `"drop"` leaves −1. Without any
+    cluster all are in cluster 0."""
     if rule not in NOISE_RULES:
         raise ValueError(f'noise "{rule}": must be one of {", ".join(NOISE_RULES)}')
     labels = np.asarray(labels).copy()
@@ -118,21 +146,24 @@ def settle_noise(weights: np.ndarray, labels: np.ndarray, rule: str = "nearest")
 
 
 def nearest_mean_cosine(weights: np.ndarray, labels: np.ndarray, which: np.ndarray) -> np.ndarray:
-    """i64[len(which)]: for each of the rows `which` of weights f[n, d], the label whose mean weights have the largest cosine with
-    the row; ties to the lowest label."""
+    """i64[len(which)]: for each of the rows `which` of weights f[n, d], the label whose mean
+    weights have the largest cosine with the row; ties to the lowest label."""
     names, means = cluster_means(weights, labels)
     return names[_cosines(np.asarray(weights, np.float64)[which], means).argmax(axis=1)]
 
 
 def merge_to(weights: np.ndarray, labels: np.ndarray, count: int) -> np.ndarray:
-    """i32[n] labels after merging, while there are more than count clusters, the two whose mean weights (of weights
-    f[n, d]) have the largest cosine; ties to the lowest pair. Label −1 stays."""
+    """i32[n] labels after merging, while there are more than count clusters, the two whose mean
+    weights (of weights f[n, d]) have the largest cosine; ties to the lowest pair. Label −1
+    stays."""
     labels = np.asarray(labels).copy()
     names, means = cluster_means(weights, labels)
     usable = np.isfinite(weights).all(axis=1)
     size = np.array([max(((labels == k) & usable).sum(), 1e-9) for k in names], np.float64)
     while len(names) > max(count, 1):
-        similar = np.where(np.triu(np.ones((len(names),) * 2, bool), 1), _cosines(means, means), -np.inf)
+        similar = np.where(
+            np.triu(np.ones((len(names),) * 2, bool), 1), _cosines(means, means), -np.inf
+        )
         a, b = divmod(int(similar.argmax()), len(names))
         labels[labels == names[b]] = names[a]
         means[a] = (size[a] * means[a] + size[b] * means[b]) / (size[a] + size[b])
@@ -142,7 +173,8 @@ def merge_to(weights: np.ndarray, labels: np.ndarray, count: int) -> np.ndarray:
 
 
 def cluster_means(weights: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Compute the mean f64[K, d] of each cluster over the finite rows of weights f[n, d], and list the labels ≥ 0, ascending."""
+    """Compute the mean f64[K, d] of each cluster over the finite rows of weights f[n, d], and list
+    the labels ≥ 0, ascending."""
     weights, labels = np.asarray(weights), np.asarray(labels)
     usable = np.isfinite(weights).all(axis=1)
     names = np.unique(labels[labels >= 0])
@@ -155,8 +187,8 @@ def cluster_means(weights: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, 
 
 
 def _cut_tree(merges: np.ndarray, clusters: int) -> np.ndarray:
-    """i64[n]: the clusters of n points by the first of their merges f64[n − 1, 4], as many as leave that number. Merge i
-    unites the nodes in its first two columns to node n + i."""
+    """i64[n]: the clusters of n points by the first of their merges f64[n − 1, 4], as many as leave
+    that number. Merge i unites the nodes in its first two columns to node n + i."""
     n = len(merges) + 1
     within = np.arange(2 * n - 1)
     for i, pair in enumerate(merges[: n - clusters, :2].astype(int)):
@@ -172,8 +204,11 @@ def _fit_finite_rows(fit: Callable[[np.ndarray], np.ndarray], points: np.ndarray
     return _fit_labels(fit, np.asarray(points[usable], np.float64), usable, len(points))
 
 
-def _fit_labels(fit: Callable[[np.ndarray], np.ndarray], rows: np.ndarray, kept: np.ndarray, n: int) -> np.ndarray:
-    """i32[n]: the labels that `fit` gives the rows, which are those `kept` of n points; −1 for the others."""
+def _fit_labels(
+    fit: Callable[[np.ndarray], np.ndarray], rows: np.ndarray, kept: np.ndarray, n: int
+) -> np.ndarray:
+    """i32[n]: the labels that `fit` gives the rows, which are those `kept` of n points; −1 for the
+    others."""
     from threadpoolctl import threadpool_limits
 
     labels = np.full(n, -1)
@@ -184,8 +219,8 @@ def _fit_labels(fit: Callable[[np.ndarray], np.ndarray], rows: np.ndarray, kept:
 
 
 def _finite_block(distances: np.ndarray) -> np.ndarray:
-    """i64[m]: the rows of distances f64[n, n] that remain after rows are dropped, the one with the most NaN or Inf first, until no
-    distance among the rest is NaN or Inf."""
+    """i64[m]: the rows of distances f64[n, n] that remain after rows are dropped, the one with the
+    most NaN or Inf first, until no distance among the rest is NaN or Inf."""
     kept = np.arange(len(distances))
     while len(kept):
         broken = (~np.isfinite(distances[np.ix_(kept, kept)])).sum(axis=1)
@@ -196,7 +231,8 @@ def _finite_block(distances: np.ndarray) -> np.ndarray:
 
 
 def _cosines(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """f64[n, m]: the cosines of the rows of a and b; 0 for zero vectors and for rows that are not finite."""
+    """f64[n, m]: the cosines of the rows of a and b; 0 for zero vectors and for rows that are not
+    finite."""
     return _unit(a) @ _unit(b).T
 
 
@@ -215,12 +251,15 @@ def _cosine_distances(points: np.ndarray) -> np.ndarray:
 
 
 def _long_distances(points: np.ndarray) -> np.ndarray:
-    """f64[n, n]: Euclidean distances, computed from products; for close pairs, for which products lose digits, from differences."""
+    """f64[n, n]: Euclidean distances, computed from products; for close pairs, for which products
+    lose digits, from differences."""
     centred = points - points.mean(axis=0)
     squares = np.einsum("ij,ij->i", centred, centred)
     sizes = squares[:, None] + squares[None, :]
     square = np.maximum(sizes - 2 * centred @ centred.T, 0.0)
-    kinds = np.unique([hash(row.tobytes()) for row in points + 0.0], return_inverse=True)[1]  # + 0.0: −0 and 0 are equal
+    kinds = np.unique([hash(row.tobytes()) for row in points + 0.0], return_inverse=True)[
+        1
+    ]  # + 0.0: −0 and 0 are equal
     same = kinds[:, None] == kinds[None, :]
     square[same] = 0.0
     for i, j in zip(*np.nonzero(np.triu((square < 1e-6 * sizes) & ~same, 1)), strict=True):
@@ -231,8 +270,11 @@ def _long_distances(points: np.ndarray) -> np.ndarray:
 
 CRITERIA = ("silhouette", "eigengap")
 CURVE_FACTOR = 2  # The criterion is computed for up to this many times `most` clusters
-LEAST_SILHOUETTE = 0.25  # A mean silhouette below this counts as no structure (Kaufman and Rousseeuw 1990, table 4): one cluster
-SAME_TOLERANCE = 1e-5  # A vector that is no further from the mean than this share of its length counts as equal to it
+# A mean silhouette below this counts as no structure (Kaufman and Rousseeuw 1990, table 4): one
+# cluster
+LEAST_SILHOUETTE = 0.25
+# A vector that is no further from the mean than this share of its length counts as equal to it
+SAME_TOLERANCE = 1e-5
 
 
 class Choice(NamedTuple):
@@ -240,18 +282,21 @@ class Choice(NamedTuple):
 
     clusters: int
     curve: np.ndarray
-    """f64[CURVE_FACTOR · most]: the criterion of 1, 2, … clusters; NaN where there are too few vectors for that number."""
+    """f64[CURVE_FACTOR · most]: the criterion of 1, 2, … clusters; NaN where there are too few
+    vectors for that number."""
 
 
 def choose_number(vectors: np.ndarray, most: int, how: str = "silhouette") -> Choice:
-    """Choose the number of clusters, from 1 to `most`, of vectors f[n, d], by the cosines of their differences from the common
-    mean.
+    """Choose the number of clusters, from 1 to `most`, of vectors f[n, d], by the cosines of their
+    differences from the common mean.
 
-    The largest value of the curve decides, and the smallest number in a tie. If it lies beyond `most`, the vectors fall into many
-    small groups rather than a few clusters, and the number is 1. Rows that are not finite are left out.
+    The largest value of the curve decides, and the smallest number in a tie. If it lies beyond
+    `most`, the vectors fall into many small groups rather than a few clusters, and the number is 1.
+    Rows that are not finite are left out.
 
-    "silhouette": the mean silhouette of average linkage into K clusters; one cluster has LEAST_SILHOUETTE. "eigengap": the distance
-    from the K-th eigenvalue of the normalised Laplacian of the positive cosines to the next."""
+    "silhouette": the mean silhouette of average linkage into K clusters; one cluster has
+    LEAST_SILHOUETTE. "eigengap": the distance from the K-th eigenvalue of the normalised Laplacian
+    of the positive cosines to the next."""
     if how not in CRITERIA:
         raise ValueError(f'number of clusters by "{how}": must be one of {", ".join(CRITERIA)}')
     rows = np.asarray(vectors, np.float64)
@@ -272,12 +317,19 @@ def _silhouettes(apart: np.ndarray, up_to: int) -> np.ndarray:
     """f64[≤ up_to]: of 1, 2, … clusters of n points, n − 1 at most, from distances f64[n, n]."""
     from sklearn.metrics import silhouette_score
 
-    labels = {k: agglomerative(apart, clusters=k, linkage="average") for k in range(2, min(up_to, len(apart) - 1) + 1)}
-    return np.array([LEAST_SILHOUETTE] + [silhouette_score(apart, found, metric="precomputed") for found in labels.values()])
+    labels = {
+        k: agglomerative(apart, clusters=k, linkage="average")
+        for k in range(2, min(up_to, len(apart) - 1) + 1)
+    }
+    return np.array(
+        [LEAST_SILHOUETTE]
+        + [silhouette_score(apart, found, metric="precomputed") for found in labels.values()]
+    )
 
 
 def _gaps(apart: np.ndarray, up_to: int) -> np.ndarray:
-    """f64[≤ up_to]: of 1, 2, … clusters of n points, n − 1 at most, from cosine distances f64[n, n]."""
+    """f64[≤ up_to]: of 1, 2, … clusters of n points, n − 1 at most, from cosine distances f64[n,
+    n]."""
     near = np.maximum(1.0 - apart, 0.0)
     np.fill_diagonal(near, 0.0)
     degree = near.sum(axis=1)

@@ -1,4 +1,5 @@
-"""Weights of clusters: Q1 of "CCS + RFedAvg" (eq. 16) on the simplex, RFedAvg's closed form, and what they achieve."""
+"""Weights of clusters: Q1 of "CCS + RFedAvg" (eq. 16) on the simplex, RFedAvg's closed form, and
+what they achieve."""
 
 from __future__ import annotations
 
@@ -10,21 +11,28 @@ from cfljax.lazy import chex, jax, jnp
 
 
 def balance(shares: jax.Array, active: jax.Array, steps: int = 5000) -> jax.Array:
-    """f32[K] the p that minimises ‖Hᵀp − 1/M‖² over p ≥ 0, Σp = 1 on the active rows of the class shares H f32[K, M]
-    (eq. 16), to 1e-6 in the objective. All 0 if no row is active."""
+    """f32[K] the p that minimises ‖Hᵀp − 1/M‖² over p ≥ 0, Σp = 1 on the active rows of the class
+    shares H f32[K, M] (eq. 16), to 1e-6 in the objective. All 0 if no row is active."""
     chex.assert_rank([shares, active], [2, 1])
     chex.assert_equal_shape_prefix([shares, active], 1)
     rows = jnp.where(active[:, None], shares, 0.0)
-    centred = jnp.where(active[:, None], rows - 1.0 / shares.shape[1], 0.0)  # Σp = 1, so ‖Hᵀp − 1/M‖ = ‖(H − 1/M)ᵀp‖
-    return minimise(jnp.matmul(centred, centred.T, precision=HIGHEST), jnp.zeros(rows.shape[0]), active, steps)
+    centred = jnp.where(
+        active[:, None], rows - 1.0 / shares.shape[1], 0.0
+    )  # Σp = 1, so ‖Hᵀp − 1/M‖ = ‖(H − 1/M)ᵀp‖
+    return minimise(
+        jnp.matmul(centred, centred.T, precision=HIGHEST), jnp.zeros(rows.shape[0]), active, steps
+    )
 
 
 def minimise(gram: jax.Array, linear: jax.Array, active: jax.Array, steps: int = 5000) -> jax.Array:
-    """f32[K] the p that minimises pᵀGp − 2 bᵀp over p ≥ 0, Σp = 1 on the active entries, of a positive semidefinite G f32[K, K] and
-    b f32[K], which are 0 elsewhere. Accelerated projected gradient with restarts, from equal weights; it stops once the duality gap
-    proves 5e-7, or after that many steps. All 0 if no entry is active."""
+    """f32[K] the p that minimises pᵀGp − 2 bᵀp over p ≥ 0, Σp = 1 on the active entries, of a
+    positive semidefinite G f32[K, K] and b f32[K], which are 0 elsewhere. Accelerated projected
+    gradient with restarts, from equal weights; it stops once the duality gap proves 5e-7, or after
+    that many steps. All 0 if no entry is active."""
     chex.assert_rank([gram, linear, active], [2, 1, 1])
-    bound = jnp.minimum(jnp.abs(gram).sum(axis=1).max(), jnp.trace(gram))  # of the largest eigenvalue
+    bound = jnp.minimum(
+        jnp.abs(gram).sum(axis=1).max(), jnp.trace(gram)
+    )  # of the largest eigenvalue
     rate = 1.0 / jnp.maximum(bound, 1e-12)
 
     def gap(p: jax.Array) -> jax.Array:
@@ -46,11 +54,13 @@ def minimise(gram: jax.Array, linear: jax.Array, active: jax.Array, steps: int =
 
 
 def combine_heads(variance: jax.Array, features: jax.Array, active: jax.Array) -> jax.Array:
-    """f32[S, S] for each participant i the α on the simplex over active ones that minimises Σ_j α_j² V_j + ‖H_i − Σ_j α_j H_j‖², of
-    V f32[S] and H f32[S, m]: FedPAC's weights of heads."""
+    """f32[S, S] for each participant i the α on the simplex over active ones that minimises Σ_j
+    α_j² V_j + ‖H_i − Σ_j α_j H_j‖², of V f32[S] and H f32[S, m]: FedPAC's weights of heads."""
     chex.assert_rank([variance, features, active], [1, 2, 1])
     middle = jnp.where(active[:, None], features, 0.0).sum(axis=0) / jnp.maximum(active.sum(), 1)
-    centred = jnp.where(active[:, None], features - middle, 0.0)  # Σα = 1, so differences are the same
+    centred = jnp.where(
+        active[:, None], features - middle, 0.0
+    )  # Σα = 1, so differences are the same
     products = jnp.matmul(centred, centred.T, precision=HIGHEST)
     gram = products + jnp.diag(jnp.where(active, variance, 0.0))
     scale = jnp.maximum(jnp.diag(gram).max(), 1e-30)
@@ -66,7 +76,8 @@ class _Descent(NamedTuple):
 
 
 def project_simplex(values: jax.Array, active: jax.Array) -> jax.Array:
-    """f32[K] the point of the simplex over active entries nearest to values f32[K]; inactive entries are 0."""
+    """f32[K] the point of the simplex over active entries nearest to values f32[K]; inactive
+    entries are 0."""
     ranked = -jnp.sort(jnp.where(active, -values, jnp.inf))
     rank = jnp.arange(1, values.shape[0] + 1)
     counted = rank <= active.sum()
@@ -77,41 +88,55 @@ def project_simplex(values: jax.Array, active: jax.Array) -> jax.Array:
     return jnp.where(active, jnp.maximum(values - shift, 0.0), 0.0)
 
 
-def class_shares(labels: jax.Array, counts: jax.Array, clusters: int) -> tuple[jax.Array, jax.Array]:
-    """H f32[K, M] and active bool[K]: the class shares of each cluster, from counts f32[S, M] of the participants
-    labelled labels i32[S] (−1: none). A cluster without samples has zero shares and is not active."""
+def class_shares(
+    labels: jax.Array, counts: jax.Array, clusters: int
+) -> tuple[jax.Array, jax.Array]:
+    """H f32[K, M] and active bool[K]: the class shares of each cluster, from counts f32[S, M] of
+    the participants labelled labels i32[S] (−1: none). A cluster without samples has zero shares
+    and is not active."""
     chex.assert_rank([labels, counts], [1, 2])
     chex.assert_equal_shape_prefix([labels, counts], 1)
     member = members(labels, clusters)
     kept = jnp.where((labels >= 0)[:, None], counts, 0.0).astype(jnp.float32)
     sums = jnp.matmul(member.astype(jnp.float32), kept, precision=HIGHEST)
     size = sums.sum(axis=1)
-    return jnp.where(size[:, None] > 0, sums / jnp.where(size > 0, size, 1.0)[:, None], 0.0), size > 0
+    return jnp.where(
+        size[:, None] > 0, sums / jnp.where(size > 0, size, 1.0)[:, None], 0.0
+    ), size > 0
 
 
 def imbalance_level(counts: jax.Array, total: jax.Array | float) -> jax.Array:
-    """f32[S] I_k = Σ_m |D/M − D_k^m| (eq. 17) of class counts f32[S, M]; total D: the samples of all clients."""
+    """f32[S] I_k = Σ_m |D/M − D_k^m| (eq. 17) of class counts f32[S, M]; total D: the samples of
+    all clients."""
     chex.assert_rank(counts, 2)
     return jnp.abs(total / counts.shape[1] - counts).sum(axis=1)  # eq. 17
 
 
-def rfedavg_weights(labels: jax.Array, imbalance: jax.Array, sizes: jax.Array, clusters: int) -> jax.Array:
-    """f32[K] p_n ∝ 1 / max(I_Cn, 1), I_Cn = I_k* − Σ_{k≠k*} D_k with k* = argmax I_k in the cluster (ties to the lowest
-    index). labels i32[S] (−1: none), imbalance and sizes f32[S]. Empty clusters get 0; all 0 if every one is empty."""
+def rfedavg_weights(
+    labels: jax.Array, imbalance: jax.Array, sizes: jax.Array, clusters: int
+) -> jax.Array:
+    """f32[K] p_n ∝ 1 / max(I_Cn, 1), I_Cn = I_k* − Σ_{k≠k*} D_k with k* = argmax I_k in the cluster
+    (ties to the lowest index). labels i32[S] (−1: none), imbalance and sizes f32[S]. Empty clusters
+    get 0; all 0 if every one is empty."""
     level, filled = cluster_imbalance(labels, imbalance, sizes, clusters)
     weight = jnp.where(filled, 1.0 / jnp.maximum(level, 1.0), 0.0)
     return weight / jnp.where(filled.any(), weight.sum(), 1.0)
 
 
-def cluster_imbalance(labels: jax.Array, imbalance: jax.Array, sizes: jax.Array, clusters: int) -> tuple[jax.Array, jax.Array]:
-    """(f32[K] the imbalance level I_Cn of each cluster, 0 for empty clusters; bool[K] which clusters have members)."""
+def cluster_imbalance(
+    labels: jax.Array, imbalance: jax.Array, sizes: jax.Array, clusters: int
+) -> tuple[jax.Array, jax.Array]:
+    """(f32[K] the imbalance level I_Cn of each cluster, 0 for empty clusters; bool[K] which
+    clusters have members)."""
     chex.assert_rank([labels, imbalance, sizes], 1)
     chex.assert_equal_shape([labels, imbalance, sizes])
     member = members(labels, clusters)
     leader = jnp.argmax(jnp.where(member, imbalance, -jnp.inf), axis=1)
     follows = member & (jnp.arange(labels.shape[0])[None, :] != leader[:, None])
     filled = member.any(axis=1)
-    return jnp.where(filled, imbalance[leader] - jnp.where(follows, sizes, 0.0).sum(axis=1), 0.0), filled
+    return jnp.where(
+        filled, imbalance[leader] - jnp.where(follows, sizes, 0.0).sum(axis=1), 0.0
+    ), filled
 
 
 def reshaped_balance(weights: jax.Array, shares: jax.Array) -> jax.Array:
@@ -122,9 +147,14 @@ def reshaped_balance(weights: jax.Array, shares: jax.Array) -> jax.Array:
 
 
 def describe(weights: jax.Array, shares: jax.Array) -> dict[str, jax.Array]:
-    """Return the reshaped balance of weights f32[K] and class shares f32[K, M], its error and its degree of imbalance, by name."""
+    """Return the reshaped balance of weights f32[K] and class shares f32[K, M], its error and its
+    degree of imbalance, by name."""
     b = reshaped_balance(weights, shares)
-    return {"balance": b, "balance_error": balance_error(b), "imbalance_degree": imbalance_degree(b)}
+    return {
+        "balance": b,
+        "balance_error": balance_error(b),
+        "imbalance_degree": imbalance_degree(b),
+    }
 
 
 def balance_error(b: jax.Array) -> jax.Array:

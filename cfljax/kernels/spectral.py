@@ -1,4 +1,5 @@
-"""Leading singular directions of many long vectors without a d × d matrix, and FedGroup's EDC embedding from them."""
+"""Leading singular directions of many long vectors without a d × d matrix, and FedGroup's EDC
+embedding from them."""
 
 from __future__ import annotations
 
@@ -9,27 +10,43 @@ from cfljax.kernels.blocks import HIGHEST, combine, invert, product, usable_rows
 from cfljax.kernels.cosine import cosine_matrix
 from cfljax.lazy import chex, jax, jnp
 
-GRAM_LIMIT = 4e10  # `how = "auto"` takes the exact way up to this many multiplications for the Gram matrix
+GRAM_LIMIT = (
+    4e10  # `how = "auto"` takes the exact way up to this many multiplications for the Gram matrix
+)
 EXTRA_DIRECTIONS = 10
 LANES = 32
-"""The number of directions is rounded up to a multiple of this: a product with 32 long vectors takes hardly longer than with 13."""
+"""The number of directions is rounded up to a multiple of this: a product with 32 long vectors
+takes hardly longer than with 13."""
 SKETCH_FACTOR = 4  # The sketch has this many columns for each row of the data
 SKETCH_PASSES = 4
-NOISE_LEVEL = 3e-6  # Directions whose singular value is below this share of the largest count as rounding errors, and become zero
-DEPENDENT_EIGENVALUE = 1e-5  # An eigenvalue below this in the Gram matrix of unit vectors counts as linear dependence
-SAFE_SQUARES = (1e-12, 1e24)  # Rows whose sums of squares lie between these need no scaling by their largest entry
+# Directions whose singular value is below this share of the largest count as rounding errors, and
+# become zero
+NOISE_LEVEL = 3e-6
+DEPENDENT_EIGENVALUE = (
+    1e-5  # An eigenvalue below this in the Gram matrix of unit vectors counts as linear dependence
+)
+SAFE_SQUARES = (
+    1e-12,
+    1e24,
+)  # Rows whose sums of squares lie between these need no scaling by their largest entry
 
 
 def leading_directions(
-    x: jax.Array, m: int, mask: jax.Array | None = None, how: str = "auto", passes: int | jax.Array = 1
+    x: jax.Array,
+    m: int,
+    mask: jax.Array | None = None,
+    how: str = "auto",
+    passes: int | jax.Array = 1,
 ) -> tuple[jax.Array, jax.Array]:
-    """(f32[m, d] the m leading right singular vectors of x f32[n, d], which are the left ones of xᵀ, orthonormal, strongest first,
-    with zero rows where there are fewer than m; f32[m] the singular values). `how`: `"gram"` starts from the
-    eigenvectors of the smaller Gram matrix; `"randomised"` (for many long rows) from the eigenvectors of a sketch with a few
-    thousand columns, each the sum of many columns of x with random signs; `"auto"` decides by size. Both go on with
-    `passes` rounds of subspace iteration on x itself and end with its projection, so that small singular values keep
-    their digits. Each further pass brings the squared ratio of the singular values beyond the first thirty-two to the
-    m-th in accuracy. The largest entry of a direction is positive."""
+    """(f32[m, d] the m leading right singular vectors of x f32[n, d], which are the left ones of
+    xᵀ, orthonormal, strongest first, with zero rows where there are fewer than m; f32[m] the
+    singular values). `how`: `"gram"` starts from the eigenvectors of the smaller Gram matrix;
+    `"randomised"` (for many long rows) from the eigenvectors of a sketch with a few thousand
+    columns, each the sum of many columns of x with random signs; `"auto"` decides by size. Both go
+    on with `passes` rounds of subspace iteration on x itself and end with its projection, so that
+    small singular values keep their digits. Each further pass brings the squared ratio of the
+    singular values beyond the first thirty-two to the m-th in accuracy. The largest entry of a
+    direction is positive."""
     chex.assert_rank(x, 2)
     n, d = x.shape
     if how not in ("auto", "gram", "randomised"):
@@ -51,14 +68,18 @@ def leading_directions(
     return jnp.pad(rows, ((0, m - k), (0, 0))), jnp.pad(values, (0, m - k))
 
 
-def edc_embedding(delta: jax.Array, m: int, mask: jax.Array | None = None, how: str = "auto") -> jax.Array:
-    """f32[n, m] cosines between each update of delta f32[n, d] and the m leading directions of all of them: the space in
-    which FedGroup's cold start runs K-means++. Zero updates and masked rows are 0."""
+def edc_embedding(
+    delta: jax.Array, m: int, mask: jax.Array | None = None, how: str = "auto"
+) -> jax.Array:
+    """f32[n, m] cosines between each update of delta f32[n, d] and the m leading directions of all
+    of them: the space in which FedGroup's cold start runs K-means++. Zero updates and masked rows
+    are 0."""
     return cosine_matrix(delta, leading_directions(delta, m, mask, how)[0], mask)
 
 
 def edc_between(embedding: jax.Array) -> jax.Array:
-    """f32[n, n] EDC(i, j): the Euclidean distance of the embeddings f32[n, m] of two updates over m (eq. 8)."""
+    """f32[n, n] EDC(i, j): the Euclidean distance of the embeddings f32[n, m] of two updates over m
+    (eq. 8)."""
     square = jnp.square(embedding[:, None, :] - embedding[None, :, :]).sum(axis=2)
     return jnp.sqrt(square) / embedding.shape[1]
 
@@ -69,12 +90,14 @@ class _Data(NamedTuple):
     x: jax.Array
     scale: jax.Array  # f32[n] 1 / unit; 0 for rows that are left out
     finite: jax.Array
-    """bool[]: whether all of x is finite. If so, the products use x without a cleaned copy, which would cost more than they do."""
+    """bool[]: whether all of x is finite. If so, the products use x without a cleaned copy, which
+    would cost more than they do."""
 
 
 def _prepare(x: jax.Array, mask: jax.Array | None) -> tuple[_Data, jax.Array]:
-    """Return the data and the unit f32[] by which they are divided. Sums of squares are the fastest test for finite numbers; only
-    if they overflow, underflow or are not finite, each number is checked."""
+    """Return the data and the unit f32[] by which they are divided. Sums of squares are the fastest
+    test for finite numbers; only if they overflow, underflow or are not finite, each number is
+    checked."""
     n, d = x.shape
     squares = jnp.square(x).sum(axis=1)
     counted = jnp.ones(n, bool) if mask is None else mask
@@ -83,14 +106,21 @@ def _prepare(x: jax.Array, mask: jax.Array | None) -> tuple[_Data, jax.Array]:
 
     def slowly() -> tuple[jax.Array, jax.Array, jax.Array]:
         usable = usable_rows(x, mask)
-        return usable, jnp.where(usable[:, None], jnp.abs(x), 0.0).max(initial=0.0), jnp.isfinite(x).all()
+        return (
+            usable,
+            jnp.where(usable[:, None], jnp.abs(x), 0.0).max(initial=0.0),
+            jnp.isfinite(x).all(),
+        )
 
-    usable, unit, finite = jax.lax.cond(plain, lambda: (counted, jnp.sqrt(top / d), jnp.array(True)), slowly)
+    usable, unit, finite = jax.lax.cond(
+        plain, lambda: (counted, jnp.sqrt(top / d), jnp.array(True)), slowly
+    )
     return _Data(x, jnp.where(usable, invert(unit), 0.0), finite), unit
 
 
 def _gram_start(data: _Data, r: int) -> jax.Array:
-    """f32[n, r]: a basis of the leading eigenvectors of x xᵀ, computed from xᵀ x if that is smaller."""
+    """f32[n, r]: a basis of the leading eigenvectors of x xᵀ, computed from xᵀ x if that is
+    smaller."""
     n, d = data.x.shape
     if d < n:
         scaled = _scale(data)
@@ -104,25 +134,36 @@ def _sketch_start(data: _Data, r: int) -> jax.Array:
     n, d = data.x.shape
     key = keys.fold(keys.root(0), "spectral")
     columns = min(max(SKETCH_FACTOR * n, 4 * r), d)
-    small = _sketch(data, 1 - 2 * (keys.bits(key, d) >> 31).astype(jnp.float32), columns) if columns < d else _scale(data)
+    small = (
+        _sketch(data, 1 - 2 * (keys.bits(key, d) >> 31).astype(jnp.float32), columns)
+        if columns < d
+        else _scale(data)
+    )
     start = jnp.matmul(small, keys.normal(key, columns * r).reshape(columns, r), precision=HIGHEST)
     sketched = _Data(small, jnp.ones(n), jnp.array(True))
-    basis = jax.lax.fori_loop(0, SKETCH_PASSES, lambda _, w: _pass(sketched, w), jnp.linalg.qr(start)[0])
+    basis = jax.lax.fori_loop(
+        0, SKETCH_PASSES, lambda _, w: _pass(sketched, w), jnp.linalg.qr(start)[0]
+    )
     turn = jnp.linalg.svd(_mix(basis.T, sketched), full_matrices=False)[0]  # strongest first
     return jnp.matmul(basis, turn, precision=HIGHEST)
 
 
 def _sketch(data: _Data, signs: jax.Array, columns: int) -> jax.Array:
-    """f32[n, columns]: column j is the sum of the scaled data's columns j, j + columns, … with their signs."""
+    """f32[n, columns]: column j is the sum of the scaled data's columns j, j + columns, … with
+    their signs."""
     n, d = data.x.shape
 
     def part(start: jax.Array | int, size: int) -> jax.Array:
         cut = jax.lax.dynamic_slice_in_dim(data.x, start, size, axis=1) * data.scale[:, None]
-        return jnp.where(data.scale[:, None] > 0, cut * jax.lax.dynamic_slice_in_dim(signs, start, size), 0.0)
+        return jnp.where(
+            data.scale[:, None] > 0, cut * jax.lax.dynamic_slice_in_dim(signs, start, size), 0.0
+        )
 
     whole = d // columns
     zero = jnp.zeros((n, columns), jnp.float32)
-    total = jax.lax.fori_loop(0, whole, lambda i, sums: sums + part(i * columns, columns), zero, unroll=8)
+    total = jax.lax.fori_loop(
+        0, whole, lambda i, sums: sums + part(i * columns, columns), zero, unroll=8
+    )
     return total.at[:, : d % columns].add(part(whole * columns, d % columns))
 
 
@@ -142,7 +183,9 @@ def _project(data: _Data, basis: jax.Array) -> jax.Array:
         sums = jax.lax.dot_general(data.x, basis, (((1,), (1,)), ((), ())), precision=HIGHEST)
         return jnp.where(data.scale[:, None] > 0, sums * data.scale[:, None], 0.0)
 
-    return jax.lax.cond(data.finite, plain, lambda: product(data.x, basis, data.scale, jnp.ones(basis.shape[0])))
+    return jax.lax.cond(
+        data.finite, plain, lambda: product(data.x, basis, data.scale, jnp.ones(basis.shape[0]))
+    )
 
 
 def _mix(weights: jax.Array, data: _Data) -> jax.Array:
@@ -156,11 +199,18 @@ def _mix(weights: jax.Array, data: _Data) -> jax.Array:
 
 
 def _orthonormalise(rows: jax.Array) -> jax.Array:
-    """f32[r, d]: orthonormal rows with the same span; a row that depends on the others becomes zero. Computed in two
-    passes from the r × r products, which for long rows is much faster than Householder reflections."""
+    """f32[r, d]: orthonormal rows with the same span; a row that depends on the others becomes
+    zero. Computed in two passes from the r × r products, which for long rows is much faster than
+    Householder reflections."""
     for _ in range(2):
         rows = rows * invert(jnp.sqrt(jnp.square(rows).sum(axis=1)))[:, None]
-        shares, vectors = jnp.linalg.eigh(jax.lax.dot_general(rows, rows, (((1,), (1,)), ((), ())), precision=HIGHEST))
-        keep = jnp.where(shares > DEPENDENT_EIGENVALUE, jax.lax.rsqrt(jnp.maximum(shares, DEPENDENT_EIGENVALUE)), 0.0)
+        shares, vectors = jnp.linalg.eigh(
+            jax.lax.dot_general(rows, rows, (((1,), (1,)), ((), ())), precision=HIGHEST)
+        )
+        keep = jnp.where(
+            shares > DEPENDENT_EIGENVALUE,
+            jax.lax.rsqrt(jnp.maximum(shares, DEPENDENT_EIGENVALUE)),
+            0.0,
+        )
         rows = jnp.matmul((vectors * keep).T, rows, precision=HIGHEST)
     return rows

@@ -13,7 +13,9 @@ RIGHT = 90.0
 class Subspaces(NamedTuple):
     """What the clients send."""
 
-    bases: np.ndarray  # f64[n, L, p, F] orthonormal rows, zero where there are no more directions; L = 1 without labels
+    # f64[n, L, p, F] orthonormal rows, zero where there are no more directions; L = 1 without
+    # labels
+    bases: np.ndarray
     held: np.ndarray  # bool[n, L]: the client has such samples
 
 
@@ -23,7 +25,8 @@ def joined(first: Subspaces, more: Subspaces) -> Subspaces:
 
 
 def nearest(sent: Subspaces, own: np.ndarray, how: str, linkage: str) -> np.ndarray:
-    """i32[m]: the nearest cluster of each of the last m clients. `own` i[n]: the clusters of the first n."""
+    """i32[m]: the nearest cluster of each of the last m clients. `own` i[n]: the clusters of the
+    first n."""
     apart = distances(sent, how)[len(own) :, : len(own)]
     parts = [apart[:, own == k] for k in range(int(own.max()) + 1)]
     to_each = {
@@ -36,7 +39,8 @@ def nearest(sent: Subspaces, own: np.ndarray, how: str, linkage: str) -> np.ndar
 
 
 def leading(x: np.ndarray, p: int) -> np.ndarray:
-    """f64[p, F] the p leading right singular vectors of x f64[n, F], by the smaller Gram matrix; zero rows if there are fewer."""
+    """f64[p, F] the p leading right singular vectors of x f64[n, F], by the smaller Gram matrix;
+    zero rows if there are fewer."""
     out = np.zeros((p, x.shape[1]))
     n, features = x.shape
     if min(n, features) == 0:
@@ -70,26 +74,35 @@ def distances(sent: Subspaces, how: str) -> np.ndarray:
 
 
 def angles(bases: np.ndarray, how: str) -> np.ndarray:
-    """f64[n, n] between bases f64[n, p, F]: the `"smallest"` principal angle of their row spaces, the `"sum"` of all p, or
-    (`"trace"`) the sum of the angles between the k-th rows of both, k = 1 … p."""
+    """f64[n, n] between bases f64[n, p, F]: the `"smallest"` principal angle of their row spaces,
+    the `"sum"` of all p, or (`"trace"`) the sum of the angles between the k-th rows of both, k = 1
+    … p."""
     n, p, features = bases.shape
     flat = bases.reshape(n * p, features)
     inner = (flat @ flat.T).reshape(n, p, n, p).transpose(0, 2, 1, 3)
     if n == 0:
         return np.zeros((0, 0))
-    pairs = np.abs(np.einsum("ijkk->ijk", inner)) if how == "trace" else np.linalg.svd(inner, compute_uv=False)
+    pairs = (
+        np.abs(np.einsum("ijkk->ijk", inner))
+        if how == "trace"
+        else np.linalg.svd(inner, compute_uv=False)
+    )
     each = _degrees(pairs)
     apart = each.min(axis=2) if how == "smallest" else each.sum(axis=2)
     return (apart + apart.T) / 2
 
 
 def _closest_vectors(sent: Subspaces) -> np.ndarray:
-    """f64[n, n] the smallest angle between any vector of one client and any of the other, whatever their labels."""
+    """f64[n, n] the smallest angle between any vector of one client and any of the other, whatever
+    their labels."""
     n, _, _, features = sent.bases.shape
     flat = sent.bases.reshape(n, -1, features)
     rows = [own[own.any(axis=1)] for own in flat]
     everybody = flat.reshape(-1, features)
-    closest = [np.abs(own @ everybody.T).reshape(len(own), n, flat.shape[1]).max(axis=(0, 2), initial=0.0) for own in rows]
+    closest = [
+        np.abs(own @ everybody.T).reshape(len(own), n, flat.shape[1]).max(axis=(0, 2), initial=0.0)
+        for own in rows
+    ]
     apart = _degrees(np.array(closest))
     np.fill_diagonal(apart, 0.0)
     return (apart + apart.T) / 2

@@ -1,4 +1,5 @@
-"""Clusters that become one: all that are similar enough, or by complete linkage. Nodes are clusters, and clients without one."""
+"""Clusters that become one: all that are similar enough, or by complete linkage. Nodes are
+clusters, and clients without one."""
 
 from __future__ import annotations
 
@@ -8,12 +9,17 @@ _Carry = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
 
 
 def unite(
-    similar: jax.Array, threshold: jax.Array | float, size: jax.Array, present: jax.Array, owners: int
+    similar: jax.Array,
+    threshold: jax.Array | float,
+    size: jax.Array,
+    present: jax.Array,
+    owners: int,
 ) -> tuple[jax.Array, jax.Array]:
-    """Unite pairs of the present nodes (bool[n]) whose similarity f32[n, n] is at least the threshold, the most similar first, the
-    lowest pair first among equals. Return (i32[n] the lowest node of each node's union, i32[n] at this lowest node: the node whose
-    model the union keeps). The first `owners` nodes have models. Of two unions with models the one with the larger size f32[n]
-    keeps its model, of equal ones the one with the lower node."""
+    """Unite pairs of the present nodes (bool[n]) whose similarity f32[n, n] is at least the
+    threshold, the most similar first, the lowest pair first among equals. Return (i32[n] the lowest
+    node of each node's union, i32[n] at this lowest node: the node whose model the union keeps).
+    The first `owners` nodes have models. Of two unions with models the one with the larger size
+    f32[n] keeps its model, of equal ones the one with the lower node."""
     chex.assert_rank([similar, size, present], [2, 1, 1])
     number = size.shape[0]
     nodes = jnp.arange(number, dtype=jnp.int32)
@@ -32,9 +38,12 @@ def unite(
     return root, kept
 
 
-def slots(root: jax.Array, present: jax.Array, similar: jax.Array, clusters: int) -> tuple[jax.Array, jax.Array]:
-    """Return (i32[n] the slot of each present node among K `clusters`, i32[] how many nodes have no room). A union has the slot of
-    its lowest cluster, or the next free one; without room each of its nodes goes to the slot of the most similar node."""
+def slots(
+    root: jax.Array, present: jax.Array, similar: jax.Array, clusters: int
+) -> tuple[jax.Array, jax.Array]:
+    """Return (i32[n] the slot of each present node among K `clusters`, i32[] how many nodes have no
+    room). A union has the slot of its lowest cluster, or the next free one; without room each of
+    its nodes goes to the slot of the most similar node."""
     nodes = jnp.arange(root.shape[0], dtype=jnp.int32)
     head = present & (root == nodes)
     free = ~head[:clusters]
@@ -47,9 +56,10 @@ def slots(root: jax.Array, present: jax.Array, similar: jax.Array, clusters: int
 
 
 def complete_linkage(distance: jax.Array, threshold: jax.Array | float) -> jax.Array:
-    """i32[K]: the lowest cluster of each cluster's union, after the two nearest unions have become one as long as they are not
-    farther apart than the threshold. The distance of two unions is the largest among their clusters' f32[K, K] (symmetric; the
-    diagonal is not read; Inf or NaN: never)."""
+    """i32[K]: the lowest cluster of each cluster's union, after the two nearest unions have become
+    one as long as they are not farther apart than the threshold. The distance of two unions is the
+    largest among their clusters' f32[K, K] (symmetric; the diagonal is not read; Inf or NaN:
+    never)."""
     chex.assert_rank(distance, 2)
     number = distance.shape[0]
     nodes = jnp.arange(number, dtype=jnp.int32)

@@ -15,10 +15,19 @@ if TYPE_CHECKING:
 class Launcher(Protocol):
     """What carries a sweep out."""
 
-    def __call__(self, spec: Spec, store: Store, options: Options, workers: int | None, arguments: list[str], /) -> Outcome:
-        """Settle the plan file, have every batch that is not done computed, and keep the units. The options of the launcher are in
-        `options.launcher`. `workers`: processes, or tasks, at a time; None: as many as suit. `arguments`: the command line that
-        another process needs to work on the same sweep."""
+    def __call__(
+        self,
+        spec: Spec,
+        store: Store,
+        options: Options,
+        workers: int | None,
+        arguments: list[str],
+        /,
+    ) -> Outcome:
+        """Settle the plan file, have every batch that is not done computed, and keep the units. The
+        options of the launcher are in `options.launcher`. `workers`: processes, or tasks, at a
+        time; None: as many as suit. `arguments`: the command line that another process needs to
+        work on the same sweep."""
 
 
 LAUNCHERS: Registry[Launcher] = Registry(

@@ -36,13 +36,15 @@ from cfljax.types import Array, Federation
 
 
 class InHalves(Exception):
-    """Carry out the batch as its two halves: it is too large for the device's memory, or one of its runs raises an error."""
+    """Carry out the batch as its two halves: it is too large for the device's memory, or one of its
+    runs raises an error."""
 
 
 KEEP = ("models", "labels", "none")  # What a unit may keep besides curves
 Unit = tuple[Table, dict[str, np.ndarray]]  # (record, arrays) as `Store.write` takes them
 OnProgress = Callable[[int, float | None], None]
-"""Is called with (rounds done, mean accuracy of the batch's runs; None where they have not just been evaluated)."""
+"""Is called with (rounds done, mean accuracy of the batch's runs; None where they have not just
+been evaluated)."""
 
 
 def run_batch(
@@ -54,9 +56,10 @@ def run_batch(
     catch: bool = True,
     until: int | None = None,
 ) -> list[Unit]:
-    """Compute a batch on this machine and return its units. With `catch`, an exception becomes `failed` records, so that a sweep
-    goes on; but an error that the next batch would meet, too (no data, no disk), is raised, and InHalves if a smaller batch may do
-    better. `keep`: as for `unit`. `until`: pause after this number of rounds, with a checkpoint; a paused batch has no units."""
+    """Compute a batch on this machine and return its units. With `catch`, an exception becomes
+    `failed` records, so that a sweep goes on; but an error that the next batch would meet, too (no
+    data, no disk), is raised, and InHalves if a smaller batch may do better. `keep`: as for `unit`.
+    `until`: pause after this number of rounds, with a checkpoint; a paused batch has no units."""
     units, error = [], None
     lazy.load()  # a JAX that cannot be imported is no fault of the run
     try:
@@ -70,10 +73,18 @@ def run_batch(
         return units
     if not catch or isinstance(error, DataError | StoreError):
         raise error
-    why = str(error) if isinstance(error, CfljaxError) else f"{locate_error(error)}{type(error).__name__}: {error}"
-    too_large = batch.width > 1 and ("RESOURCE_EXHAUSTED" in str(error) or isinstance(error, MemoryError))
+    why = (
+        str(error)
+        if isinstance(error, CfljaxError)
+        else f"{locate_error(error)}{type(error).__name__}: {error}"
+    )
+    too_large = batch.width > 1 and (
+        "RESOURCE_EXHAUSTED" in str(error) or isinstance(error, MemoryError)
+    )
     if too_large or len(batch.runs) > 1:
-        error = None  # its traceback has the arrays of this batch, which the halves need the memory of
+        error = (
+            None  # its traceback has the arrays of this batch, which the halves need the memory of
+        )
         gc.collect()
         raise InHalves("out of memory" if too_large else " ".join(why.split()))
     if os.environ.get("CFLJAX_DEBUG") and not isinstance(error, CfljaxError):
@@ -82,7 +93,12 @@ def run_batch(
 
 
 def _units(
-    batch: Batch, machine: Machine, keep: str, progress: OnProgress | None, checkpoints: Checkpoints | None, until: int | None
+    batch: Batch,
+    machine: Machine,
+    keep: str,
+    progress: OnProgress | None,
+    checkpoints: Checkpoints | None,
+    until: int | None,
 ) -> list[Unit]:
     parts = assemble_batch(batch, machine)
     size = count_run_size(batch.first, parts.federation, parts.model)
@@ -91,25 +107,38 @@ def _units(
     if outputs and not distributed.is_connected():
         times.store_times(batch, size, outputs, machine.threads if machine.sequential else None)
     how = describe_plan(parts, batch.width, machine)
-    return [make_unit(run, output, keep, parts.federation, how) for run, output in zip(batch.runs, outputs, strict=False)]
+    return [
+        make_unit(run, output, keep, parts.federation, how)
+        for run, output in zip(batch.runs, outputs, strict=False)
+    ]
 
 
 def describe_plan(parts: Assembled, width: int, machine: Machine) -> str:
-    """Describe the execution plan for records. The table in the text may be written as `train.plan`."""
+    """Describe the execution plan for records. The table in the text may be written as
+    `train.plan`."""
     plan, grid = parts.plan, {} if parts.mesh is None else dict(parts.mesh.shape)
     kept = parts.federation.train.grams is not None
     forced: Table = {"lanes": plan.lanes, "gram": plan.gram, "keep": kept, "stream": plan.stream}
     forced |= {"devices": grid.get(CLIENTS, 1), "pool": "sharded" if parts.sharded else "copied"}
     forced |= {"quick": True} if plan.quick else {}
     groups = f" on {grid[RUNS]} groups of devices" if grid.get(RUNS, 1) > 1 else ""
-    computing = f", {machine.threads} thread{'s' if machine.threads > 1 else ''}" if machine.sequential else ""
+    computing = (
+        f", {machine.threads} thread{'s' if machine.threads > 1 else ''}"
+        if machine.sequential
+        else ""
+    )
     return f"{show(forced)}, {width} run{'s' if width > 1 else ''} at a time{groups}{computing}"
 
 
 def _simulate(
-    batch: Batch, parts: Assembled, progress: OnProgress | None, checkpoints: Checkpoints | None, until: int | None
+    batch: Batch,
+    parts: Assembled,
+    progress: OnProgress | None,
+    checkpoints: Checkpoints | None,
+    until: int | None,
 ) -> list[Output]:
-    """Simulate the batch, from its checkpoint if one fits; processes without `checkpoints` go on from process 0's."""
+    """Simulate the batch, from its checkpoint if one fits; processes without `checkpoints` go on
+    from process 0's."""
 
     def after_chunk(done: int, accuracy: np.ndarray) -> None:
         known = accuracy[np.isfinite(accuracy)]
@@ -117,7 +146,15 @@ def _simulate(
             progress(done, float(known.mean()) if len(known) else None)
 
     save = None if checkpoints is None else checkpoints.save
-    compute = functools.partial(simulate, parts, batch.seeds, batch.hypers, progress=after_chunk, checkpoint=save, until=until)
+    compute = functools.partial(
+        simulate,
+        parts,
+        batch.seeds,
+        batch.hypers,
+        progress=after_chunk,
+        checkpoint=save,
+        until=until,
+    )
     resume = None if checkpoints is None else checkpoints.load()
     if distributed.is_connected():
         arrays, meta = ({}, None) if resume is None else to_arrays(resume)
@@ -132,54 +169,94 @@ def _simulate(
         return compute()
 
 
-def make_unit(run: Run, output: Output, keep: str, federation: Federation | None = None, plan: str | None = None) -> Unit:
-    """Make the unit of a finished run. `keep`: "models" (and labels), "labels" or "none". With the federation, the report knows the
-    true groups and the sizes of the clients. `plan`: see `describe_plan`."""
-    arrays = {f"history/{name}": _small(values) for name, values in output.history.items() if values.ndim == 1}
-    wide = {name: values for name, values in output.history.items() if values.ndim > 1} | output.diag
+def make_unit(
+    run: Run,
+    output: Output,
+    keep: str,
+    federation: Federation | None = None,
+    plan: str | None = None,
+) -> Unit:
+    """Make the unit of a finished run. `keep`: "models" (and labels), "labels" or "none". With the
+    federation, the report knows the true groups and the sizes of the clients. `plan`: see
+    `describe_plan`."""
+    arrays = {
+        f"history/{name}": _small(values)
+        for name, values in output.history.items()
+        if values.ndim == 1
+    }
+    wide = {
+        name: values for name, values in output.history.items() if values.ndim > 1
+    } | output.diag
     arrays |= {f"diag/{run.method}/{name}": _small(values) for name, values in wide.items()}
     arrays["client_accuracy"] = output.client_accuracy
     if keep != "none":
         narrow = np.int16 if output.labels.max(initial=0) < 2**15 else np.int32
         arrays["labels"] = output.labels.astype(narrow)
         if federation is not None:
-            arrays["group"] = np.asarray(federation.at(int(output.history["round"][-1])).group, np.int32)
+            arrays["group"] = np.asarray(
+                federation.at(int(output.history["round"][-1])).group, np.int32
+            )
             arrays["train_size"] = np.asarray(federation.train.count, np.int32)
             if federation.drift is not None:
-                arrays["groups"] = _groups(federation, output.history["round"][-len(np.atleast_2d(output.labels)) :])
+                arrays["groups"] = _groups(
+                    federation, output.history["round"][-len(np.atleast_2d(output.labels)) :]
+                )
     if keep == "models":
         arrays["models"] = output.models
     summary = summarise(output.history, output.client_accuracy)
     parts = ["newcomers"] if np.isfinite(output.history["accuracy_newcomers"]).any() else []
-    parts += ["train_clients", "test_clients"] if np.isfinite(output.history["accuracy_test_clients"]).any() else []
-    summary |= {f"accuracy_{part}_last": float(output.history[f"accuracy_{part}"][-1]) for part in parts}
+    parts += (
+        ["train_clients", "test_clients"]
+        if np.isfinite(output.history["accuracy_test_clients"]).any()
+        else []
+    )
+    summary |= {
+        f"accuracy_{part}_last": float(output.history[f"accuracy_{part}"][-1]) for part in parts
+    }
     summary |= {f"{name}_last": float(output.history[name][-1]) for name in run.train.metrics or ()}
     if run.data.drift is not None:
         summary |= summarise_drift(output.history, run.data.drift.spans)
     if federation is not None and len(run.data.views) > 1 and run.data.true_groups is None:
-        summary |= _score_views(run, np.atleast_2d(output.labels)[-1], federation.at(int(output.history["round"][-1])).group)
+        summary |= _score_views(
+            run,
+            np.atleast_2d(output.labels)[-1],
+            federation.at(int(output.history["round"][-1])).group,
+        )
     summary |= output.newcomers | output.finetuned
     summary["nonfinite_updates"] = int(output.history["nonfinite"][-1])
     if (clock := run.train.clocked) is not None and clock.cost_per_s:
         summary["cost"] = clock.cost_per_s * float(output.history["device_s"][-1])
     if run.train.transit.privacy is not None and federation is not None:
-        summary |= {} if math.isinf(spent := epsilon(run, find_crowd(federation))) else {"epsilon": spent}
+        summary |= (
+            {} if math.isinf(spent := epsilon(run, find_crowd(federation))) else {"epsilon": spent}
+        )
         choices = epsilon_of_choices(run, find_crowd(federation))
         summary |= {} if choices is None else {"epsilon_choice": choices}
-    diverged = {"status": "diverged", "diverged_at": output.diverged_at} if output.diverged_at >= 0 else {"status": "done"}
-    return _record(run, **diverged, plan=plan, timings=output.seconds._asdict(), summary=summary), arrays
+    diverged = (
+        {"status": "diverged", "diverged_at": output.diverged_at}
+        if output.diverged_at >= 0
+        else {"status": "done"}
+    )
+    return _record(
+        run, **diverged, plan=plan, timings=output.seconds._asdict(), summary=summary
+    ), arrays
 
 
 def _score_views(run: Run, labels: np.ndarray, group: Array) -> dict[str, float]:
-    """Return the ARI of labels i[C] against the groups of each view alone, whose combinations `group` i[C] numbers."""
+    """Return the ARI of labels i[C] against the groups of each view alone, whose combinations
+    `group` i[C] numbers."""
     sizes = {f"ari_{each.name}": each.options.groups for each in run.data.views}
     own = np.unravel_index(np.asarray(group) % math.prod(sizes.values()), tuple(sizes.values()))
     models = int(labels.max(initial=0)) + 1
-    return {name: float(score_clustering(labels, of, models, sizes[name]).ari) for name, of in zip(sizes, own, strict=True)}
+    return {
+        name: float(score_clustering(labels, of, models, sizes[name]).ari)
+        for name, of in zip(sizes, own, strict=True)
+    }
 
 
 def _groups(federation: Federation, rounds: np.ndarray) -> np.ndarray:
-    """Return the true group of each client after each of these rounds i32[E]: i16[E, C], or i32 if i16 cannot count the groups."""
+    """Return the true group of each client after each of these rounds i32[E]: i16[E, C], or i32 if
+    i16 cannot count the groups."""
     assert federation.drift is not None
     phase = np.searchsorted(np.asarray(federation.drift.begin), rounds, side="right") - 1
     groups = np.asarray(federation.drift.group)[phase]

@@ -1,5 +1,6 @@
-"""Checkpoints of batches in the results folder, in the same sealed, atomic files as all its contents. (Orbax would bring a second
-format, another layout of folders, and threads, for a handful of arrays.)"""
+"""Checkpoints of batches in the results folder, in the same sealed, atomic files as all its
+contents. (Orbax would bring a second format, another layout of folders, and threads, for a handful
+of arrays.)"""
 
 from __future__ import annotations
 
@@ -18,13 +19,17 @@ from cfljax.software import software
 from cfljax.store import device
 from cfljax.store.atomic import host
 
-EVERY = 15.0  # Seconds between checkpoints, unless $CFLJAX_CHECKPOINT says otherwise; shorter batches need none
+# Seconds between checkpoints, unless $CFLJAX_CHECKPOINT says otherwise; shorter batches need none
+EVERY = 15.0
 
-Saved = tuple[dict[str, np.ndarray], Table]  # A checkpoint as a store takes it: (arrays, what else it says, as JSON can hold it)
+Saved = tuple[
+    dict[str, np.ndarray], Table
+]  # A checkpoint as a store takes it: (arrays, what else it says, as JSON can hold it)
 
 
 class CheckpointStore(Protocol):
-    """What checkpoints are kept in: a results folder (`cfljax.store.Store`), or the way to one on another machine."""
+    """What checkpoints are kept in: a results folder (`cfljax.store.Store`), or the way to one on
+    another machine."""
 
     def save_checkpoint(self, name: str, arrays: dict[str, np.ndarray], meta: Table) -> None:
         """Store a batch's checkpoint, and replace its last one."""
@@ -47,12 +52,16 @@ def seconds_between() -> float:
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds < math.inf:
-        raise SpecError(f'CFLJAX_CHECKPOINT = "{written}": must be a number of seconds, 0 for a checkpoint at every chance')
+        raise SpecError(
+            f'CFLJAX_CHECKPOINT = "{written}": must be a number of seconds, 0 for a '
+            "checkpoint at every chance"
+        )
     return seconds
 
 
 class Checkpoints:
-    """The checkpoints of one batch in a store; the folder's log says who began it, where and when, and when it was done."""
+    """The checkpoints of one batch in a store; the folder's log says who began it, where and when,
+    and when it was done."""
 
     def __init__(self, store: CheckpointStore, batch: str, every: float | None = None):
         self.store, self.batch = store, batch
@@ -75,7 +84,9 @@ class Checkpoints:
             self.refuse(f"it was made by {differences}")
             saved = None
         checkpoint = None if saved is None else from_arrays(*saved)
-        log_batch(self.store, "begin", self.batch, {"from": 0 if checkpoint is None else checkpoint.done})
+        log_batch(
+            self.store, "begin", self.batch, {"from": 0 if checkpoint is None else checkpoint.done}
+        )
         return checkpoint
 
     def refuse(self, why: str) -> None:
@@ -85,7 +96,16 @@ class Checkpoints:
 
 def log_batch(store: CheckpointStore, event: str, batch: str, more: Table | None = None) -> None:
     """Log what has happened to a batch ("begin", "done"), in which process, and when."""
-    store.log({"event": event, "batch": batch, **(more or {}), "pid": os.getpid(), "host": host(), "time": time.time()})
+    store.log(
+        {
+            "event": event,
+            "batch": batch,
+            **(more or {}),
+            "pid": os.getpid(),
+            "host": host(),
+            "time": time.time(),
+        }
+    )
 
 
 def _made_by() -> Table:
@@ -97,19 +117,30 @@ def _differences(written: Value) -> str:
     """Name what a checkpoint was made by and what is different now; "" if nothing is."""
     now, then = _made_by(), written if isinstance(written, dict) else {}
     names = [name for name in now | then if now.get(name) != then.get(name)]
-    return ", ".join(f"{name} {then.get(name, 'unknown')} (now {now.get(name, 'none')})" for name in names)
+    return ", ".join(
+        f"{name} {then.get(name, 'unknown')} (now {now.get(name, 'none')})" for name in names
+    )
 
 
 def to_arrays(checkpoint: Checkpoint) -> Saved:
     """Convert the checkpoint to arrays and JSON, as a store takes it."""
     arrays = {f"carry/{i}": np.asarray(leaf) for i, leaf in enumerate(checkpoint.carry.values())}
     arrays |= {f"rows/{name}": values for name, values in checkpoint.rows.items()}
-    meta: Table = {"done": checkpoint.done, "carry": list(checkpoint.carry), "spent": checkpoint.spent, "made_by": _made_by()}
+    meta: Table = {
+        "done": checkpoint.done,
+        "carry": list(checkpoint.carry),
+        "spent": checkpoint.spent,
+        "made_by": _made_by(),
+    }
     return arrays, meta
 
 
 def from_arrays(arrays: dict[str, np.ndarray], meta: Table) -> Checkpoint:
     """Restore the checkpoint from what `to_arrays` returned."""
-    rows = {name.removeprefix("rows/"): values for name, values in arrays.items() if name.startswith("rows/")}
+    rows = {
+        name.removeprefix("rows/"): values
+        for name, values in arrays.items()
+        if name.startswith("rows/")
+    }
     carry = {name: arrays[f"carry/{i}"] for i, name in enumerate(meta["carry"])}
     return Checkpoint(int(meta["done"]), carry, rows, Spent(*meta["spent"]))

@@ -1,4 +1,5 @@
-"""Progress of a sweep: a bar for each running batch and one for the sweep, or without a terminal a line every few seconds."""
+"""Progress of a sweep: a bar for each running batch and one for the sweep, or without a terminal a
+line every few seconds."""
 
 from __future__ import annotations
 
@@ -20,10 +21,18 @@ BATCH = "{desc:<28.28} {percentage:3.0f}% |{bar:20}| {n_fmt}/{total_fmt} rounds{
 class Progress:
     """Counts rounds over all runs of a sweep; `with` closes the lines."""
 
-    ended: Callable[[], None] = staticmethod(lambda: None)  # Is called after each run that has ended
+    ended: Callable[[], None] = staticmethod(
+        lambda: None
+    )  # Is called after each run that has ended
 
     def __init__(
-        self, rounds: int, runs: int = 1, quiet: bool = False, stream: TextIO | None = None, lines: int = 1, programs: int = 1
+        self,
+        rounds: int,
+        runs: int = 1,
+        quiet: bool = False,
+        stream: TextIO | None = None,
+        lines: int = 1,
+        programs: int = 1,
     ):
         self.lines, self.programs = lines, programs
         self.total, self.runs = rounds, runs
@@ -45,7 +54,9 @@ class Progress:
             from tqdm import tqdm
 
             look = {"file": self.stream, "leave": False, "dynamic_ncols": True}
-            self.batches = [tqdm(total=1, bar_format=BATCH, position=at, **look) for at in range(self.lines)]
+            self.batches = [
+                tqdm(total=1, bar_format=BATCH, position=at, **look) for at in range(self.lines)
+            ]
             self.sweep = tqdm(total=self.total, bar_format=BATCH, position=self.lines, **look)
             self.sweep.set_description_str("sweep", refresh=False)
         return self
@@ -56,7 +67,8 @@ class Progress:
                 bar.close()
 
     def start(self, name: str, rounds: int, line: int = 0) -> None:
-        """Show that a batch begins, with this number of rounds of all its runs together; compiling comes first."""
+        """Show that a batch begins, with this number of rounds of all its runs together; compiling
+        comes first."""
         self.current[line], self.since[line], self.ready[line] = name, time.monotonic(), False
         self.asked, self.rest[line] = self.asked + rounds, rounds
         if self.batches:
@@ -69,7 +81,8 @@ class Progress:
         self.begun += 1
 
     def update(self, rounds: int, accuracy: float | None = None, line: int = 0) -> None:
-        """Count `rounds` more of the batch. Before its first update it has compiled, which is no part of the speed."""
+        """Count `rounds` more of the batch. Before its first update it has compiled, which is no
+        part of the speed."""
         now = time.monotonic()
         spent, self.since[line] = now - self.since[line], now
         self.rest[line] -= rounds
@@ -93,7 +106,8 @@ class Progress:
             self._line(accuracy, line)
 
     def finish(self, status: str, result: str = "") -> None:
-        """Count a run that has ended. The result, in words, of the first run that is done is shown at once."""
+        """Count a run that has ended. The result, in words, of the first run that is done is shown
+        at once."""
         self.finished[status] += 1
         if status == "done" and self.finished["done"] == 1 and result and not self.quiet:
             self.say(f"first of {self.runs} runs: {result}" if self.runs > 1 else result)
@@ -113,7 +127,8 @@ class Progress:
         return ", ".join([*states, f"{max(self.runs - ended, 0)} to do"])
 
     def left(self) -> str:
-        """Estimate the time left, by the speed of training and what programs took to compile so far; `?`: unknown."""
+        """Estimate the time left, by the speed of training and what programs took to compile so
+        far; `?`: unknown."""
         if not self.trained:
             return "?"
         busy = max(1, sum(rest > 0 for rest in self.rest))
@@ -127,8 +142,15 @@ class Progress:
 
     def _line(self, accuracy: float | None, line: int) -> None:
         self.last = time.monotonic()
-        now = self.current[line] if accuracy is None else f"{self.current[line]}, accuracy {accuracy:.3f}"
-        self.say(f"{self.done}/{self.total} rounds, runs: {self._state()}, about {self.left()} left; {now}")
+        now = (
+            self.current[line]
+            if accuracy is None
+            else f"{self.current[line]}, accuracy {accuracy:.3f}"
+        )
+        self.say(
+            f"{self.done}/{self.total} rounds, runs: {self._state()}, about {self.left()} "
+            f"left; {now}"
+        )
 
 
 def _has_room(stream: TextIO, lines: int) -> bool:

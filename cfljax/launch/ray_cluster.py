@@ -1,4 +1,5 @@
-"""A sweep on a Ray cluster: a task per batch, with retries. Results come back to this process, which alone writes."""
+"""A sweep on a Ray cluster: a task per batch, with retries. Results come back to this process,
+which alone writes."""
 
 from __future__ import annotations
 
@@ -20,7 +21,16 @@ from cfljax.experiment.batching import Batch
 from cfljax.launch import ray_task
 from cfljax.launch.batch import make_failed
 from cfljax.launch.plan_file import choose_threads
-from cfljax.launch.sweep import Options, Outcome, Worker, count_outcome, count_rounds, format_name, lay_down, start_progress
+from cfljax.launch.sweep import (
+    Options,
+    Outcome,
+    Worker,
+    count_outcome,
+    count_rounds,
+    format_name,
+    lay_down,
+    start_progress,
+)
 from cfljax.launch.workers import WorkerError
 from cfljax.registry import Entry
 from cfljax.registry.options import Value, option
@@ -35,23 +45,39 @@ MOST_LINES = 8  # Progress lines, one per running batch
 class RayOptions:
     """Options of the launcher `ray`."""
 
-    address: str | None = option(None, 'of a running cluster ("auto": the one on this machine); left out: a Ray of its own')
+    address: str | None = option(
+        None, 'of a running cluster ("auto": the one on this machine); left out: a Ray of its own'
+    )
     gpus_per_task: float = option(0.0, "GPUs, or a share of one, for each batch", low=0)
-    cpus_per_task: int | None = option(None, "threads that a batch computes with (default: 1)", low=1)
+    cpus_per_task: int | None = option(
+        None, "threads that a batch computes with (default: 1)", low=1
+    )
     retries: int = option(3, "how often a batch runs again whose worker died", low=0)
 
 
-def carry_out_by_ray(spec: Spec, store: Store, options: Options, workers: int | None, arguments: list[str]) -> Outcome:
-    """Carry out the sweep on a Ray cluster. `workers`: tasks at a time of a Ray started for it (default: what cores allow)."""
+def carry_out_by_ray(
+    spec: Spec, store: Store, options: Options, workers: int | None, arguments: list[str]
+) -> Outcome:
+    """Carry out the sweep on a Ray cluster. `workers`: tasks at a time of a Ray started for it
+    (default: what cores allow)."""
     chosen = options.launcher if isinstance(options.launcher, RayOptions) else RayOptions()
-    threads, devices = choose_threads(store, chosen.cpus_per_task), (store.read_plan() or {}).get("devices", 1)
+    threads, devices = (
+        choose_threads(store, chosen.cpus_per_task),
+        (store.read_plan() or {}).get("devices", 1),
+    )
     with _connected(chosen, workers, threads) as cluster:
         order = _order(spec, options, arguments, threads, devices)
 
         def limit(runs: list[Run]) -> int:
             if not chosen.gpus_per_task:
                 return 1
-            return int(cluster.get(cluster.limit.remote({**order, "runs": [run.id for run in runs], "width": len(runs)})))
+            return int(
+                cluster.get(
+                    cluster.limit.remote(
+                        {**order, "runs": [run.id for run in runs], "width": len(runs)}
+                    )
+                )
+            )
 
         todo, machine = lay_down(spec, store, options, limit, threads)
         order |= {"speed": list(machine.speed), "mesh": machine.mesh and list(machine.mesh)}
@@ -63,12 +89,20 @@ def carry_out_by_ray(spec: Spec, store: Store, options: Options, workers: int | 
     return count_outcome(spec, store, todo)
 
 
-def _order(spec: Spec, options: Options, arguments: list[str], threads: int, devices: int) -> ray_task.Order:
-    """Make the order to the tasks, without a batch. Files have absolute names: tasks read them on their own machines."""
+def _order(
+    spec: Spec, options: Options, arguments: list[str], threads: int, devices: int
+) -> ray_task.Order:
+    """Make the order to the tasks, without a batch. Files have absolute names: tasks read them on
+    their own machines."""
     table, beside = dict(spec.table), Path(spec.file).parent
     if "plugins" in table:
-        table["plugins"] = [str((beside / name).resolve()) if str(name).endswith(".py") else name for name in table["plugins"]]
-    flags = [after for flag, after in zip(arguments, arguments[1:], strict=False) if flag == "--plugin"]
+        table["plugins"] = [
+            str((beside / name).resolve()) if str(name).endswith(".py") else name
+            for name in table["plugins"]
+        ]
+    flags = [
+        after for flag, after in zip(arguments, arguments[1:], strict=False) if flag == "--plugin"
+    ]
     return {
         "table": table,
         "sets": list(spec.sets),
@@ -89,13 +123,18 @@ class _Cluster:
 
     def __init__(self, ray: Value, chosen: RayOptions, threads: int):
         self.ray, self.get, self.chosen, self.threads = ray, ray.get, chosen, threads
-        needs = {"num_cpus": threads, "num_gpus": chosen.gpus_per_task, "max_retries": chosen.retries}
+        needs = {
+            "num_cpus": threads,
+            "num_gpus": chosen.gpus_per_task,
+            "max_retries": chosen.retries,
+        }
         self.compute = ray.remote(**needs)(ray_task.compute)
         self.limit = ray.remote(**needs)(ray_task.limit)
         self.mailbox = ray.remote(num_cpus=0, max_restarts=-1)(ray_task.Mailbox).remote()
 
     def room(self, ahead: int) -> int:
-        """Return the number of tasks to hand over: those at a time, times `ahead`, so that no worker waits for this process."""
+        """Return the number of tasks to hand over: those at a time, times `ahead`, so that no
+        worker waits for this process."""
         resources = self.ray.cluster_resources()
         slots = resources.get("CPU", 1) // self.threads
         if self.chosen.gpus_per_task:
@@ -105,33 +144,54 @@ class _Cluster:
 
 @contextlib.contextmanager
 def _connected(chosen: RayOptions, workers: int | None, threads: int) -> Iterator[_Cluster]:
-    """Connect to the cluster for this context; raise a SpecError if the cluster cannot run the tasks."""
+    """Connect to the cluster for this context; raise a SpecError if the cluster cannot run the
+    tasks."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody else is to learn what runs here
     try:
         import ray
     except ImportError:
-        raise SpecError('--launcher ray: Ray is not installed; pip install ".[ray]" in the checkout') from None
+        raise SpecError(
+            '--launcher ray: Ray is not installed; pip install ".[ray]" in the checkout'
+        ) from None
     address = chosen.address or os.environ.get("RAY_ADDRESS") or "local"
     resources: dict[str, Value] = {}
     if address == "local":
-        resources = {"num_cpus": (workers or max(1, len(list_cores()) // threads)) * threads, "include_dashboard": False}
+        resources = {
+            "num_cpus": (workers or max(1, len(list_cores()) // threads)) * threads,
+            "include_dashboard": False,
+        }
     else:
         _knock(address)
     passed = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
     before = signal.getsignal(signal.SIGTERM)  # Ray replaces it by another
     try:
         runtime = {"env_vars": passed}
-        ray.init(address=address, runtime_env=runtime, log_to_driver=False, logging_level=logging.ERROR, **resources)
+        ray.init(
+            address=address,
+            runtime_env=runtime,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            **resources,
+        )
     except (ConnectionError, ValueError, RuntimeError) as error:
-        raise SpecError(f"--address {address}: cannot connect ({' '.join(str(error).split())[:200]})") from None
+        raise SpecError(
+            f"--address {address}: cannot connect ({' '.join(str(error).split())[:200]})"
+        ) from None
     try:
         signal.signal(signal.SIGTERM, before)
-        cpus = max((node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]), default=0)
+        cpus = max(
+            (node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]), default=0
+        )
         if cpus < threads:
-            raise SpecError(f"--launcher ray: a batch takes {threads} CPUs, and no machine of the cluster has more than {cpus:g}")
+            raise SpecError(
+                f"--launcher ray: a batch takes {threads} CPUs, and no machine of the "
+                f"cluster has more than {cpus:g}"
+            )
         gpus = ray.cluster_resources().get("GPU", 0)
         if gpus < chosen.gpus_per_task:
-            raise SpecError(f"--gpus-per-task {chosen.gpus_per_task:g}: the cluster has {gpus:g} GPUs")
+            raise SpecError(
+                f"--gpus-per-task {chosen.gpus_per_task:g}: the cluster has {gpus:g} GPUs"
+            )
         yield _Cluster(ray, chosen, threads)
     finally:
         ray.shutdown()
@@ -145,7 +205,9 @@ def _knock(address: str) -> None:
     try:
         socket.create_connection((host, int(port)), timeout=10).close()
     except OSError as error:
-        raise SpecError(f"--address {address}: no server answers there ({error.strerror or error})") from None
+        raise SpecError(
+            f"--address {address}: no server answers there ({error.strerror or error})"
+        ) from None
 
 
 @dataclasses.dataclass
@@ -167,7 +229,8 @@ class _Writer:
         self.lines = list(range(self.progress.lines))
 
     def work(self, todo: list[Batch]) -> None:
-        """Hand these batches over to tasks. Returns when all are done, by tasks or by other processes that share the folder."""
+        """Hand these batches over to tasks. Returns when all are done, by tasks or by other
+        processes that share the folder."""
         waiting = collections.deque(todo)
         elsewhere: list[Batch] = []
         try:
@@ -199,7 +262,9 @@ class _Writer:
             claim.release()
             return True
         order = {**self.order, "runs": [run.id for run in batch.runs], "width": batch.width}
-        reference = self.cluster.compute.remote(order, self.cluster.mailbox, self.store.load_checkpoint(batch.id))
+        reference = self.cluster.compute.remote(
+            order, self.cluster.mailbox, self.store.load_checkpoint(batch.id)
+        )
         self.tasks[reference] = _Task(batch, claim, -1)
         return True
 
@@ -225,7 +290,9 @@ class _Writer:
     def started(self, task: _Task) -> None:
         """Show that a worker has begun with the batch; it may be another one than before."""
         if task.starts:
-            self.progress.say(f"cfljax: {format_name(task.batch)}: its worker died; another one runs it again")
+            self.progress.say(
+                f"cfljax: {format_name(task.batch)}: its worker died; another one runs it again"
+            )
             self.at(task, 0, None)
         elif self.lines:
             task.line = self.lines.pop(0)
@@ -242,7 +309,8 @@ class _Writer:
             self.progress.pass_over(change, accuracy)
 
     def settle(self, reference: Value) -> list[Batch]:
-        """Keep the units that a task has returned; return the batches in its place: none, or its batch's halves."""
+        """Keep the units that a task has returned; return the batches in its place: none, or its
+        batch's halves."""
         task, parts = self.tasks[reference], []
         answer = self.answer(reference, task)
         if answer[0] == "error":
@@ -270,9 +338,16 @@ class _Writer:
             return answer
         except exceptions.RayTaskError as error:
             why = " ".join(str(error.cause or error).split())
-            hint = "; install cfljax on the cluster's machines" if "cfljax" in why and "module" in why.lower() else ""
+            hint = (
+                "; install cfljax on the cluster's machines"
+                if "cfljax" in why and "module" in why.lower()
+                else ""
+            )
             return "error", f"--launcher ray: a task could not run: {why[-300:]}{hint}", 1
         except exceptions.RayError as error:
             times = self.cluster.chosen.retries + 1
-            why = f"its worker died {times} time{'s' if times > 1 else ''} ({type(error).__name__}: {str(error).splitlines()[0]})"
+            why = (
+                f"its worker died {times} time{'s' if times > 1 else ''} "
+                f"({type(error).__name__}: {str(error).splitlines()[0]})"
+            )
             return "units", [make_failed(run, why) for run in task.batch.runs]

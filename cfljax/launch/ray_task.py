@@ -1,4 +1,5 @@
-"""What runs on the machines of a Ray cluster: a task computes one batch, and its units go back to the process that writes."""
+"""What runs on the machines of a Ray cluster: a task computes one batch, and its units go back to
+the process that writes."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ from cfljax.launch.checkpoints import Checkpoints, Saved
 from cfljax.launch.plan_file import OTHERS, make_batch
 from cfljax.registry.options import Table, Value
 
-RemoteMailbox = Value  # Ray's handle of the actor `Mailbox`: its methods are called as `mailbox.tell.remote(…)`
+RemoteMailbox = (
+    Value  # Ray's handle of the actor `Mailbox`: its methods are called as `mailbox.tell.remote(…)`
+)
 
 
 class Order(TypedDict, total=False):
@@ -43,7 +46,8 @@ class Order(TypedDict, total=False):
 
 
 class Mailbox:
-    """An actor between tasks and writer: messages of running tasks, and last checkpoints for tasks that run again."""
+    """An actor between tasks and writer: messages of running tasks, and last checkpoints for tasks
+    that run again."""
 
     def __init__(self) -> None:
         self.messages: list[tuple[Value, ...]] = []
@@ -51,8 +55,8 @@ class Mailbox:
         self.fresh: set[str] = set()
 
     def tell(self, *message: Value) -> None:
-        """Take a message of a task: ("start", batch), ("at", batch, rounds done, accuracy), ("log", batch, event), ("aside", batch,
-        why its checkpoint is of no use) or ("warn", "", words)."""
+        """Take a message of a task: ("start", batch), ("at", batch, rounds done, accuracy), ("log",
+        batch, event), ("aside", batch, why its checkpoint is of no use) or ("warn", "", words)."""
         self.messages.append(message)
 
     def save(self, batch: str, arrays: dict[str, np.ndarray], meta: Table) -> None:
@@ -77,7 +81,8 @@ class Mailbox:
 
 
 class _MailedCheckpoints:
-    """The CheckpointStore of a task, whose checkpoints go to the mailbox. `saved`: the checkpoint of an earlier start."""
+    """The CheckpointStore of a task, whose checkpoints go to the mailbox. `saved`: the checkpoint
+    of an earlier start."""
 
     def __init__(self, mailbox: RemoteMailbox, saved: Saved | None):
         self.mailbox, self.saved = mailbox, saved
@@ -100,8 +105,13 @@ class _MailedCheckpoints:
         self.mailbox.tell.remote("log", event["batch"], event)
 
 
-Answer = tuple[Literal["units"], list[Unit]] | tuple[Literal["halves"], str] | tuple[Literal["error"], str, int]
-"""What a task returns: the units of its batch, why its halves are to be computed in its place, or (message, exit code)."""
+Answer = (
+    tuple[Literal["units"], list[Unit]]
+    | tuple[Literal["halves"], str]
+    | tuple[Literal["error"], str, int]
+)
+"""What a task returns: the units of its batch, why its halves are to be computed in its place, or
+(message, exit code)."""
 
 
 def compute(order: Order, mailbox: RemoteMailbox, saved: Saved | None) -> Answer:
@@ -111,8 +121,13 @@ def compute(order: Order, mailbox: RemoteMailbox, saved: Saved | None) -> Answer
         batch = _batch(order)
         mailbox.tell.remote("start", batch.id)
         if machine.sequential and machine.threads != order["threads"]:
-            had = f"a task computed with {machine.threads} threads, for {order['threads']} in the plan"
-            mailbox.tell.remote("warn", "", f"{had}: its runs agree with the rest to rounding, not to the last bit")
+            had = (
+                f"a task computed with {machine.threads} threads, for {order['threads']} in the "
+                "plan"
+            )
+            mailbox.tell.remote(
+                "warn", "", f"{had}: its runs agree with the rest to rounding, not to the last bit"
+            )
 
         def report(done: int, accuracy: float | None) -> None:
             mailbox.tell.remote("at", batch.id, done, accuracy)
@@ -132,15 +147,21 @@ def limit(order: Order) -> int:
 
 
 def _prepare(order: Order) -> Machine:
-    """Prepare the task's process as the plan says, and return its machine, with the mesh and speed of the plan."""
-    with contextlib.suppress(OSError):  # another machine may lack the folder; relative paths then fail by name
+    """Prepare the task's process as the plan says, and return its machine, with the mesh and speed
+    of the plan."""
+    with contextlib.suppress(
+        OSError
+    ):  # another machine may lack the folder; relative paths then fail by name
         os.chdir(order["folder"])
     if order["plugins"]:
         plugins.load(order["plugins"])
     use_cores(order["devices"])
     use_threads(order["threads"])
     shape = order.get("mesh")
-    machine = describe_machine(None if shape is None else Shape(*shape), Speed(*order["speed"]) if "speed" in order else TYPICAL)
+    machine = describe_machine(
+        None if shape is None else Shape(*shape),
+        Speed(*order["speed"]) if "speed" in order else TYPICAL,
+    )
     machine.shape()
     if order["cache"]:
         use_compilation_cache()
@@ -151,7 +172,8 @@ _read: dict[str, Spec] = {}  # The last spec that this process has read
 
 
 def _batch(order: Order) -> Batch:
-    """Return the batch of the order; raise a SpecError if this machine's files do not make its runs."""
+    """Return the batch of the order; raise a SpecError if this machine's files do not make its
+    runs."""
     text = json.dumps([order["table"], order["sets"], plugins.list_loaded()], sort_keys=True)
     if text not in _read:
         _read.clear()

@@ -1,4 +1,5 @@
-"""Train runs up to a rung from where an earlier one left them, each with a checkpoint of its own: programs may be shared anew."""
+"""Train runs up to a rung from where an earlier one left them, each with a checkpoint of its own:
+programs may be shared anew."""
 
 from __future__ import annotations
 
@@ -23,13 +24,17 @@ class Curve(NamedTuple):
 
     rounds: list[int]
     values: list[float]
-    ended: str = ""  # `failed`, or `lost` where no update of a round was finite; else "". A choice may not look at the test loss.
+    # `failed`, or `lost` where no update of a round was finite; else "". A choice may not look at
+    # the test loss.
+    ended: str = ""
     whole: bool = False
-    """Whether the run is on record and its last value is finite: it has no more rounds to come, be they fewer than the rung's."""
+    """Whether the run is on record and its last value is finite: it has no more rounds to come, be
+    they fewer than the rung's."""
 
 
 class OfRuns(Checkpoints):
-    """The checkpoints of the runs of a batch, each by itself. One is kept at the pause, whenever the last one was."""
+    """The checkpoints of the runs of a batch, each by itself. One is kept at the pause, whenever
+    the last one was."""
 
     def __init__(self, store: Store, batch: batching.Batch, until: int):
         super().__init__(store, batch.id)
@@ -44,7 +49,9 @@ class OfRuns(Checkpoints):
     def _keep(self, checkpoint: Checkpoint) -> None:
         for at, run in enumerate(self.runs):
             of_run = checkpoint._replace(
-                carry={name: np.asarray(array)[at : at + 1] for name, array in checkpoint.carry.items()},
+                carry={
+                    name: np.asarray(array)[at : at + 1] for name, array in checkpoint.carry.items()
+                },
                 rows={name: array[at : at + 1] for name, array in checkpoint.rows.items()},
                 spent=Spent(*(seconds / self.width for seconds in checkpoint.spent)),
             )
@@ -82,9 +89,15 @@ class Climber(NamedTuple):
     progress: Callable[[batching.Batch], OnProgress] | None = None
     ended: Callable[[Unit], None] | None = None  # Is called with each run that has ended
 
-    def climb(self, runs: Iterable[Run], until: int, order: Callable[[list[batching.Batch]], list[batching.Batch]] = list) -> None:
-        """Train the runs for `until` rounds in all: they are on record, or have a checkpoint there. Batches that another process is
-        working on are left to it, and taken over if it dies. `order`: in which batches are taken."""
+    def climb(
+        self,
+        runs: Iterable[Run],
+        until: int,
+        order: Callable[[list[batching.Batch]], list[batching.Batch]] = list,
+    ) -> None:
+        """Train the runs for `until` rounds in all: they are on record, or have a checkpoint there.
+        Batches that another process is working on are left to it, and taken over if it dies.
+        `order`: in which batches are taken."""
         runs = list(runs)
         while todo := self._batches(runs, until):
             taken = [self._take(batch, until) for batch in order(todo)]
@@ -92,12 +105,17 @@ class Climber(NamedTuple):
                 time.sleep(0.5)
 
     def _batches(self, runs: list[Run], until: int) -> list[batching.Batch]:
-        """Batch the runs that have not come so far; the runs of a batch have made the same number of rounds."""
+        """Batch the runs that have not come so far; the runs of a batch have made the same number
+        of rounds."""
         by_done: dict[int, list[Run]] = {}
         for run in runs:
             if (done := self.done(run)) < until:
                 by_done.setdefault(done, []).append(run)
-        return [batch for group in by_done.values() for batch in batching.make_batches(group, self.limit)]
+        return [
+            batch
+            for group in by_done.values()
+            for batch in batching.make_batches(group, self.limit)
+        ]
 
     def _take(self, batch: batching.Batch, until: int) -> bool:
         """Train a batch up to the rung; False where another process has it."""
@@ -106,7 +124,8 @@ class Climber(NamedTuple):
                 self._climb(batch, until)
                 if any(self.done(run) < until for run in batch.runs):
                     raise StoreError(
-                        f"{self.store.folder}: cannot write the checkpoint of a run, which the search needs to continue"
+                        f"{self.store.folder}: cannot write the checkpoint of a run, which "
+                        "the search needs to continue"
                     )
             return bool(claimed)
 
@@ -140,7 +159,8 @@ class Climber(NamedTuple):
                 self.ended((record, arrays))
 
     def curve(self, run: Run, until: int) -> Curve:
-        """Read the metric of a run up to a rung, from its record or its checkpoint, and nothing else of these."""
+        """Read the metric of a run up to a rung, from its record or its checkpoint, and nothing
+        else of these."""
         if self.store.has(run.id):
             record, arrays = self.store.read(run.id, ("history/round", f"history/{self.metric}"))
             if record["status"] == "failed":
@@ -163,4 +183,9 @@ class Climber(NamedTuple):
         so_far = values[rounds <= until]
         whole = whole and bool(np.isfinite(so_far[-1:]).all())
         here = (rounds <= until) & np.isfinite(values)
-        return Curve([int(r) for r in rounds[here]], [float(v) for v in values[here]], "lost" if lost else "", whole)
+        return Curve(
+            [int(r) for r in rounds[here]],
+            [float(v) for v in values[here]],
+            "lost" if lost else "",
+            whole,
+        )

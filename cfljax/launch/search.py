@@ -1,5 +1,6 @@
-"""A search for the best setting of each method: settings climb from rung to rung, and the better part goes on. `tune.json` in the
-folder says what each has scored; a search that is started again goes on from it and from the runs' checkpoints."""
+"""A search for the best setting of each method: settings climb from rung to rung, and the better
+part goes on. `tune.json` in the folder says what each has scored; a search that is started again
+goes on from it and from the runs' checkpoints."""
 
 from __future__ import annotations
 
@@ -27,13 +28,21 @@ class Hands(NamedTuple):
     """The processes of this machine that carry a search out."""
 
     workers: int | None  # How many; None: as many as suit
-    arguments: list[str]  # The command line of `tune` that another process needs to work on the same search
+    arguments: list[
+        str
+    ]  # The command line of `tune` that another process needs to work on the same search
 
 
 def tune(
-    spec: Spec, plan: Plan, store: Store, options: Options, seeds: Iterable[int] | None = None, hands: Hands | None = None
+    spec: Spec,
+    plan: Plan,
+    store: Store,
+    options: Options,
+    seeds: Iterable[int] | None = None,
+    hands: Hands | None = None,
 ) -> tuple[Table, Spec]:
-    """Carry a search out, then compare the best on `seeds`. Return (its record, the plan's spec now). `hands` None: no others."""
+    """Carry a search out, then compare the best on `seeds`. Return (its record, the plan's spec
+    now). `hands` None: no others."""
     if seeds is not None:
         tuning.check_seeds(plan, seeds)
     table = _search(spec, plan, store, options, hands)
@@ -46,12 +55,15 @@ def tune(
 
 
 def make_last_spec(spec: Spec, plan: Plan, table: Table, seeds: Iterable[int] | None) -> Spec:
-    """Return the runs that a search ends with: the best settings on other seeds; without seeds, all that came to the end."""
+    """Return the runs that a search ends with: the best settings on other seeds; without seeds, all
+    that came to the end."""
     if seeds is None:
         return tuning.make_final_spec(spec, plan, table)
     best = tuning.make_comparison(spec, plan, table, seeds)
     if not best.runs():
-        raise SpecError("no setting reached its last round with a finite score, so there is nothing to compare")
+        raise SpecError(
+            "no setting reached its last round with a finite score, so there is nothing to compare"
+        )
     return best
 
 
@@ -66,7 +78,9 @@ def _search(spec: Spec, plan: Plan, store: Store, options: Options, hands: Hands
         _, machine = lay_down(tuning.replace_runs(spec, runs), store, options, threads=threads)
         write_search(store, table)
         lines = 1 if crew is None else crew.size
-        with Progress(tuning.count_rounds_left(plan, table), len(runs), options.quiet, lines=lines) as progress:
+        with Progress(
+            tuning.count_rounds_left(plan, table), len(runs), options.quiet, lines=lines
+        ) as progress:
             for message in plan.warnings:
                 progress.say(f"cfljax: {message}")
             climber = _climber(plan, store, options, machine, progress)
@@ -74,14 +88,18 @@ def _search(spec: Spec, plan: Plan, store: Store, options: Options, hands: Hands
                 todo = _todo(plan, table, at)
                 if todo and crew is not None and hands is not None:
                     some = crew._replace(size=min(crew.size, len(_runs_of(todo))))
-                    workers.watch([*hands.arguments, "--rung", str(at)], some, progress, plan.mark, "tune")
+                    workers.watch(
+                        [*hands.arguments, "--rung", str(at)], some, progress, plan.mark, "tune"
+                    )
                 elif todo:
                     climber.climb(_runs_of(todo), plan.steps[at])
                 _note(plan, table, at, todo, climber)
     return table
 
 
-def be_climber(share: str, processors: str, at: int, spec: Spec, plan: Plan, store: Store, options: Options) -> int:
+def be_climber(
+    share: str, processors: str, at: int, spec: Spec, plan: Plan, store: Store, options: Options
+) -> int:
     """Train runs up to rung `at` as worker `k/n`, beside the others."""
     number, count = map(int, share.split("/"))
 
@@ -95,7 +113,9 @@ def be_climber(share: str, processors: str, at: int, spec: Spec, plan: Plan, sto
     return workers.as_worker(do, processors, plan.mark)
 
 
-Todo = list[tuple[Setting, Table]]  # Settings that are to be trained up to a rung, with their tables in the record
+Todo = list[
+    tuple[Setting, Table]
+]  # Settings that are to be trained up to a rung, with their tables in the record
 
 
 def _all_runs(plan: Plan) -> list[Run]:
@@ -110,14 +130,22 @@ def _distinct(settings: Iterable[Setting]) -> list[Run]:
     return list({run.id: run for setting in settings for run in setting.runs}.values())
 
 
-def _climber(plan: Plan, store: Store, options: Options, machine: Machine, progress: Progress) -> Climber:
+def _climber(
+    plan: Plan, store: Store, options: Options, machine: Machine, progress: Progress
+) -> Climber:
     limit = functools.partial(batch_limit, machine=machine)
-    return Climber(store, machine, options.keep, plan.metric, limit, _reporter(progress), _teller(progress))
+    return Climber(
+        store, machine, options.keep, plan.metric, limit, _reporter(progress), _teller(progress)
+    )
 
 
 def _todo(plan: Plan, table: Table, at: int) -> Todo:
     pairs = zip(plan.groups, table["groups"], strict=True)
-    every = ((group.settings[i], each["settings"][i]) for group, each in pairs for i in tuning.select_climbing(each, at, plan))
+    every = (
+        (group.settings[i], each["settings"][i])
+        for group, each in pairs
+        for i in tuning.select_climbing(each, at, plan)
+    )
     return [(setting, written) for setting, written in every if len(written["scores"]) <= at]
 
 
@@ -126,13 +154,20 @@ def _note(plan: Plan, table: Table, at: int, todo: Todo, climber: Climber) -> No
     until, store = plan.steps[at], climber.store
     for setting, written in todo:
         curves = [climber.curve(run, until) for run in setting.runs]
-        written.update(tuning.average_curves(curves) | {"scores": [*written["scores"], tuning.average_scores(curves, until)]})
+        written.update(
+            tuning.average_curves(curves)
+            | {"scores": [*written["scores"], tuning.average_scores(curves, until)]}
+        )
     if todo:
         write_search(store, table)
     if at + 1 == len(plan.steps):
         return
     pairs = zip(plan.groups, table["groups"], strict=True)
-    on = _distinct(group.settings[i] for group, written in pairs for i in tuning.select_climbing(written, at + 1, plan))
+    on = _distinct(
+        group.settings[i]
+        for group, written in pairs
+        for i in tuning.select_climbing(written, at + 1, plan)
+    )
     for name in {run.id for run in _all_runs(plan)} - {run.id for run in on}:
         store.remove_checkpoint(name)
 
@@ -156,6 +191,8 @@ def _teller(progress: Progress) -> Callable[[Unit], None]:
         record = unit[0]
         progress.finish(record["status"], format_result(record))
         if record["status"] == "failed":
-            progress.say(f"cfljax: {record['label']} (seed {record['seed']}) failed: {record['error']}")
+            progress.say(
+                f"cfljax: {record['label']} (seed {record['seed']}) failed: {record['error']}"
+            )
 
     return tell

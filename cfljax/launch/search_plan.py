@@ -1,4 +1,5 @@
-"""The plan of a search, before anything is computed: the settings of each method that compete, the rungs, and the budget."""
+"""The plan of a search, before anything is computed: the settings of each method that compete, the
+rungs, and the budget."""
 
 from __future__ import annotations
 
@@ -47,11 +48,16 @@ class Plan(NamedTuple):
 
 
 def plan_search(spec: Spec, metric: str = "val_accuracy", budget: float | None = None) -> Plan:
-    """Plan the search that a spec describes; raise a SpecError if there can be none. `budget`: whole runs, all methods together."""
+    """Plan the search that a spec describes; raise a SpecError if there can be none. `budget`:
+    whole runs, all methods together."""
     search = spec.search
     if metric not in METRICS:
         test = metric.startswith(("accuracy", "loss"))
-        why = "is measured on test data, which may not be used for a choice" if test else "is not a metric to choose by"
+        why = (
+            "is measured on test data, which may not be used for a choice"
+            if test
+            else "is not a metric to choose by"
+        )
         raise SpecError(f"--metric {metric}: {why}; take val_accuracy, val_loss or train_loss")
     runs = _with_seeds(spec, search.seeds)
     if metric.startswith("val_") and not all(getattr(run.data, "validation", None) for run in runs):
@@ -60,24 +66,45 @@ def plan_search(spec: Spec, metric: str = "val_accuracy", budget: float | None =
     steps = rungs(search.first, search.reduce, rounds, every)
     groups = _groups(runs)
     if budget is not None:
-        groups = _limit_settings(groups, steps, search.reduce, budget * rounds / len(groups) / len(search.seeds), budget)
+        groups = _limit_settings(
+            groups, steps, search.reduce, budget * rounds / len(groups) / len(search.seeds), budget
+        )
     sizes = sorted({len(group.settings) for group in groups})
     warnings = list(spec.warnings)
     if len(sizes) > 1:
-        more = "" if budget is None else f" within --budget {budget:g}: those with fewer have no more to try"
-        warnings.append(f"methods try {sizes[0]} to {sizes[-1]} settings{more or '; --budget RUNS gives each the same'}")
+        more = (
+            ""
+            if budget is None
+            else f" within --budget {budget:g}: those with fewer have no more to try"
+        )
+        warnings.append(
+            f"methods try {sizes[0]} to {sizes[-1]} "
+            f"settings{more or '; --budget RUNS gives each the same'}"
+        )
     ids = [run.id for group in groups for setting in group.settings for run in setting.runs]
     facts = [metric, str(steps), str(search.reduce), *ids]
-    return Plan(groups, steps, search.reduce, metric, hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16], warnings)
+    return Plan(
+        groups,
+        steps,
+        search.reduce,
+        metric,
+        hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16],
+        warnings,
+    )
 
 
 def _with_seeds(spec: Spec, seeds: tuple[int, ...]) -> list[Run]:
-    """Return the settings of each row of the spec, with the seeds of the search. Rows may share settings."""
+    """Return the settings of each row of the spec, with the seeds of the search. Rows may share
+    settings."""
     first: dict[tuple[str, bool, str], Run] = {}
     for run in spec.runs():
         for label, follows in run.called:
             data_seed = "run" if follows else run.data_seed
-            data = run.data if data_seed == run.data.seed else dataclasses.replace(run.data, seed=data_seed)
+            data = (
+                run.data
+                if data_seed == run.data.seed
+                else dataclasses.replace(run.data, seed=data_seed)
+            )
             of_row = dataclasses.replace(run, label=label, data=data)
             first.setdefault((label, follows, dataclasses.replace(of_row, seed=0).spelled), of_row)
     return [dataclasses.replace(run, seed=seed) for run in first.values() for seed in seeds]
@@ -87,7 +114,8 @@ def _one(runs: list[Run], name: str) -> int:
     values = sorted({getattr(run.train, name) for run in runs})
     if len(values) > 1:
         raise SpecError(
-            f"train.{name} = {show(values)}: a search needs one number, because all settings are compared at the same rounds"
+            f"train.{name} = {show(values)}: a search needs one number, because all settings "
+            "are compared at the same rounds"
         )
     return int(values[0])
 
@@ -102,10 +130,17 @@ def _groups(runs: list[Run]) -> list[Group]:
 
     def shown(key: str) -> str:
         name = data[key]
-        return "" if len(data) == 1 else name if names.count(name) == 1 else f"{name} ({list(data).index(key)})"
+        return (
+            ""
+            if len(data) == 1
+            else name
+            if names.count(name) == 1
+            else f"{name} ({list(data).index(key)})"
+        )
 
     return [
-        Group(label, shown(key), [Setting(tuple(each)) for each in settings.values()]) for (label, key), settings in found.items()
+        Group(label, shown(key), [Setting(tuple(each)) for each in settings.values()])
+        for (label, key), settings in found.items()
     ]
 
 
@@ -114,21 +149,32 @@ def canonical_data(run: Run) -> str:
     return dataclasses.replace(run.data, seed=0).spelled + canonical({"seed": run.data.seed})
 
 
-def _limit_settings(groups: list[Group], steps: list[int], reduce: int, rounds: float, budget: float) -> list[Group]:
-    """Return the groups with as many of their settings as this number of rounds for each seed allows."""
+def _limit_settings(
+    groups: list[Group], steps: list[int], reduce: int, rounds: float, budget: float
+) -> list[Group]:
+    """Return the groups with as many of their settings as this number of rounds for each seed
+    allows."""
     number = affordable(max(len(group.settings) for group in groups), steps, reduce, rounds)
     if not number:
         least = len(groups) * len(groups[0].settings[0].runs)
-        raise SpecError(f"--budget {budget:g}: one setting of each method takes {least} runs; give at least that")
-    return [group._replace(settings=[group.settings[i] for i in drawn(len(group.settings), number)]) for group in groups]
+        raise SpecError(
+            f"--budget {budget:g}: one setting of each method takes {least} runs; give at "
+            "least that"
+        )
+    return [
+        group._replace(settings=[group.settings[i] for i in drawn(len(group.settings), number)])
+        for group in groups
+    ]
 
 
 METRICS = {"val_accuracy": 1, "val_loss": -1, "train_loss": -1}
-"""What settings may be chosen by -> 1: the higher the better, −1: the lower. None is measured on test data."""
+"""What settings may be chosen by -> 1: the higher the better, −1: the lower. None is measured on
+test data."""
 
 
 def rungs(first: int, reduce: int, rounds: int, eval_every: int = 1) -> list[int]:
-    """Return the rounds at which settings are compared: first, first · reduce, … and `rounds`, each a round with an evaluation."""
+    """Return the rounds at which settings are compared: first, first · reduce, … and `rounds`, each
+    a round with an evaluation."""
     found, at = [], first
     while (rung := -(-at // eval_every) * eval_every) < rounds:
         found.append(rung)
@@ -137,7 +183,8 @@ def rungs(first: int, reduce: int, rounds: int, eval_every: int = 1) -> list[int
 
 
 def counts(settings: int, steps: int, reduce: int) -> list[int]:
-    """Return how many settings are trained to each of the rungs: one of `reduce` goes on, at least one."""
+    """Return how many settings are trained to each of the rungs: one of `reduce` goes on, at least
+    one."""
     found = [settings]
     while len(found) < steps:
         found.append(max(1, found[-1] // reduce))
@@ -151,19 +198,22 @@ def cost(settings: int, steps: Sequence[int], reduce: int) -> int:
 
 
 def affordable(settings: int, steps: Sequence[int], reduce: int, budget: float) -> int:
-    """Return the most settings, up to `settings`, whose rounds are within the budget; 0 if even one is not."""
+    """Return the most settings, up to `settings`, whose rounds are within the budget; 0 if even one
+    is not."""
     return max((n for n in range(1, settings + 1) if cost(n, steps, reduce) <= budget), default=0)
 
 
 def drawn(settings: int, number: int) -> list[int]:
-    """Choose the settings that are tried, in their order: all, or this number of them at random, the same ones each time."""
+    """Choose the settings that are tried, in their order: all, or this number of them at random,
+    the same ones each time."""
     if number >= settings:
         return list(range(settings))
     return sorted(np.random.default_rng([settings, number]).permutation(settings)[:number].tolist())
 
 
 def best(scores: Sequence[float | None], sign: int, number: int) -> list[int]:
-    """Return the positions of the best scores, best first; earlier ones first among equals. None and NaN are the worst."""
+    """Return the positions of the best scores, best first; earlier ones first among equals. None
+    and NaN are the worst."""
 
     def rank(i: int) -> float:
         score = scores[i]

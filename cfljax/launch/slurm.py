@@ -1,4 +1,5 @@
-"""A sweep on a Slurm cluster by submitit: an array with a job per batch. Jobs share the results folder; this process reads logs."""
+"""A sweep on a Slurm cluster by submitit: an array with a job per batch. Jobs share the results
+folder; this process reads logs."""
 
 from __future__ import annotations
 
@@ -18,13 +19,26 @@ from cfljax.experiment.batching import Batch
 from cfljax.files import use_compilation_cache
 from cfljax.launch.batch import make_failed
 from cfljax.launch.plan_file import OTHERS, choose_threads, fingerprint, list_differences
-from cfljax.launch.sweep import Options, Outcome, Worker, count_outcome, count_rounds, format_name, lay_down, start_progress, work
+from cfljax.launch.sweep import (
+    Options,
+    Outcome,
+    Worker,
+    count_outcome,
+    count_rounds,
+    format_name,
+    lay_down,
+    start_progress,
+    work,
+)
 from cfljax.launch.workers import RelayedProgress, WorkerError
 from cfljax.registry import Entry
 from cfljax.registry.options import Table, Value, option
 from cfljax.store import Store
 
-MAX_LINES, MAX_ARRAY = 8, 1000  # Progress lines, and jobs of an array (Slurm's own default is one more)
+MAX_LINES, MAX_ARRAY = (
+    8,
+    1000,
+)  # Progress lines, and jobs of an array (Slurm's own default is one more)
 SECONDS_BETWEEN = 1.0  # Seconds between two looks at the logs
 ALWAYS = 10**9  # How often a job continues whose time is over
 
@@ -33,8 +47,12 @@ ALWAYS = 10**9  # How often a job continues whose time is over
 class SlurmOptions:
     """Options of the launcher `slurm`."""
 
-    slurm: tuple[str, ...] = option((), "KEY=VALUE: an option of sbatch; time: minutes of a job; cluster=local: on this machine")
-    cpus_per_task: int | None = option(None, "threads that a batch computes with (default: 1)", low=1)
+    slurm: tuple[str, ...] = option(
+        (), "KEY=VALUE: an option of sbatch; time: minutes of a job; cluster=local: on this machine"
+    )
+    cpus_per_task: int | None = option(
+        None, "threads that a batch computes with (default: 1)", low=1
+    )
     gpus_per_task: float = option(0.0, "GPUs for each batch", low=0)
     retries: int = option(3, "how often a batch runs again whose job was killed", low=0)
 
@@ -59,8 +77,9 @@ class SlurmOptions:
 
 @dataclasses.dataclass
 class Job:
-    """What a job does: compute the batches of some runs, or without runs lay down the plan of the sweep that has the fingerprint
-    `mark`. When Slurm is about to end a job, submitit takes its `checkpoint` and puts it back into the queue."""
+    """What a job does: compute the batches of some runs, or without runs lay down the plan of the
+    sweep that has the fingerprint `mark`. When Slurm is about to end a job, submitit takes its
+    `checkpoint` and puts it back into the queue."""
 
     spec: Table
     sets: tuple[str, ...]
@@ -72,7 +91,8 @@ class Job:
     runs: tuple[str, ...] = ()
 
     def __call__(self) -> tuple[str, int] | None:
-        """Do it, and print how it goes as lines of JSON. Return the error that ended it, and its exit code."""
+        """Do it, and print how it goes as lines of JSON. Return the error that ended it, and its
+        exit code."""
         try:
             self.compute(RelayedProgress(0))
         except CfljaxError as error:
@@ -99,28 +119,46 @@ class Job:
         todo, machine = lay_down(spec, store, options, threads=self.threads)
         for message in list_differences(store, machine) if self.runs else ():
             progress.say(f"cfljax: {message}")
-        mine = [batch for batch in todo if any(run.id in self.runs for run in batch.runs)]  # its halves, if it was split
+        mine = [
+            batch for batch in todo if any(run.id in self.runs for run in batch.runs)
+        ]  # its halves, if it was split
         work(mine, Worker(store, options, progress, machine))
 
 
-def carry_out_by_slurm(spec: Spec, store: Store, options: Options, workers: int | None, arguments: list[str]) -> Outcome:
-    """Carry out the sweep on a Slurm cluster. `workers`: jobs of an array at a time (default: as many as Slurm allows)."""
+def carry_out_by_slurm(
+    spec: Spec, store: Store, options: Options, workers: int | None, arguments: list[str]
+) -> Outcome:
+    """Carry out the sweep on a Slurm cluster. `workers`: jobs of an array at a time (default: as
+    many as Slurm allows)."""
     chosen = options.launcher if isinstance(options.launcher, SlurmOptions) else SlurmOptions()
-    plan, threads = store.read_plan() or {"batches": []}, choose_threads(store, chosen.cpus_per_task)
+    plan, threads = (
+        store.read_plan() or {"batches": []},
+        choose_threads(store, chosen.cpus_per_task),
+    )
     executor = _make_executor(store, chosen, workers, threads)
     cache, folder = "--no-cache" not in arguments, str(store.folder.resolve())
     job = Job(spec.table, spec.sets, fingerprint(spec), folder, options.keep, cache, threads)
     planned = {name for batch in plan["batches"] for name in batch["runs"]}
     if chosen.gpus_per_task and not planned.issuperset(run.id for run in spec.units()):
-        print("cfljax: waiting for a job that lays down the plan: the width of batches depends on its GPU", file=sys.stderr)
+        print(
+            "cfljax: waiting for a job that lays down the plan: the width of batches depends "
+            "on its GPU",
+            file=sys.stderr,
+        )
         handle = _submit(executor, [job])[0]
         try:
             if not _has_returned(handle):
-                raise WorkerError(f"--launcher slurm: the job that lays down the plan was killed ({handle.state})", 1)
+                raise WorkerError(
+                    "--launcher slurm: the job that lays down the plan was killed "
+                    f"({handle.state})",
+                    1,
+                )
         finally:
             _cancel(executor, [handle])
     todo, machine = lay_down(spec, store, options, 1, threads)
-    with start_progress(todo, options, max(1, min(MAX_LINES, workers or MAX_LINES, len(todo)))) as progress:
+    with start_progress(
+        todo, options, max(1, min(MAX_LINES, workers or MAX_LINES, len(todo)))
+    ) as progress:
         for message in spec.warnings:
             progress.say(f"cfljax: {message}")
         _Watch(executor, Worker(store, options, progress, machine), chosen.retries).work(job, todo)
@@ -131,29 +169,42 @@ SLURM = Entry(SlurmOptions, carry_out_by_slurm)
 
 
 def _make_executor(store: Store, chosen: SlurmOptions, workers: int | None, threads: int) -> Value:
-    """Make submitit's executor. Its files are in the results folder, which all machines must reach, and in a new folder there, as
-    they are pickles: nobody can have prepared them."""
+    """Make submitit's executor. Its files are in the results folder, which all machines must reach,
+    and in a new folder there, as they are pickles: nobody can have prepared them."""
     try:
         import submitit
     except ImportError:
-        raise SpecError('--launcher slurm: submitit is not installed; pip install ".[slurm]" in the checkout') from None
+        raise SpecError(
+            '--launcher slurm: submitit is not installed; pip install ".[slurm]" in the checkout'
+        ) from None
     flags = chosen.flags()
     cluster, minutes = flags.pop("cluster"), int(flags.pop("time"))
     folder = store.folder / "slurm" / secrets.token_hex(8)
     try:
         executor = submitit.AutoExecutor(folder, cluster=cluster, slurm_max_num_timeout=ALWAYS)
     except (RuntimeError, ValueError):
-        why = "needs srun; start the sweep on a machine of the cluster, or try it with --slurm cluster=local"
+        why = (
+            "needs srun; start the sweep on a machine of the cluster, or try it with --slurm "
+            "cluster=local"
+        )
         raise SpecError(f"--launcher slurm: --slurm cluster={cluster}: {why}") from None
-    needs: Table = {"timeout_min": minutes, "cpus_per_task": threads, "gpus_per_node": int(chosen.gpus_per_task) or None}
-    needs |= {"slurm_array_parallelism": workers or MAX_ARRAY, "slurm_additional_parameters": flags or None}
+    needs: Table = {
+        "timeout_min": minutes,
+        "cpus_per_task": threads,
+        "gpus_per_node": int(chosen.gpus_per_task) or None,
+    }
+    needs |= {
+        "slurm_array_parallelism": workers or MAX_ARRAY,
+        "slurm_additional_parameters": flags or None,
+    }
     executor.update_parameters(name="cfljax", **needs)
     return executor
 
 
 @dataclasses.dataclass
 class _Submitted:
-    """A submitted job; `handle` is submitit's. Of its log `read` bytes have been read: this start has done so many rounds."""
+    """A submitted job; `handle` is submitit's. Of its log `read` bytes have been read: this start
+    has done so many rounds."""
 
     job: Job
     batch: Batch
@@ -165,7 +216,8 @@ class _Submitted:
     killed: int = 0
 
     def read_log(self) -> list[list[Value]]:
-        """Return the events that the job has printed since the last time; other lines are submitit's."""
+        """Return the events that the job has printed since the last time; other lines are
+        submitit's."""
         path = self.handle.paths.stdout
         if not path.exists():
             return []
@@ -180,7 +232,12 @@ class _Watch:
     """Submits jobs, shows their progress, and submits again what was killed."""
 
     def __init__(self, executor: Value, worker: Worker, retries: int):
-        self.executor, self.worker, self.progress, self.retries = executor, worker, worker.progress, retries
+        self.executor, self.worker, self.progress, self.retries = (
+            executor,
+            worker,
+            worker.progress,
+            retries,
+        )
         self.jobs: list[_Submitted] = []
 
     def work(self, job: Job, todo: list[Batch]) -> None:
@@ -188,7 +245,10 @@ class _Watch:
         try:
             for at in range(0, len(todo), MAX_ARRAY):
                 batches = todo[at : at + MAX_ARRAY]
-                jobs = [dataclasses.replace(job, runs=tuple(run.id for run in batch.runs)) for batch in batches]
+                jobs = [
+                    dataclasses.replace(job, runs=tuple(run.id for run in batch.runs))
+                    for batch in batches
+                ]
                 lines = [number % self.progress.lines for number in range(len(jobs))]
                 self.jobs += map(_Submitted, jobs, batches, _submit(self.executor, jobs), lines)
             while self.jobs:
@@ -198,11 +258,15 @@ class _Watch:
             _cancel(self.executor, [each.handle for each in self.jobs])
 
     def follow(self, job: _Submitted) -> bool:
-        """Show what the job has done; return whether its batch is done. It may wait, compute, or its files be on the way."""
+        """Show what the job has done; return whether its batch is done. It may wait, compute, or
+        its files be on the way."""
         over = job.handle.done()  # asked first: what a job prints before it ends is then in its log
         for what, *values in job.read_log():
             if what == "begin" and job.starts:
-                self.progress.say(f"cfljax: {format_name(job.batch)}: its job was interrupted; it goes on from its last checkpoint")
+                self.progress.say(
+                    f"cfljax: {format_name(job.batch)}: its job was interrupted; it goes on "
+                    "from its last checkpoint"
+                )
                 self.update(job, -job.done)
             elif what == "start":
                 self.progress.start(values[0], values[1], job.line)
@@ -229,7 +293,10 @@ class _Watch:
         if job.killed <= self.retries:
             job.handle, job.read = _submit(self.executor, [job.job])[0], 0
         else:
-            why = f"its job was killed {job.killed} time{'s' if job.killed > 1 else ''} ({job.handle.state})"
+            why = (
+                f"its job was killed {job.killed} time{'s' if job.killed > 1 else ''} "
+                f"({job.handle.state})"
+            )
             self.worker.commit(job.batch, [make_failed(run, why) for run in job.batch.runs])
 
 
@@ -237,19 +304,28 @@ def _submit(executor: Value, jobs: list[Job]) -> list[Value]:
     try:
         handles: list[Value] = executor.submit_array(jobs)
     except RuntimeError as error:
-        raise SpecError(f"--launcher slurm: sbatch: {' '.join(str(error).split())[-300:]}") from None
+        raise SpecError(
+            f"--launcher slurm: sbatch: {' '.join(str(error).split())[-300:]}"
+        ) from None
     return handles
 
 
 def _has_returned(handle: Value) -> bool:
-    """Wait for the end of a job, and return whether it came by itself. Raise the error that the job met."""
+    """Wait for the end of a job, and return whether it came by itself. Raise the error that the job
+    met."""
     from submitit.core.utils import FailedJobError, UncompletedJobError
 
     try:
         error = handle.result()
     except FailedJobError as failed:
-        lines = [line for line in str(failed).splitlines() if line.strip("- ") and not line.startswith("You can check")]
-        raise WorkerError(f"--launcher slurm: a job could not run: {lines[-1].strip()[-300:]}", 1) from None
+        lines = [
+            line
+            for line in str(failed).splitlines()
+            if line.strip("- ") and not line.startswith("You can check")
+        ]
+        raise WorkerError(
+            f"--launcher slurm: a job could not run: {lines[-1].strip()[-300:]}", 1
+        ) from None
     except UncompletedJobError:
         return False
     if error is not None:
@@ -258,7 +334,8 @@ def _has_returned(handle: Value) -> bool:
 
 
 def _cancel(executor: Value, handles: list[Value]) -> None:
-    """Cancel these jobs, an array in one call, as a process that received a signal has little time."""
+    """Cancel these jobs, an array in one call, as a process that received a signal has little
+    time."""
     if executor.cluster != "slurm":
         for handle in handles:
             handle.cancel(check=False)

@@ -1,4 +1,5 @@
-"""Carry out a sweep, from its runs to a full results folder: runs that the folder has are kept, the others are computed."""
+"""Carry out a sweep, from its runs to a full results folder: runs that the folder has are kept, the
+others are computed."""
 
 from __future__ import annotations
 
@@ -19,7 +20,15 @@ from cfljax.errors import SpecError, SpecWarning
 from cfljax.experiment import batching
 from cfljax.launch.batch import InHalves, Unit, run_batch
 from cfljax.launch.checkpoints import Checkpoints, log_batch
-from cfljax.launch.plan_file import OTHERS, Settled, fingerprint, list_differences, make_batch, make_plan, to_entry
+from cfljax.launch.plan_file import (
+    OTHERS,
+    Settled,
+    fingerprint,
+    list_differences,
+    make_batch,
+    make_plan,
+    to_entry,
+)
 from cfljax.launch.progress import Progress
 from cfljax.registry.options import Table
 from cfljax.software import software
@@ -33,9 +42,13 @@ class Options(NamedTuple):
     quiet: bool = False
     retry_failed: bool = False
     launcher: object = None  # The options of the launcher, checked
-    part: tuple[int, int] | None = None  # (i, n): do the i-th of n equal parts of the runs and leave the rest to others
+    part: tuple[int, int] | None = (
+        None  # (i, n): do the i-th of n equal parts of the runs and leave the rest to others
+    )
     mesh: Shape | None = None  # The devices that runs are dealt to (`--mesh`)
-    ended: Callable[[], None] = lambda: None  # Is called in the process that was started after each run that has ended
+    ended: Callable[[], None] = lambda: (
+        None
+    )  # Is called in the process that was started after each run that has ended
 
 
 class Outcome(NamedTuple):
@@ -47,48 +60,78 @@ class Outcome(NamedTuple):
     computed: int  # Runs of this start
 
 
-def carry_out(spec: Spec, store: Store, options: Options, limit: int | Callable[[list[Run]], int] | None = None) -> Outcome:
-    """Compute the runs that the folder lacks, in batches of at most `limit` runs that share a program; None: as many as the
-    device's memory holds. Batches that another process is working on are left to it, and taken over if it dies."""
+def carry_out(
+    spec: Spec,
+    store: Store,
+    options: Options,
+    limit: int | Callable[[list[Run]], int] | None = None,
+) -> Outcome:
+    """Compute the runs that the folder lacks, in batches of at most `limit` runs that share a
+    program; None: as many as the device's memory holds. Batches that another process is working on
+    are left to it, and taken over if it dies."""
     todo, machine = lay_down(spec, store, options, limit)
     with start_progress(todo, options) as progress:
-        for message in (*spec.warnings, *([*list_messages(machine), *list_differences(store, machine)] if todo else [])):
+        for message in (
+            *spec.warnings,
+            *([*list_messages(machine), *list_differences(store, machine)] if todo else []),
+        ):
             progress.say(f"cfljax: {message}")
         work(todo, Worker(store, options, progress, machine))
     return count_outcome(spec, store, todo)
 
 
 def lay_down(
-    spec: Spec, store: Store, options: Options, limit: int | Callable[[list[Run]], int] | None = None, threads: int | None = None
+    spec: Spec,
+    store: Store,
+    options: Options,
+    limit: int | Callable[[list[Run]], int] | None = None,
+    threads: int | None = None,
 ) -> Settled:
-    """Write plan.json, and return the batches that are still to do, with the machine that computes them. Batches of failed runs are
-    among them if `options` says that these run again. `threads`: the threads of each process, if these are not all cores."""
+    """Write plan.json, and return the batches that are still to do, with the machine that computes
+    them. Batches of failed runs are among them if `options` says that these run again. `threads`:
+    the threads of each process, if these are not all cores."""
     with store.claim("plan", wait=True):
         batches, machine = make_plan(spec, store, describe_machine(options.mesh), limit, threads)
         done = store.done(("failed",) if options.retry_failed else (), verify=True)
         if "CFLJAX_WORKER" not in os.environ:  # the process that has started this worker warns
             _warn_of_less(spec, store, options.keep)
-        todo = [batch for batch in _part_of(spec, batches, options.part) if any(run.id not in done for run in batch.runs)]
-        if options.retry_failed:  # from here on they are runs like any other: each is computed once, by whoever comes to it
+        todo = [
+            batch
+            for batch in _part_of(spec, batches, options.part)
+            if any(run.id not in done for run in batch.runs)
+        ]
+        # from here on they are runs like any other: each is computed once, by whoever comes to it
+        if options.retry_failed:
             store.forget_failed([run.id for batch in todo for run in batch.runs])
     return todo, machine
 
 
 def _warn_of_less(spec: Spec, store: Store, keep: str) -> None:
-    """Warn in one line if an earlier start kept less of its runs than this one keeps: they are not computed again."""
+    """Warn in one line if an earlier start kept less of its runs than this one keeps: they are not
+    computed again."""
     wanted = {"models": ("models", "labels"), "labels": ("labels",)}.get(keep, ())
-    records = [record for run in spec.units() if (record := store.record(run.id)) is not None and record["status"] != "failed"]
+    records = [
+        record
+        for run in spec.units()
+        if (record := store.record(run.id)) is not None and record["status"] != "failed"
+    ]
     for name in wanted:
         if count := sum(name not in record["arrays"].get("names", [name]) for record in records):
             runs, are = ("run", "is") if count == 1 else ("runs", "are")
-            why = f"--keep {keep}: {count} {runs} of an earlier start in {store.folder} kept no {name}"
+            why = (
+                f"--keep {keep}: {count} {runs} of an earlier start in {store.folder} kept no "
+                f"{name}"
+            )
             line = f"{why}, and {are} not computed again; take another folder to have them"
             warnings.warn(line, SpecWarning, stacklevel=3)
             return
 
 
-def _part_of(spec: Spec, batches: list[batching.Batch], part: tuple[int, int] | None) -> list[batching.Batch]:
-    """Return the batches whose first run is in the i-th of n equal parts of the spec, so that neighbours share programs."""
+def _part_of(
+    spec: Spec, batches: list[batching.Batch], part: tuple[int, int] | None
+) -> list[batching.Batch]:
+    """Return the batches whose first run is in the i-th of n equal parts of the spec, so that
+    neighbours share programs."""
     if part is None:
         return batches
     index = {run.id: at for at, run in enumerate(spec.units())}
@@ -98,13 +141,16 @@ def _part_of(spec: Spec, batches: list[batching.Batch], part: tuple[int, int] | 
 def start_progress(todo: list[batching.Batch], options: Options, lines: int = 1) -> Progress:
     """Start the progress of these batches."""
     programs, runs = len({batch.program_key for batch in todo}), sum(len(b.runs) for b in todo)
-    progress = Progress(sum(map(count_rounds, todo)), runs, options.quiet, lines=lines, programs=programs)
+    progress = Progress(
+        sum(map(count_rounds, todo)), runs, options.quiet, lines=lines, programs=programs
+    )
     progress.ended = options.ended
     return progress
 
 
 def work(todo: list[batching.Batch], worker: Worker) -> None:
-    """Return when all these batches are done, by this worker or by other processes that share the folder."""
+    """Return when all these batches are done, by this worker or by other processes that share the
+    folder."""
     while todo:
         others = list(itertools.filterfalse(worker.take, todo))
         todo = list(itertools.filterfalse(worker.finished, others))
@@ -117,12 +163,15 @@ def count_outcome(spec: Spec, store: Store, todo: list[batching.Batch]) -> Outco
     records = store.records()
     statuses = [records[run.id]["status"] for run in spec.units() if run.id in records]
     computed = sum(len(batch.runs) for batch in todo)
-    return Outcome(statuses.count("done"), statuses.count("diverged"), statuses.count("failed"), computed)
+    return Outcome(
+        statuses.count("done"), statuses.count("diverged"), statuses.count("failed"), computed
+    )
 
 
 @contextlib.contextmanager
 def run_together(spec: Spec, shape: Shape | None) -> Iterator[None]:
-    """End all processes that compute together (`--distributed`) at an exception in this context. `shape`: the requested mesh."""
+    """End all processes that compute together (`--distributed`) at an exception in this context.
+    `shape`: the requested mesh."""
     if not distributed.is_connected():
         yield
         return
@@ -138,7 +187,8 @@ def run_together(spec: Spec, shape: Shape | None) -> Iterator[None]:
 
 
 def agree_on_start(spec: Spec, machine: Machine) -> None:
-    """Raise a SpecError in all processes if one of them reads another spec or other data, or is another program or machine."""
+    """Raise a SpecError in all processes if one of them reads another spec or other data, or is
+    another program or machine."""
     facts = {
         "version": software(),
         "--mesh": machine.mesh,
@@ -149,13 +199,17 @@ def agree_on_start(spec: Spec, machine: Machine) -> None:
     for number, other in enumerate(said):
         for name, value in other.items():
             if value != said[0][name]:
-                why = f"{name} is {value} in process {number} and {said[0][name]} in process 0; give all the same. Or {OTHERS}"
+                why = (
+                    f"{name} is {value} in process {number} and {said[0][name]} in process 0; "
+                    f"give all the same. Or {OTHERS}"
+                )
                 raise SpecError(f"--distributed: {why}")
     machine.shape()
 
 
 def follow_leader(spec: Spec) -> int:
-    """Compute the batches that process 0 announces, until there are no more; return the exit code."""
+    """Compute the batches that process 0 announces, until there are no more; return the exit
+    code."""
     by_id = {run.id: run for run in spec.units()}
     while (announced := distributed.agree(None)) is not None:
         runs, width, mesh, speed = announced
@@ -190,7 +244,8 @@ class Worker(NamedTuple):
         return True
 
     def compute(self, batch: batching.Batch) -> None:
-        """Compute and store the batch's units, or its halves' if it is too large for the device or a run raises an error."""
+        """Compute and store the batch's units, or its halves' if it is too large for the device or
+        a run raises an error."""
         shown = 0
         self.progress.start(format_name(batch), count_rounds(batch))
 
@@ -201,7 +256,14 @@ class Worker(NamedTuple):
 
         checkpoints = Checkpoints(self.store, batch.id)
         if distributed.is_connected():
-            distributed.agree(([run.id for run in batch.runs], batch.width, self.machine.mesh or AUTO, self.machine.speed))
+            distributed.agree(
+                (
+                    [run.id for run in batch.runs],
+                    batch.width,
+                    self.machine.mesh or AUTO,
+                    self.machine.speed,
+                )
+            )
         try:
             units = run_batch(batch, self.machine, self.options.keep, report, checkpoints)
         except InHalves as why:
@@ -216,7 +278,10 @@ class Worker(NamedTuple):
     def split(self, batch: batching.Batch, why: str) -> list[batching.Batch]:
         """Replace a batch by its halves in the plan file; `why` is shown in a line."""
         parts = batching.split_batch(batch)
-        words = f"{why} with {batch.width} runs side by side; {parts[0].width} from here on, beginning with round 0"
+        words = (
+            f"{why} with {batch.width} runs side by side; {parts[0].width} from here on, "
+            "beginning with round 0"
+        )
         self.progress.say(f"cfljax: {format_name(batch)}: {words}")
         with self.store.claim("plan", wait=True):
             table = self.store.read_plan() or {"batches": []}
@@ -227,7 +292,8 @@ class Worker(NamedTuple):
         return parts
 
     def commit(self, batch: batching.Batch, units: list[Unit]) -> None:
-        """Write the batch's units to the folder, show how its runs ended, and remove its checkpoint."""
+        """Write the batch's units to the folder, show how its runs ended, and remove its
+        checkpoint."""
         for record, arrays in units:
             if not self.store.has(record["id"]):
                 self.store.write(record["id"], record, arrays)
@@ -235,7 +301,10 @@ class Worker(NamedTuple):
             if record["status"] == "failed":
                 self.progress.say(f"cfljax: {format_name(batch)} failed: {record['error']}")
             elif record["status"] == "diverged":
-                self.progress.say(f"cfljax: {record['label']} (seed {record['seed']}) diverged in round {record['diverged_at']}")
+                self.progress.say(
+                    f"cfljax: {record['label']} (seed {record['seed']}) diverged in round "
+                    f"{record['diverged_at']}"
+                )
         self.store.remove_checkpoint(batch.id)
         log_batch(self.store, "done", batch.id)
 
@@ -256,7 +325,9 @@ def format_result(record: Table) -> str:
     if record["status"] != "done":
         return ""
     summary, timings = record["summary"], record["timings"]
-    trained, prepared = (timings[a] + timings[b] for a, b in (("train", "eval"), ("compile", "setup")))
+    trained, prepared = (
+        timings[a] + timings[b] for a, b in (("train", "eval"), ("compile", "setup"))
+    )
     accuracy = f"accuracy {summary['accuracy_last']:.3f} after {summary['rounds']} rounds"
     of = f"{record['label']} (seed {record['seed']})"
     return f"{of}: {accuracy} in {trained:.3g} s, and {prepared:.3g} s of compiling and setting up"

@@ -1,4 +1,5 @@
-"""The record of a search, as `tune.json` has it: the settings' scores, which go on to the next rung, which are chosen."""
+"""The record of a search, as `tune.json` has it: the settings' scores, which go on to the next
+rung, which are chosen."""
 
 from __future__ import annotations
 
@@ -18,11 +19,15 @@ from cfljax.store.units import read_search
 
 
 def start_record(plan: Plan, store: Store) -> Table:
-    """Return the record of the folder's search, or a new one; raise a SpecError if the folder has another search."""
+    """Return the record of the folder's search, or a new one; raise a SpecError if the folder has
+    another search."""
     table = read_search(store)
     if table is not None and table.get("mark") != plan.mark:
         why = "other settings, rungs or data, or another metric or budget"
-        raise SpecError(f"{store.folder}: has the record of another search ({why}); give another folder by --out")
+        raise SpecError(
+            f"{store.folder}: has the record of another search ({why}); give another folder "
+            "by --out"
+        )
     if table is not None:
         return table
     groups = [
@@ -43,8 +48,18 @@ def start_record(plan: Plan, store: Store) -> Table:
         }
         for group in plan.groups
     ]
-    facts = {"mark": plan.mark, "metric": plan.metric, "reduce": plan.reduce, "rungs": plan.steps, "groups": groups}
-    return {**facts, "seeds": [run.seed for run in plan.groups[0].settings[0].runs], "rounds": plan.steps[-1]}
+    facts = {
+        "mark": plan.mark,
+        "metric": plan.metric,
+        "reduce": plan.reduce,
+        "rungs": plan.steps,
+        "groups": groups,
+    }
+    return {
+        **facts,
+        "seeds": [run.seed for run in plan.groups[0].settings[0].runs],
+        "rounds": plan.steps[-1],
+    }
 
 
 def select_climbing(group: Table, at: int, plan: Plan) -> list[int]:
@@ -63,28 +78,47 @@ def count_rounds_left(plan: Plan, table: Table) -> int:
     lengths = [b - a for a, b in zip([0, *plan.steps], plan.steps, strict=False)]
     total = 0
     for group in table["groups"]:
-        runs, done = len(group["settings"][0]["runs"]), max(len(each["scores"]) for each in group["settings"])
+        runs, done = (
+            len(group["settings"][0]["runs"]),
+            max(len(each["scores"]) for each in group["settings"]),
+        )
         numbers = search_plan.counts(len(group["settings"]), len(plan.steps), plan.reduce)
-        total += runs * sum(n * length for n, length in list(zip(numbers, lengths, strict=True))[done:])
+        total += runs * sum(
+            n * length for n, length in list(zip(numbers, lengths, strict=True))[done:]
+        )
     return total
 
 
 def average_scores(curves: list[Curve], until: int) -> float | None:
-    """Average over the seeds at the rung; None if a run has not come so far with a finite number."""
-    there = [curve for curve in curves if not curve.ended and curve.rounds and (curve.whole or curve.rounds[-1] == until)]
+    """Average over the seeds at the rung; None if a run has not come so far with a finite
+    number."""
+    there = [
+        curve
+        for curve in curves
+        if not curve.ended and curve.rounds and (curve.whole or curve.rounds[-1] == until)
+    ]
     last = [curve.values[-1] for curve in there]
     return math.fsum(last) / len(last) if len(last) == len(curves) else None
 
 
 def average_curves(curves: list[Curve]) -> Table:
-    """Average the curves over the seeds, over the rounds that all have, and tell how runs have ended that failed or were lost."""
+    """Average the curves over the seeds, over the rounds that all have, and tell how runs have
+    ended that failed or were lost."""
     common = sorted(set.intersection(*(set(curve.rounds) for curve in curves)))
-    values = [math.fsum(dict(zip(c.rounds, c.values, strict=True))[r] for c in curves) / len(curves) for r in common]
-    return {"rounds": common, "values": values, "ended": next((curve.ended for curve in curves if curve.ended), "")}
+    values = [
+        math.fsum(dict(zip(c.rounds, c.values, strict=True))[r] for c in curves) / len(curves)
+        for r in common
+    ]
+    return {
+        "rounds": common,
+        "values": values,
+        "ended": next((curve.ended for curve in curves if curve.ended), ""),
+    }
 
 
 def choose_best(plan: Plan, table: Table) -> list[Setting | None]:
-    """Return the best setting of each group; None for a group in which no setting has come to the end with a finite score."""
+    """Return the best setting of each group; None for a group in which no setting has come to the
+    end with a finite score."""
     last, found = len(plan.steps) - 1, []
     for group, written in zip(plan.groups, table["groups"], strict=True):
         first = select_climbing(written, last, plan)
@@ -99,21 +133,33 @@ def make_final_spec(spec: Spec, plan: Plan, table: Table) -> Spec:
     last = len(plan.steps) - 1
     pairs = zip(plan.groups, table["groups"], strict=True)
     return replace_runs(
-        spec, (run for group, written in pairs for i in select_climbing(written, last, plan) for run in group.settings[i].runs)
+        spec,
+        (
+            run
+            for group, written in pairs
+            for i in select_climbing(written, last, plan)
+            for run in group.settings[i].runs
+        ),
     )
 
 
 def make_comparison(spec: Spec, plan: Plan, table: Table, seeds: Iterable[int]) -> Spec:
-    """Return the spec that compares the best setting of each group on other seeds than it was tuned with."""
+    """Return the spec that compares the best setting of each group on other seeds than it was tuned
+    with."""
     best = [setting.runs[0] for setting in choose_best(plan, table) if setting is not None]
-    return replace_runs(spec, (dataclasses.replace(run, seed=seed) for run in best for seed in seeds))
+    return replace_runs(
+        spec, (dataclasses.replace(run, seed=seed) for run in best for seed in seeds)
+    )
 
 
 def check_seeds(plan: Plan, seeds: Iterable[int]) -> None:
     """Reject seeds that the search tunes with."""
     tuned = {run.seed for run in plan.groups[0].settings[0].runs}
     if both := sorted(tuned & set(seeds)):
-        raise SpecError(f"--then-compare: seed {both[0]} was used to choose the settings (search.seeds); compare on others")
+        raise SpecError(
+            f"--then-compare: seed {both[0]} was used to choose the settings (search.seeds); "
+            "compare on others"
+        )
 
 
 def replace_runs(spec: Spec, runs: Iterable[Run]) -> Spec:

@@ -1,5 +1,6 @@
-"""A sweep by several processes of this machine, for CPUs: a small program does not use more than one core, so two runs in two
-processes take the time of one. The processes share the results folder; the one that starts them only watches."""
+"""A sweep by several processes of this machine, for CPUs: a small program does not use more than
+one core, so two runs in two processes take the time of one. The processes share the results folder;
+the one that starts them only watches."""
 
 from __future__ import annotations
 
@@ -20,12 +21,22 @@ from cfljax.errors import CfljaxError, SpecError, StoreError
 from cfljax.experiment.batching import Batch
 from cfljax.launch.plan_file import OTHERS, fingerprint, list_differences
 from cfljax.launch.progress import Progress
-from cfljax.launch.sweep import Options, Outcome, Worker, carry_out, count_outcome, lay_down, start_progress, work
+from cfljax.launch.sweep import (
+    Options,
+    Outcome,
+    Worker,
+    carry_out,
+    count_outcome,
+    lay_down,
+    start_progress,
+    work,
+)
 from cfljax.store import Store
 
 WORKER = "CFLJAX_WORKER"
-"""The variable that workers have in their environment: the fingerprint of their sweep (`plan_file.fingerprint`). They compute its
-runs or none, and leave advice to the user to the process that has started them."""
+"""The variable that workers have in their environment: the fingerprint of their sweep
+(`plan_file.fingerprint`). They compute its runs or none, and leave advice to the user to the
+process that has started them."""
 
 
 class WorkerError(CfljaxError):
@@ -43,14 +54,18 @@ class RelayedProgress(Progress):
         """Print an event."""
         try:
             print(json.dumps([what, *values]), flush=True)
-        except BrokenPipeError:  # the watching process was killed: no fault of the run, which others will do
+        except (
+            BrokenPipeError
+        ):  # the watching process was killed: no fault of the run, which others will do
             os._exit(1)
 
     start = functools.partialmethod(tell, "start")  # type: ignore[assignment]
     update = functools.partialmethod(tell, "update")  # type: ignore[assignment]
     finish = functools.partialmethod(tell, "finish")  # type: ignore[assignment]
     say = functools.partialmethod(tell, "say")  # type: ignore[assignment]
-    fail = functools.partialmethod(tell, "error")  # The error that ends the worker: its message and exit code
+    fail = functools.partialmethod(
+        tell, "error"
+    )  # The error that ends the worker: its message and exit code
 
     def pass_over(self, rounds: int, accuracy: float | None = None, line: int = 0) -> None:
         """Do nothing: the process that did the rounds reports them."""
@@ -64,28 +79,49 @@ class Crew(NamedTuple):
 
 
 def choose_crew(store: Store, runs: int, workers: int | None) -> Crew | None:
-    """Choose the processes that compute this number of runs, by default one per core of a CPU; None: this process alone. A
-    folder continues as it was begun, because the last bits of results depend on it; a line says so if `workers` asks for
-    something else."""
+    """Choose the processes that compute this number of runs, by default one per core of a CPU;
+    None: this process alone. A folder continues as it was begun, because the last bits of results
+    depend on it; a line says so if `workers` asks for something else."""
     free, before = list_cores(), store.read_plan() or {}
-    devices = before.get("devices", 1) if before else (1 if (workers or min(len(free), runs)) > 1 else None)
+    devices = (
+        before.get("devices", 1)
+        if before
+        else (1 if (workers or min(len(free), runs)) > 1 else None)
+    )
     if devices != 1:
         use_cores(devices)
     on_cpu = describe_machine().sequential
     wanted = workers or (min(len(free), runs) if on_cpu else 1)
     threads = before.get("threads") or len(free) if before else max(1, len(free) // wanted)
     alone = not on_cpu or devices != 1
-    if workers is not None and ((alone and workers > 1) or (before and not alone and threads != max(1, len(free) // workers))):
-        how = f"{store.folder} was begun with {devices} devices in one process" if on_cpu else "one process has the accelerator"
-        goes = f"{how}, and continues so" if alone else f"each computes with {threads} threads, as {store.folder} was begun"
+    if workers is not None and (
+        (alone and workers > 1)
+        or (before and not alone and threads != max(1, len(free) // workers))
+    ):
+        how = (
+            f"{store.folder} was begun with {devices} devices in one process"
+            if on_cpu
+            else "one process has the accelerator"
+        )
+        goes = (
+            f"{how}, and continues so"
+            if alone
+            else f"each computes with {threads} threads, as {store.folder} was begun"
+        )
         print(f"cfljax: --workers {workers}: {goes}", file=sys.stderr)
     return None if alone or (wanted == 1 and threads >= len(free)) else Crew(wanted, threads)
 
 
 def carry_out_by_processes(
-    spec: Spec, store: Store, options: Options, workers: int | None, arguments: list[str], command: str = "sweep"
+    spec: Spec,
+    store: Store,
+    options: Options,
+    workers: int | None,
+    arguments: list[str],
+    command: str = "sweep",
 ) -> Outcome:
-    """Do `carry_out` by several processes; a new folder's plan.json keeps a run's threads. `command`: what the workers run."""
+    """Do `carry_out` by several processes; a new folder's plan.json keeps a run's threads.
+    `command`: what the workers run."""
     crew = choose_crew(store, len(spec.units()), workers)
     if crew is None:
         return carry_out(spec, store, options)
@@ -94,17 +130,28 @@ def carry_out_by_processes(
         for message in spec.warnings:
             progress.say(f"cfljax: {message}")
         if todo:
-            watch(arguments, crew._replace(size=min(crew.size, len(todo))), progress, fingerprint(spec), command)
+            watch(
+                arguments,
+                crew._replace(size=min(crew.size, len(todo))),
+                progress,
+                fingerprint(spec),
+                command,
+            )
     return count_outcome(spec, store, todo)
 
 
 def be_worker(place: str, processors: str, spec: Spec, store: Store, options: Options) -> int:
-    """Compute batches as worker `k/n`, first those of its share of programs, each of which one worker compiles."""
+    """Compute batches as worker `k/n`, first those of its share of programs, each of which one
+    worker compiles."""
     number, count = map(int, place.split("/"))
 
     def do(progress: Progress) -> None:
         todo, machine = lay_down(spec, store, options)
-        for message in [*list_messages(machine), *list_differences(store, machine)] if number == 0 and todo else []:
+        for message in (
+            [*list_messages(machine), *list_differences(store, machine)]
+            if number == 0 and todo
+            else []
+        ):
             progress.say(f"cfljax: {message}")
         work(order_batches(todo, number, count), Worker(store, options, progress, machine))
 
@@ -114,11 +161,14 @@ def be_worker(place: str, processors: str, spec: Spec, store: Store, options: Op
 def order_batches(todo: list[Batch], number: int, count: int) -> list[Batch]:
     """Sort the batches into the order in which worker `number` of `count` takes them."""
     first = set(list(dict.fromkeys(batch.program_key for batch in todo))[number::count])
-    return [b for b in todo if b.program_key in first] + [b for b in reversed(todo) if b.program_key not in first]
+    return [b for b in todo if b.program_key in first] + [
+        b for b in reversed(todo) if b.program_key not in first
+    ]
 
 
 def as_worker(do: Callable[[Progress], None], processors: str, mark: str) -> int:
-    """Do the work of a worker on its processors, for the sweep of this `mark`; return its exit code."""
+    """Do the work of a worker on its processors, for the sweep of this `mark`; return its exit
+    code."""
     keep_to([int(p) for p in processors.split(",")])
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
     progress = RelayedProgress(0)
@@ -130,20 +180,30 @@ def as_worker(do: Callable[[Progress], None], processors: str, mark: str) -> int
         progress.fail(str(error), error.exit_code)
         return error.exit_code
     except OSError as error:
-        progress.fail(f"{error.filename or ''}: {error.strerror or error}".lstrip(": "), StoreError.exit_code)
+        progress.fail(
+            f"{error.filename or ''}: {error.strerror or error}".lstrip(": "), StoreError.exit_code
+        )
         return StoreError.exit_code
     return 0
 
 
-def watch(arguments: list[str], crew: Crew, progress: Progress, mark: str, command: str = "sweep") -> None:
-    """Start the workers, show their progress, and wait for them. If a worker dies, the others go on."""
+def watch(
+    arguments: list[str], crew: Crew, progress: Progress, mark: str, command: str = "sweep"
+) -> None:
+    """Start the workers, show their progress, and wait for them. If a worker dies, the others go
+    on."""
     workers, module = crew.size, f"cfljax.{command}"
     events: queue.Queue[tuple[int, str | None]] = queue.Queue()
     free = list_cores()
     processes = []
     try:
         for k in range(workers):
-            flags = ["--as-worker", f"{k}/{workers}", "--processors", ",".join(map(str, choose_processors(free, k, crew.threads)))]
+            flags = [
+                "--as-worker",
+                f"{k}/{workers}",
+                "--processors",
+                ",".join(map(str, choose_processors(free, k, crew.threads))),
+            ]
             processes.append(_start([sys.executable, "-m", module, *arguments, *flags], mark))
             threading.Thread(target=_read, args=(k, processes[k], events), daemon=True).start()
         _show(events, workers, progress)
@@ -155,18 +215,30 @@ def watch(arguments: list[str], crew: Crew, progress: Progress, mark: str, comma
         for process in processes:
             process.wait()
     if all(codes):
-        raise WorkerError(f"all {workers} workers ended early (exit codes {', '.join(map(str, codes))})", 1)
+        raise WorkerError(
+            f"all {workers} workers ended early (exit codes {', '.join(map(str, codes))})", 1
+        )
 
 
 def choose_processors(free: list[int], number: int, threads: int) -> list[int]:
-    """Return the processors of a worker: as many as it has threads, whatever the number of workers."""
+    """Return the processors of a worker: as many as it has threads, whatever the number of
+    workers."""
     return [free[(number * threads + i) % len(free)] for i in range(min(threads, len(free)))]
 
 
 def _start(command: list[str], mark: str) -> Popen[str]:
-    """Start a worker in a new session: Ctrl-C is for the watching process, which ends its workers."""
+    """Start a worker in a new session: Ctrl-C is for the watching process, which ends its
+    workers."""
     marked = os.environ | {WORKER: mark}
-    return Popen(command, stdin=DEVNULL, stdout=PIPE, encoding="utf-8", errors="replace", env=marked, start_new_session=True)
+    return Popen(
+        command,
+        stdin=DEVNULL,
+        stdout=PIPE,
+        encoding="utf-8",
+        errors="replace",
+        env=marked,
+        start_new_session=True,
+    )
 
 
 def _read(number: int, process: Popen[str], events: queue.Queue[tuple[int, str | None]]) -> None:

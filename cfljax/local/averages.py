@@ -1,15 +1,17 @@
-"""The weights by which a round's participants are averaged inside clusters: an option `average` of methods.
+"""The weights by which a round's participants are averaged inside clusters: an option `average` of
+methods.
 
-"samples" and "uniform" are weights of updates. "nova" (FedNova, Wang et al. 2020) weighs by samples what a client does in one step,
-so that clients with more steps do not pull harder: the update of client i is divided by ‖a_i‖₁, the sum of the absolute factors
-that its gradients have in it (over the learning rate), and the mean is multiplied by the mean of these lengths. For plain SGD
-‖a_i‖₁ is the number of steps; with momentum and a proximal term it follows from their recursion (strong ones together make factors
-negative). Weight decay counts as a part of the gradient.
-Only the server's weights change; a client sends its length, one number, with its update, which `add_lengths` counts.
+"samples" and "uniform" are weights of updates. "nova" (FedNova, Wang et al. 2020) weighs by samples
+what a client does in one step, so that clients with more steps do not pull harder: the update of
+client i is divided by ‖a_i‖₁, the sum of the absolute factors that its gradients have in it (over
+the learning rate), and the mean is multiplied by the mean of these lengths. For plain SGD ‖a_i‖₁ is
+the number of steps; with momentum and a proximal term it follows from their recursion (strong ones
+together make factors negative). Weight decay counts as a part of the gradient. Only the server's
+weights change; a client sends its length, one number, with its update, which `add_lengths` counts.
 
 Readings:
-- Proximal terms. Paper: ‖a_i‖₁ for both factors; its authors' program takes plain steps, Σ p_i τ_i, for the mean length if mu is
-  not 0. Here: ‖a_i‖₁ for both. Option: none."""
+- Proximal terms. Paper: ‖a_i‖₁ for both factors; its authors' program takes plain steps, Σ p_i τ_i,
+  for the mean length if mu is not 0. Here: ‖a_i‖₁ for both. Option: none."""
 
 from __future__ import annotations
 
@@ -25,18 +27,31 @@ AVERAGES = ("samples", "uniform", "nova")
 
 
 def averages(
-    solver: Solver, federation: Federation, cohort: Cohort, which: Array, clusters: int, average: str, hyper: Hyper
+    solver: Solver,
+    federation: Federation,
+    cohort: Cohort,
+    which: Array,
+    clusters: int,
+    average: str,
+    hyper: Hyper,
 ) -> Array:
-    """Return the mixing matrix f32[K, S] of participants in the clusters `which` i32[S] that `solver` trains. With updates in
-    flight (`train.asynchronous`), the updates that arrive in this round are averaged."""
+    """Return the mixing matrix f32[K, S] of participants in the clusters `which` i32[S] that
+    `solver` trains. With updates in flight (`train.asynchronous`), the updates that arrive in this
+    round are averaged."""
     heard = select_arriving(cohort, which)
-    size = jnp.ones(heard.mask.shape) if average == "uniform" else federation.train.count[heard.ids].astype(jnp.float32)
+    size = (
+        jnp.ones(heard.mask.shape)
+        if average == "uniform"
+        else federation.train.count[heard.ids].astype(jnp.float32)
+    )
     mix = weights_by(heard.which, heard.mask, size, clusters)
     if average == "nova":
         if sends_statistics(solver.model, solver.parts):
             solver.need_no_statistics('average = "nova", which scales updates,')
         jobs = Jobs(heard.ids, heard.mask, heard.work, jnp.zeros((1, 0)), heard.which)
-        mix = fednova_weights(mix, lengths(train_steps(federation, jobs, solver.work), solver.step_of(hyper)))
+        mix = fednova_weights(
+            mix, lengths(train_steps(federation, jobs, solver.work), solver.step_of(hyper))
+        )
     return mix if heard.discount is None else mix * heard.discount
 
 
@@ -48,8 +63,9 @@ def add_lengths(sent: Traffic, cohort: Cohort, average: str) -> Traffic:
 
 
 def lengths(steps: Array, numbers: LocalStep) -> Array:
-    """Compute ‖a_i‖₁ f32[S] of clients that do i32[S] steps: the sum of |y|, where y is how far one gradient of 1 has moved a
-    client, over −lr, after each step. A step is u ← momentum · u − mu · lr · y; y ← y + u."""
+    """Compute ‖a_i‖₁ f32[S] of clients that do i32[S] steps: the sum of |y|, where y is how far one
+    gradient of 1 has moved a client, over −lr, after each step. A step is u ← momentum · u − mu ·
+    lr · y; y ← y + u."""
     if numbers.momentum is None and numbers.mu is None:
         return steps.astype(jnp.float32)
     rho = jnp.asarray(0.0 if numbers.momentum is None else numbers.momentum, jnp.float32)

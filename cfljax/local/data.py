@@ -1,4 +1,5 @@
-"""A client's samples by their positions in its list, and the shuffles by which local training visits them."""
+"""A client's samples by their positions in its list, and the shuffles by which local training
+visits them."""
 
 from __future__ import annotations
 
@@ -10,39 +11,61 @@ from cfljax.lazy import jax, jnp
 from cfljax.types import Array, Federation, Split
 
 MAX_TILE = 256
-"""The most samples that a pass over all data of a client holds at a time. Larger clients are summed tile by tile, so that a client
-costs no more than its number of samples requires."""
+"""The most samples that a pass over all data of a client holds at a time. Larger clients are summed
+tile by tile, so that a client costs no more than its number of samples requires."""
 
-SHUFFLE_LENGTHS = (0, 64, 128, 256, 512, keys.SHORT_LENGTH, 4 * keys.SHORT_LENGTH, 16 * keys.SHORT_LENGTH, 64 * keys.SHORT_LENGTH)
-"""Lengths of shuffles: a client's shuffle sorts the smallest of these numbers of positions that its samples fit into, or all."""
+SHUFFLE_LENGTHS = (
+    0,
+    64,
+    128,
+    256,
+    512,
+    keys.SHORT_LENGTH,
+    4 * keys.SHORT_LENGTH,
+    16 * keys.SHORT_LENGTH,
+    64 * keys.SHORT_LENGTH,
+)
+"""Lengths of shuffles: a client's shuffle sorts the smallest of these numbers of positions that its
+samples fit into, or all."""
 
 
-def take(federation: Federation, split: Split, client: Array, positions: Array, mask: Array) -> tuple[Array, Array]:
-    """Return (x f32[B, ...], y i32[B]): one client's samples at these positions of its list, and labels; zeros if masked."""
+def take(
+    federation: Federation, split: Split, client: Array, positions: Array, mask: Array
+) -> tuple[Array, Array]:
+    """Return (x f32[B, ...], y i32[B]): one client's samples at these positions of its list, and
+    labels; zeros if masked."""
     return samples(federation, client, client_rows(split, client, positions), mask)
 
 
 def shuffle(
-    key: Array, count: Array, longest: int, batch: int, sequential: bool, rungs: tuple[int, ...] = SHUFFLE_LENGTHS
+    key: Array,
+    count: Array,
+    longest: int,
+    batch: int,
+    sequential: bool,
+    rungs: tuple[int, ...] = SHUFFLE_LENGTHS,
 ) -> Array:
-    """Shuffle 0 … count − 1 for each of the keys key[...], then the other numbers below L, i32[..., L]. L is `longest` rounded up
-    to whole batches.
+    """Shuffle 0 … count − 1 for each of the keys key[...], then the other numbers below L, i32[...,
+    L]. L is `longest` rounded up to whole batches.
 
-    `sequential`: the sort has the smallest of the lengths `rungs` that `count` fits into. This saves time if clients train one
-    after another, and gives the same shuffle."""
+    `sequential`: the sort has the smallest of the lengths `rungs` that `count` fits into. This
+    saves time if clients train one after another, and gives the same shuffle."""
     length = -(-longest // batch) * batch
     if key.ndim == 0:
         return shuffle(key[None], count, longest, batch, sequential, rungs)[0]
     if not sequential:
         return jax.vmap(lambda one: keys.permutation(one, count, length))(key)
-    power = 1 << (length.bit_length() - 1)  # a power of two is sorted faster than a number of whole batches
+    power = 1 << (
+        length.bit_length() - 1
+    )  # a power of two is sorted faster than a number of whole batches
     sizes = [size for size in rungs if size < longest] + [power if longest <= power else length]
     which = sum((jnp.asarray(count > size, jnp.int32) for size in sizes[:-1]), start=jnp.int32(0))
     return jax.lax.switch(which, [_sort(key, count, size, length) for size in sizes])
 
 
 def _sort(key: Array, count: Array, size: int, length: int) -> Callable[[], Array]:
-    """Return a function () -> i32[..., length] that shuffles for each key; only the first `size` positions are sorted."""
+    """Return a function () -> i32[..., length] that shuffles for each key; only the first `size`
+    positions are sorted."""
     rest = jnp.broadcast_to(jnp.arange(size, length, dtype=jnp.int32), (*key.shape, length - size))
     one = keys.short_permutation if size <= keys.SHORT_LENGTH else keys.permutation
     if size == 0:

@@ -1,8 +1,10 @@
-"""Updates that arrive in a later round than the one that computed them (`train.asynchronous`), as methods see them.
+"""Updates that arrive in a later round than the one that computed them (`train.asynchronous`), as
+methods see them.
 
-Methods train the participants of a round and mix their updates, and need not know that these are different clients. With
-updates in flight (`ClientState.flight`), the cohort of a round has a slot for each of them. Clients in free slots train; `averages`
-weighs the updates that arrive; `train_and_mix` adds the new updates to the old ones, and mixes them by these weights; the report
+Methods train the participants of a round and mix their updates, and need not know that these are
+different clients. With updates in flight (`ClientState.flight`), the cohort of a round has a slot
+for each of them. Clients in free slots train; `averages` weighs the updates that arrive;
+`train_and_mix` adds the new updates to the old ones, and mixes them by these weights; the report
 covers the updates that arrive, and carries the flight to the engine."""
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from cfljax.types import Array, ClientState, Cohort, Flight, Jobs, Updates
 
 
 class Arriving(NamedTuple):
-    """The clients whose updates are mixed in a round: updates that arrive in it, or without a flight its participants."""
+    """The clients whose updates are mixed in a round: updates that arrive in it, or without a
+    flight its participants."""
 
     ids: Array  # i32[S]
     mask: Array  # bool[S]
@@ -24,21 +27,29 @@ class Arriving(NamedTuple):
 
 
 def known_flight(kept: ClientState) -> Flight | None:
-    """Return the flight if it is known which updates arrive; None: all updates are mixed in their round."""
+    """Return the flight if it is known which updates arrive; None: all updates are mixed in their
+    round."""
     flight = kept.flight
     return None if flight is None or flight.arrives is None else flight
 
 
 def select_arriving(cohort: Cohort, which: Array) -> Arriving:
-    """Return the clients whose updates are mixed in a round with this cohort, which trains for the clusters `which` i32[S]."""
+    """Return the clients whose updates are mixed in a round with this cohort, which trains for the
+    clusters `which` i32[S]."""
     if (flight := known_flight(cohort.kept)) is None or flight.arrives is None:
         return Arriving(cohort.ids, cohort.mask, cohort.work, which, None)
-    work, of = (jnp.where(cohort.mask, new, old) for new, old in ((cohort.work, flight.work), (which, flight.which)))
+    work, of = (
+        jnp.where(cohort.mask, new, old)
+        for new, old in ((cohort.work, flight.work), (which, flight.which))
+    )
     return Arriving(cohort.ids, flight.arrives, work, of, flight.discount)
 
 
-def join_flight(flight: Flight, jobs: Jobs, which: Array, updates: Updates) -> tuple[Updates, Flight]:
-    """Put the updates of the jobs, for the clusters `which` i32[M], into the flight: (the updates of all slots, the flight)."""
+def join_flight(
+    flight: Flight, jobs: Jobs, which: Array, updates: Updates
+) -> tuple[Updates, Flight]:
+    """Put the updates of the jobs, for the clusters `which` i32[M], into the flight: (the updates
+    of all slots, the flight)."""
 
     def put(new: Array, old: Array) -> Array:
         return jnp.where(jobs.mask.reshape(-1, *[1] * (new.ndim - 1)), new, old)

@@ -1,8 +1,10 @@
-"""Counting the local steps of a round while it is traced, for the simulated clock (`engine.wall`): how many steps each client does,
-in all trainings of a method together. If nothing counts, nothing is computed.
+"""Counting the local steps of a round while it is traced, for the simulated clock (`engine.wall`):
+how many steps each client does, in all trainings of a method together. If nothing counts, nothing
+is computed.
 
-A training is counted where a method asks for it (`Solver.fit`, `Solver.train`, `train_and_mix`), not where it is carried out, so
-that plans do not matter. A method that trains in a branch uses `branch` instead of `jax.lax.cond`."""
+A training is counted where a method asks for it (`Solver.fit`, `Solver.train`, `train_and_mix`),
+not where it is carried out, so that plans do not matter. A method that trains in a branch uses
+`branch` instead of `jax.lax.cond`."""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ class Meter:
         self.steps = jnp.zeros(clients)
         """f32[C]: the local steps of each client."""
         self.beside = Traffic(*(jnp.int32(0) for _ in Traffic._fields))
-        """The part of the traffic that is not the participants': what clients send before the round, to be clustered."""
+        """The part of the traffic that is not the participants': what clients send before the
+        round, to be clustered."""
         self.senders = jnp.int32(0)
         """i32[]: how many clients send that."""
 
@@ -51,19 +54,27 @@ def meter_steps(clients: int) -> Iterator[Meter]:
 
 @contextlib.contextmanager
 def count_steps(federation: Federation, jobs: Jobs, work: Work) -> Iterator[None]:
-    """Mark a training: these jobs are done, and trainings within it are parts of them and not counted again."""
+    """Mark a training: these jobs are done, and trainings within it are parts of them and not
+    counted again."""
     if (meter := _open.get()) is not None:
-        meter.steps = meter.steps.at[jobs.client].add(train_steps(federation, jobs, work).astype(jnp.float32))
+        meter.steps = meter.steps.at[jobs.client].add(
+            train_steps(federation, jobs, work).astype(jnp.float32)
+        )
     with _use_meter(None):
         yield
 
 
 def count_beside(clients: Array, vectors: int = 1, floats_up: Array | int = 0) -> None:
-    """Add to this round's traffic a number of `clients` that send something besides the participants: each of them `vectors` down
-    and up, all of them together `floats_up`."""
+    """Add to this round's traffic a number of `clients` that send something besides the
+    participants: each of them `vectors` down and up, all of them together `floats_up`."""
     if (meter := _open.get()) is not None:
         more = (vectors * clients, vectors * clients, 0, floats_up)
-        meter.beside = Traffic(*(old + jnp.asarray(new, jnp.int32) for old, new in zip(meter.beside, more, strict=True)))
+        meter.beside = Traffic(
+            *(
+                old + jnp.asarray(new, jnp.int32)
+                for old, new in zip(meter.beside, more, strict=True)
+            )
+        )
         meter.senders = meter.senders + clients
 
 

@@ -13,10 +13,14 @@ class StepRule(NamedTuple):
     """An optimiser for one client. Its state is made again each time that the client trains."""
 
     init: Callable[[Tree, Tree | None], Tree]
-    """(parameters, the momentum buffers to start with or None: zeros) -> the state before the first step."""
-    step: Callable[[Tree, Tree, Tree], tuple[Tree, Tree]]  # (gradients, state, parameters) -> (parameters, state) after the step
+    """(parameters, the momentum buffers to start with or None: zeros) -> the state before the first
+    step."""
+    step: Callable[
+        [Tree, Tree, Tree], tuple[Tree, Tree]
+    ]  # (gradients, state, parameters) -> (parameters, state) after the step
     running: Tree | None = None
-    """Which parameters are statistics of batches (`models.flat.mark_statistics`), which steps set; None: none are."""
+    """Which parameters are statistics of batches (`models.flat.mark_statistics`), which steps set;
+    None: none are."""
 
 
 def decay_rate(hyper: Hyper, t: Array) -> Hyper:
@@ -27,7 +31,8 @@ def decay_rate(hyper: Hyper, t: Array) -> Hyper:
 
 
 def sgd(numbers: LocalStep) -> StepRule:
-    """Make the rule of SGD: u ← momentum · u + g; w ← w − lr · u. Its state is the buffer u, or empty without momentum."""
+    """Make the rule of SGD: u ← momentum · u + g; w ← w − lr · u. Its state is the buffer u, or
+    empty without momentum."""
     lr, momentum = numbers.lr, numbers.momentum
 
     def init(params: Tree, velocity: Tree | None) -> Tree:
@@ -44,7 +49,8 @@ def sgd(numbers: LocalStep) -> StepRule:
 
 
 def from_optax(name: str, arguments: dict[str, object], lr: Array) -> StepRule:
-    """Make a rule of the optimiser of optax with this name and these arguments; `lr` f32[] may be traced."""
+    """Make a rule of the optimiser of optax with this name and these arguments; `lr` f32[] may be
+    traced."""
     transform = getattr(optax, name)(lr, **arguments)
 
     def step(grads: Tree, state: Tree, params: Tree) -> tuple[Tree, Tree]:

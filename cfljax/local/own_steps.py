@@ -1,5 +1,5 @@
-"""Local training by steps that a method defines: it decides how a step uses gradients, and which numbers stay with the client. The
-samples and the number of steps are as in any other training."""
+"""Local training by steps that a method defines: it decides how a step uses gradients, and which
+numbers stay with the client. The samples and the number of steps are as in any other training."""
 
 from __future__ import annotations
 
@@ -10,7 +10,14 @@ from cfljax import keys
 from cfljax.lazy import jnp
 from cfljax.local.optimiser import StepRule
 from cfljax.local.schedule import Course, Orders, StepSamples, Stepwise, Task
-from cfljax.local.train import Gradient, Samples, batch_gradient, full_gradient, gather_batch, whole_batch
+from cfljax.local.train import (
+    Gradient,
+    Samples,
+    batch_gradient,
+    full_gradient,
+    gather_batch,
+    whole_batch,
+)
 from cfljax.types import Array, Federation, Hyper, Model, Tree, Updates
 
 
@@ -18,39 +25,58 @@ class GradientAt(Protocol):
     """Gives the gradients of a step."""
 
     def __call__(self, params: Tree, half: int | None = None, of: Model | None = None) -> Gradient:
-        """Return loss and gradient at these parameters on the step's samples; with `half` 0 or 1 on every second of them, from the
-        first or from the second on (a single sample is in both halves). All gradients of a step have the same crops and dropout.
-        `of`: another model with these parameters, for another loss."""
+        """Return loss and gradient at these parameters on the step's samples; with `half` 0 or 1 on
+        every second of them, from the first or from the second on (a single sample is in both
+        halves). All gradients of a step have the same crops and dropout. `of`: another model with
+        these parameters, for another loss."""
 
 
 class OwnSteps(NamedTuple):
     """The steps of a method, for one client."""
 
     begin: Callable[[Tree, Any], Tree]
-    """(parameters of the start, `Jobs.home` of the client f32[m] or None) -> what its steps carry."""
+    """(parameters of the start, `Jobs.home` of the client f32[m] or None) -> what its steps
+    carry."""
     step: Callable[[GradientAt, Tree], tuple[Tree, Array]]
     """(gradients, carry) -> (carry after the step, f32[] the loss of the step for the report)."""
     end: Callable[[Tree], tuple[Tree, Array | None]]
     """(carry) -> (trained parameters, what stays at home f32[m]; None if nothing does)."""
     enter: Callable[[Tree, Array], Tree] | None = None
-    """(carry, epoch i32[]) -> carry, before each step, for steps that depend on the epoch; None: they do not."""
+    """(carry, epoch i32[]) -> carry, before each step, for steps that depend on the epoch; None:
+    they do not."""
 
 
 StepsOf = Callable[[Hyper, StepRule], OwnSteps]  # (numbers of the run, its optimiser) -> the steps
 
 
-def train_by(steps: OwnSteps, model: Model, federation: Federation, task: Task, course: Course, orders: Orders | None) -> Stepwise:
+def train_by(
+    steps: OwnSteps,
+    model: Model,
+    federation: Federation,
+    task: Task,
+    course: Course,
+    orders: Orders | None,
+) -> Stepwise:
     """Return the training of one client."""
     whole = whole_batch(federation, task.client, task.weights) if orders is None else None
 
-    def visit(at: tuple[Tree, Array], seen: StepSamples | None, number: Array) -> tuple[Tree, Array]:
+    def visit(
+        at: tuple[Tree, Array], seen: StepSamples | None, number: Array
+    ) -> tuple[Tree, Array]:
         key = keys.fold(task.key, "step", number)
         if seen is None:
-            gradient, samples = _full_gradients(model, federation, task, course, whole, key), course.samples
+            gradient, samples = (
+                _full_gradients(model, federation, task, course, whole, key),
+                course.samples,
+            )
         else:
             batch = gather_batch(federation, task.client, seen.positions, seen.mask, task.weights)
             gradient, samples = _batch_gradients(model, batch, seen, key), seen.samples
-        before = at[0] if steps.enter is None else steps.enter(at[0], number // jnp.maximum(course.per_epoch, 1))
+        before = (
+            at[0]
+            if steps.enter is None
+            else steps.enter(at[0], number // jnp.maximum(course.per_epoch, 1))
+        )
         carry, loss = steps.step(gradient, before)
         return carry, at[1] + loss * samples
 
@@ -61,7 +87,9 @@ def train_by(steps: OwnSteps, model: Model, federation: Federation, task: Task, 
             home = jnp.where(course.total > 0, home, task.home)
         return Updates(delta, at[1] / course.visited, course.total, home=home)
 
-    return Stepwise(lambda: (steps.begin(model.unravel(task.start), task.home), jnp.float32(0)), visit, end)
+    return Stepwise(
+        lambda: (steps.begin(model.unravel(task.start), task.home), jnp.float32(0)), visit, end
+    )
 
 
 def _batch_gradients(model: Model, batch: Samples, seen: StepSamples, key: Array) -> GradientAt:
@@ -69,23 +97,34 @@ def _batch_gradients(model: Model, batch: Samples, seen: StepSamples, key: Array
         if half is None:
             return batch_gradient(of or model, params, batch, key, seen.samples)
         mask, number = _select_half(half, jnp.arange(batch.mask.shape[0]), seen.samples)
-        return batch_gradient(of or model, params, batch._replace(mask=batch.mask & mask), key, number)
+        return batch_gradient(
+            of or model, params, batch._replace(mask=batch.mask & mask), key, number
+        )
 
     return gradient
 
 
 def _full_gradients(
-    model: Model, federation: Federation, task: Task, course: Course, whole: Samples | None, key: Array
+    model: Model,
+    federation: Federation,
+    task: Task,
+    course: Course,
+    whole: Samples | None,
+    key: Array,
 ) -> GradientAt:
     def gradient(params: Tree, half: int | None = None, of: Model | None = None) -> Gradient:
         if half is None:
-            return full_gradient(of or model, federation, task.client, params, whole, key, weights=task.weights)
+            return full_gradient(
+                of or model, federation, task.client, params, whole, key, weights=task.weights
+            )
         mask, number = _select_half(half, jnp.arange(federation.train.longest), course.samples)
         weights = jnp.where(mask, course.samples / jnp.maximum(number, 1), 0.0)
         if task.weights is not None:
             weights = weights * task.weights[: federation.train.longest]
         here = None if whole is None else whole._replace(weight=weights)
-        return full_gradient(of or model, federation, task.client, params, here, key, weights=weights)
+        return full_gradient(
+            of or model, federation, task.client, params, here, key, weights=weights
+        )
 
     return gradient
 

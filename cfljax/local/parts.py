@@ -1,4 +1,5 @@
-"""Parts of a model that all clients, a cluster or nobody shares (`train.parts`), or that do not train (`train.freeze`)."""
+"""Parts of a model that all clients, a cluster or nobody shares (`train.parts`), or that do not
+train (`train.freeze`)."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ from cfljax.models.flat import mask_head, norm_of, part_of
 from cfljax.types import Array, Federation, Hyper, Model, Updates
 
 ALL, CLUSTER, CLIENT, FROZEN = "all", "cluster", "client", "frozen"
-"""Who shares a part: all clients, the members of a cluster, or nobody; or it does not train in the rounds."""
+"""Who shares a part: all clients, the members of a cluster, or nobody; or it does not train in the
+rounds."""
 BODY, HEAD, NORM = "body", "head", "norm"
 
 
@@ -29,13 +31,17 @@ class ModelParts:
     """Who shares which numbers of the flat parameter vector. Static: equal divisions are equal."""
 
     size: int  # The number d of parameters
-    runs: tuple[tuple[int, int, str], ...]  # (begin, end, kind) of consecutive numbers of one kind, in their order
+    runs: tuple[
+        tuple[int, int, str], ...
+    ]  # (begin, end, kind) of consecutive numbers of one kind, in their order
     head: tuple[tuple[int, int], ...] = ()
     """(begin, end) of the numbers of the head, for schedules that train it apart from the body."""
 
     def columns(self, *kinds: str) -> np.ndarray:
         """i32[n]: the positions in the vector of the parts of these kinds, ascending."""
-        found = [np.arange(begin, end, dtype=np.int32) for begin, end, kind in self.runs if kind in kinds]
+        found = [
+            np.arange(begin, end, dtype=np.int32) for begin, end, kind in self.runs if kind in kinds
+        ]
         return np.concatenate([np.zeros(0, np.int32), *found])
 
     @cached_property
@@ -64,10 +70,13 @@ class ModelParts:
         return self.columns(FROZEN)
 
 
-def divide_model(model: Model, table: Iterable[tuple[str, str]], head_apart: bool = False) -> ModelParts:
-    """Divide a model by a table of pairs (name, kind). A name is `body`, `head`, `norm` or a prefix of the paths of
-    parameters. A path counts before `norm`, `norm` before `body` and `head`, and of paths the longest; parameters without a match
-    are of kind "cluster". `head_apart`: a schedule trains the head separately."""
+def divide_model(
+    model: Model, table: Iterable[tuple[str, str]], head_apart: bool = False
+) -> ModelParts:
+    """Divide a model by a table of pairs (name, kind). A name is `body`, `head`, `norm` or a prefix
+    of the paths of parameters. A path counts before `norm`, `norm` before `body` and `head`, and of
+    paths the longest; parameters without a match are of kind "cluster". `head_apart`: a schedule
+    trains the head separately."""
     kinds = np.full(model.size, CLUSTER, dtype="<U7")
     head = np.zeros(model.size, bool)
     named = dict(table)
@@ -86,7 +95,9 @@ def divide_model(model: Model, table: Iterable[tuple[str, str]], head_apart: boo
     ends = [*np.flatnonzero(kinds[1:] != kinds[:-1]) + 1, model.size]
     runs = [(int(a), int(b), str(kinds[a])) for a, b in zip([0, *ends[:-1]], ends, strict=True)]
     edges = np.flatnonzero(np.diff(np.concatenate([[0], head, [0]])))
-    return ModelParts(model.size, tuple(runs), tuple((int(a), int(b)) for a, b in edges.reshape(-1, 2)))
+    return ModelParts(
+        model.size, tuple(runs), tuple((int(a), int(b)) for a, b in edges.reshape(-1, 2))
+    )
 
 
 def sends_statistics(model: Model, parts: ModelParts | None) -> bool:
@@ -105,7 +116,8 @@ def mask_home(parts: ModelParts | None, row: Array) -> Array:
 
 
 def split_home(parts: ModelParts | None, updates: Updates) -> Updates:
-    """Separate the client-side part of one participant's update. If it is broken, the participant sends nothing usable."""
+    """Separate the client-side part of one participant's update. If it is broken, the participant
+    sends nothing usable."""
     if parts is None or not parts.home.size:
         return updates
     home = updates.delta[parts.home]
@@ -124,7 +136,8 @@ def receive(
     residual: Array | None = None,
     unit: Array | float = 1.0,
 ) -> tuple[Array, Array | None]:
-    """Do what `send.receive` does with the parts of row and residual f32[d] that travel; the rest of both is zero."""
+    """Do what `send.receive` does with the parts of row and residual f32[d] that travel; the rest
+    of both is zero."""
     if parts is None or not parts.kept.size:
         return send.receive(sending, hyper, key, uid, row, residual, unit)
     away = None if residual is None else residual[parts.away]
@@ -143,12 +156,15 @@ def send_parts(
     task: Task,
     updates: Updates,
 ) -> Updates:
-    """Return the updates of one participant as the server receives them. The change of its momentum buffer is sent, too; times `lr`
-    it has the scale of an update. With `one_vector` only the buffer is sent, and the update is computed from it. It comes with the
-    client's new residual, if there is one."""
+    """Return the updates of one participant as the server receives them. The change of its momentum
+    buffer is sent, too; times `lr` it has the scale of an update. With `one_vector` only the buffer
+    is sent, and the update is computed from it. It comes with the client's new residual, if there
+    is one."""
     uid = federation.uid[task.client]
 
-    def arrive(of: tuple[Array, Array | None, Array | None]) -> tuple[Array, Array | None, Array | None]:
+    def arrive(
+        of: tuple[Array, Array | None, Array | None],
+    ) -> tuple[Array, Array | None, Array | None]:
         delta, velocity, left = of
         if one_vector and velocity is not None:
             buffer = receive(sending, parts, hyper, task.key, uid, velocity, unit=lr)[0]
@@ -160,12 +176,15 @@ def send_parts(
         change = receive(sending, parts, hyper, again, uid, velocity - task.velocity, unit=lr)[0]
         return delta, task.velocity + change, left
 
-    delta, velocity, left = jax.lax.cond(task.mask, arrive, lambda of: of, (updates.delta, updates.velocity, task.residual))
+    delta, velocity, left = jax.lax.cond(
+        task.mask, arrive, lambda of: of, (updates.delta, updates.velocity, task.residual)
+    )
     return updates._replace(delta=delta, velocity=velocity, residual=left)
 
 
 def make_turns(parts: ModelParts | None, epochs: int) -> Turns | None:
-    """Return which parts train when: the first `epochs` epochs train the head. None: all parts train in all epochs."""
+    """Return which parts train when: the first `epochs` epochs train the head. None: all parts
+    train in all epochs."""
     if parts is None or not (epochs or parts.frozen.size):
         return None
     head = np.zeros(parts.size, bool)
@@ -175,8 +194,13 @@ def make_turns(parts: ModelParts | None, epochs: int) -> Turns | None:
 
 
 def kernel_trains(parts: ModelParts | None, model: Model, kernel: tuple[str, ...]) -> bool:
-    """Return whether the layer with the kernel at this path of keys trains; if not, no Gram matrix is needed."""
-    return parts is None or not parts.frozen.size or bool(_training_mask(parts)[part_of(model, "/".join(kernel))].any())
+    """Return whether the layer with the kernel at this path of keys trains; if not, no Gram matrix
+    is needed."""
+    return (
+        parts is None
+        or not parts.frozen.size
+        or bool(_training_mask(parts)[part_of(model, "/".join(kernel))].any())
+    )
 
 
 def _training_mask(parts: ModelParts) -> np.ndarray:

@@ -1,9 +1,11 @@
-"""Train clients of unequal work in a fixed number of lanes, on an accelerator: a lane that has finished a client takes the next.
+"""Train clients of unequal work in a fixed number of lanes, on an accelerator: a lane that has
+finished a client takes the next.
 
-Clients that train side by side wait for the one with the most steps. In a sweep, side by side means all participants of all runs.
-If client sizes follow a power law, nearly all of them wait: of 1,280 clients of MNIST (64 runs of 20) the largest has 3,300 steps
-and the mean 120. So a few lanes train them all in as many steps in a row, the clients with the most steps first. Under `vmap` the
-runs share the lanes.
+Clients that train side by side wait for the one with the most steps. In a sweep, side by side means
+all participants of all runs. If client sizes follow a power law, nearly all of them wait: of 1,280
+clients of MNIST (64 runs of 20) the largest has 3,300 steps and the mean 120. So a few lanes train
+them all in as many steps in a row, the clients with the most steps first. Under `vmap` the runs
+share the lanes.
 """
 
 from __future__ import annotations
@@ -15,12 +17,24 @@ from typing import NamedTuple
 import numpy as np
 
 from cfljax.lazy import custom_vmap, jax, jnp
-from cfljax.local.schedule import STEPS, Course, Orders, Stepwise, Task, batch_size, count_work, group_steps, make_orders, steps_at
+from cfljax.local.schedule import (
+    STEPS,
+    Course,
+    Orders,
+    Stepwise,
+    Task,
+    batch_size,
+    count_work,
+    group_steps,
+    make_orders,
+    steps_at,
+)
 from cfljax.local.ways import Setting, make_trainer, send_update, train_by_steps
 from cfljax.types import Array, Federation, Hyper, Tree, Updates
 
 MIN_JOBS = 128
-"""H200, a round of W1: 20 clients take 8.2 ms in lockstep and 10.1 in a queue, 320 take 122 and 54, 5,120 take 2,219 and 152."""
+"""H200, a round of W1: 20 clients take 8.2 ms in lockstep and 10.1 in a queue, 320 take 122 and 54,
+5,120 take 2,219 and 152."""
 
 
 class Rows(NamedTuple):
@@ -43,15 +57,21 @@ class Tables(NamedTuple):
 def make_task(row: Rows, tables: Tables) -> Task:
     """Return the job of one row with its models."""
     of = lambda table, at: None if table is None else table[at]  # noqa: E731
-    models = (tables.start[row.which], of(tables.anchor, row.anchor_of), of(tables.velocity, row.which))
+    models = (
+        tables.start[row.which],
+        of(tables.anchor, row.anchor_of),
+        of(tables.velocity, row.which),
+    )
     return row.task._replace(start=models[0], anchor=models[1], velocity=models[2])
 
 
 def choose_lanes(steps: list[int]) -> int:
-    """Return the number of lanes for clients with these steps; 0 if all of them should train side by side.
+    """Return the number of lanes for clients with these steps; 0 if all of them should train side
+    by side.
 
-    With as many lanes as the total work is larger than the longest client, the lanes are busy for as long as that client trains. A
-    quarter more makes up for uneven ends. Few clients leave a chip idle however they train, and a queue only costs.
+    With as many lanes as the total work is larger than the longest client, the lanes are busy for
+    as long as that client trains. A quarter more makes up for uneven ends. Few clients leave a chip
+    idle however they train, and a queue only costs.
     """
     if len(steps) < MIN_JOBS:
         return 0
@@ -61,26 +81,36 @@ def choose_lanes(steps: list[int]) -> int:
 
 @functools.cache
 def make_queue(solver: Setting, sends: bool) -> Callable[[Federation, Rows, Tables], Updates]:
-    """Return the function that trains jobs in the lanes of the solver's plan. Under `vmap` all runs' jobs form one queue."""
+    """Return the function that trains jobs in the lanes of the solver's plan. Under `vmap` all
+    runs' jobs form one queue."""
 
     def in_lockstep(federation: Federation, rows: Rows, tables: Tables) -> Updates:
-        return jax.vmap(lambda row: make_trainer(solver, sends, federation, row.hyper)(make_task(row, tables)))(rows)
+        return jax.vmap(
+            lambda row: make_trainer(solver, sends, federation, row.hyper)(make_task(row, tables))
+        )(rows)
 
     @custom_vmap()
     def train(federation: Federation, rows: Rows, tables: Tables) -> Updates:
         return _train(solver, sends, federation, rows, tables)
 
     @train.def_vmap
-    def _(runs: int, mapped: list[Tree], federation: Federation, rows: Rows, tables: Tables) -> tuple[Updates, Tree]:
+    def _(
+        runs: int, mapped: list[Tree], federation: Federation, rows: Rows, tables: Tables
+    ) -> tuple[Updates, Tree]:
         axes = jax.tree.map(lambda each: 0 if each else None, tuple(mapped))
         if any(jax.tree.leaves(mapped[0])):  # each run has a federation of its own
-            updates: Updates = jax.vmap(in_lockstep, in_axes=axes, axis_size=runs)(federation, rows, tables)
+            updates: Updates = jax.vmap(in_lockstep, in_axes=axes, axis_size=runs)(
+                federation, rows, tables
+            )
             return updates, jax.tree.map(lambda _: True, updates)
         add = lambda each, has: each if has else jnp.broadcast_to(each, (runs, *each.shape))  # noqa: E731
         rows, tables = jax.tree.map(add, (rows, tables), tuple(mapped[1:]))
         first = jnp.arange(runs, dtype=jnp.int32)[:, None]
         which = rows.which + first * tables.start.shape[1]
-        anchor_of = rows.anchor_of + first * (tables.start if tables.anchor is None else tables.anchor).shape[1]
+        anchor_of = (
+            rows.anchor_of
+            + first * (tables.start if tables.anchor is None else tables.anchor).shape[1]
+        )
         rows = rows._replace(which=which, anchor_of=anchor_of)
         flat = lambda tree: jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), tree)  # noqa: E731
         updates = train(federation, flat(rows), flat(tables))
@@ -90,7 +120,9 @@ def make_queue(solver: Setting, sends: bool) -> Callable[[Federation, Rows, Tabl
     return train
 
 
-def _train(solver: Setting, sends: bool, federation: Federation, rows: Rows, tables: Tables) -> Updates:
+def _train(
+    solver: Setting, sends: bool, federation: Federation, rows: Rows, tables: Tables
+) -> Updates:
     number, longest = rows.which.shape[0], federation.train.longest
     lanes, block = min(solver.plan.queue, number), group_steps(solver.work, longest)
 
@@ -102,7 +134,9 @@ def _train(solver: Setting, sends: bool, federation: Federation, rows: Rows, tab
 
     def steps_of(row: Rows, known: tuple[Course, Array]) -> tuple[Task, Orders, Stepwise]:
         task, (course, shuffles) = make_task(row, tables), known
-        order = Orders(batch_size(federation, solver.work), lambda _: shuffles[0], shuffles, sequential=False)
+        order = Orders(
+            batch_size(federation, solver.work), lambda _: shuffles[0], shuffles, sequential=False
+        )
         return task, order, train_by_steps(solver, federation, row.hyper)(task, course, order)
 
     def some_steps(row: Rows, known: tuple[Course, Array], state: Tree, at: Array) -> Tree:
@@ -110,7 +144,9 @@ def _train(solver: Setting, sends: bool, federation: Federation, rows: Rows, tab
 
         def one(i: Array, state: Tree) -> Tree:
             new = steps.visit(state, steps_at(known[0], order, at + i), at + i)
-            return jax.tree.map(lambda new, old: jnp.where(at + i < known[0].total, new, old), new, state)
+            return jax.tree.map(
+                lambda new, old: jnp.where(at + i < known[0].total, new, old), new, state
+            )
 
         return jax.lax.fori_loop(0, block, one, state)
 
@@ -121,10 +157,18 @@ def _train(solver: Setting, sends: bool, federation: Federation, rows: Rows, tab
     known = jax.vmap(orders)(rows)
     states = jax.vmap(lambda row, known: steps_of(row, known)[2].begin())(rows, known)
     total = known[0].total
-    padded = jnp.append(jnp.arange(number), 0)  # one job more, without work, for lanes that have nothing to do
+    padded = jnp.append(
+        jnp.arange(number), 0
+    )  # one job more, without work, for lanes that have nothing to do
     every = jax.tree.map(lambda each: each[padded], (rows, known, states))
-    job_rows, job_known, states = every[0], (every[1][0]._replace(total=total[padded].at[number].set(0)), every[1][1]), every[2]
-    queue = jnp.concatenate([jnp.argsort(-total).astype(jnp.int32), jnp.full(lanes, number, jnp.int32)])
+    job_rows, job_known, states = (
+        every[0],
+        (every[1][0]._replace(total=total[padded].at[number].set(0)), every[1][1]),
+        every[2],
+    )
+    queue = jnp.concatenate(
+        [jnp.argsort(-total).astype(jnp.int32), jnp.full(lanes, number, jnp.int32)]
+    )
 
     def turn(carry: tuple[Tree, Array, Array, Array]) -> tuple[Tree, Array, Array, Array]:
         states, job, at, taken = carry
@@ -135,7 +179,12 @@ def _train(solver: Setting, sends: bool, federation: Federation, rows: Rows, tab
         done = at >= facts[0].total
         order = jnp.cumsum(done.astype(jnp.int32))
         following = queue[jnp.minimum(taken + order - 1, number + lanes - 1)]
-        return states, jnp.where(done, following, job), jnp.where(done, 0, at), jnp.minimum(taken + order[-1], number)
+        return (
+            states,
+            jnp.where(done, following, job),
+            jnp.where(done, 0, at),
+            jnp.minimum(taken + order[-1], number),
+        )
 
     begin = (states, queue[:lanes], jnp.zeros(lanes, jnp.int32), jnp.int32(lanes))
     with jax.named_scope(STEPS):
@@ -143,27 +192,35 @@ def _train(solver: Setting, sends: bool, federation: Federation, rows: Rows, tab
     return jax.vmap(end)(rows, known, jax.tree.map(lambda each: each[:number], states))
 
 
-MIN_LANES = 128  # At least this number of clients train side by side: fewer would not keep an accelerator busy
-MAX_HELD_BYTES = 1 << 28  # If the updates of all participants have at most this number of bytes, they are held at once
-BLOCK_BYTES = 1 << 26  # Otherwise participants train in blocks whose updates have about this number of bytes
+# At least this number of clients train side by side: fewer would not keep an accelerator busy
+MIN_LANES = 128
+MAX_HELD_BYTES = (
+    1 << 28
+)  # If the updates of all participants have at most this number of bytes, they are held at once
+BLOCK_BYTES = (
+    1 << 26
+)  # Otherwise participants train in blocks whose updates have about this number of bytes
 
 
 class Packed(NamedTuple):
     """The cost of a round in which a fixed number of clients train side by side at a time."""
 
     in_a_row: int  # The number of steps that are done one after another
-    computed: int  # The number of steps of single clients that are computed, including those of clients that wait
+    # The number of steps of single clients that are computed, including those of clients that wait
+    computed: int
 
 
 def typical_steps(steps: np.ndarray, participants: int) -> np.ndarray:
-    """Return typical steps of a round's S participants, i64[S], descending, as quantiles of the steps i64[C] of all clients."""
+    """Return typical steps of a round's S participants, i64[S], descending, as quantiles of the
+    steps i64[C] of all clients."""
     at = ((np.arange(participants) + 0.5) / participants * len(steps)).astype(np.int64)
     return np.sort(steps)[::-1][at]
 
 
 def pack(steps: np.ndarray, width: int, block: int = 0) -> Packed:
-    """Compute the cost of a round of clients with these steps i64[S], descending, of which `width` train at a time. `block`: they
-    are divided into blocks of this number first. A width of 0 means all clients of a block, a block of 0 all clients."""
+    """Compute the cost of a round of clients with these steps i64[S], descending, of which `width`
+    train at a time. `block`: they are divided into blocks of this number first. A width of 0 means
+    all clients of a block, a block of 0 all clients."""
     number = len(steps)
     block = min(block or number, number)
     width = min(width or block, block)
@@ -172,9 +229,10 @@ def pack(steps: np.ndarray, width: int, block: int = 0) -> Packed:
 
 
 def choose_width(steps: np.ndarray, block: int = 0) -> int:
-    """Choose the number of clients to train at a time in each block of participants; 0: all of the block. Candidates are MIN_LANES
-    and larger even parts of a block. The best candidate has the smallest sum of two ratios: its steps in a row to the steps of
-    training all at once, and its computed steps to the clients' real steps. With small parts, neither ratio is much above 2."""
+    """Choose the number of clients to train at a time in each block of participants; 0: all of the
+    block. Candidates are MIN_LANES and larger even parts of a block. The best candidate has the
+    smallest sum of two ratios: its steps in a row to the steps of training all at once, and its
+    computed steps to the clients' real steps. With small parts, neither ratio is much above 2."""
     number = min(block or len(steps), len(steps))
     at_once, real = pack(steps, 0, block).in_a_row, int(steps.sum())
 
@@ -183,9 +241,12 @@ def choose_width(steps: np.ndarray, block: int = 0) -> int:
         return round_.in_a_row / max(at_once, 1) + round_.computed / max(real, 1)
 
     even = (-(-number // int(2 ** (i / 2))) for i in range(2, 40))
-    return min((0, *(width for width in (*even, MIN_LANES) if MIN_LANES <= width < number)), key=price)
+    return min(
+        (0, *(width for width in (*even, MIN_LANES) if MIN_LANES <= width < number)), key=price
+    )
 
 
 def choose_block(participants: int, size: int) -> int:
-    """Return the number of participants in a block, for methods that need only sums of updates f32[size]; 0: all at once."""
+    """Return the number of participants in a block, for methods that need only sums of updates
+    f32[size]; 0: all at once."""
     return 0 if 4 * participants * size <= MAX_HELD_BYTES else max(8, BLOCK_BYTES // (4 * size))

@@ -1,5 +1,6 @@
-"""A round of training: the participants train, and their updates move the clusters' models. All updates are held at once, or
-(`Plan.stream`) participants train in blocks, so that memory holds the updates of one block and not of all participants."""
+"""A round of training: the participants train, and their updates move the clusters' models. All
+updates are held at once, or (`Plan.stream`) participants train in blocks, so that memory holds the
+updates of one block and not of all participants."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ from cfljax.local.solver import Solver
 from cfljax.types import Array, Cohort, Federation, Flight, Hyper, Jobs, Plan, Updates
 
 SKETCH_LENGTH = 256
-"""When participants train in blocks, a sketch of this number of values is kept of each update. The discrepancy computed from it is
-accurate to about 4 % (1/√512)."""
+"""When participants train in blocks, a sketch of this number of values is kept of each update. The
+discrepancy computed from it is accurate to about 4 % (1/√512)."""
 
 
 class Kept(NamedTuple):
@@ -29,10 +30,19 @@ class Kept(NamedTuple):
     finite: Array  # bool[S]: whether the update has neither NaN nor Inf
     norm: Array  # f32[S]: the Euclidean norm of the update
     moves: Array
-    """f32[S, d] the updates, or f32[S, size] sketches. Each of several devices has the rows of the participants that it trained."""
-    home: Array | None = None  # f32[S, n]: the updates of client-side parameters; None: there are none
-    residual: Array | None = None  # f32[S, d]: what compression has dropped of the participants' updates so far; None: it is lost
-    optimiser: Array | None = None  # f32[S, m]: the states of the participants' optimisers; None: they are lost
+    """f32[S, d] the updates, or f32[S, size] sketches. Each of several devices has the rows of the
+    participants that it trained."""
+    home: Array | None = (
+        None  # f32[S, n]: the updates of client-side parameters; None: there are none
+    )
+    residual: Array | None = (
+        # f32[S, d]: what compression has dropped of the participants' updates so far; None: it is
+        # lost
+        None
+    )
+    optimiser: Array | None = (
+        None  # f32[S, m]: the states of the participants' optimisers; None: they are lost
+    )
 
 
 class Mixing(NamedTuple):
@@ -41,34 +51,44 @@ class Mixing(NamedTuple):
     mix: Array  # f32[K, S]: `mix @ updates` is added to the models
     models: Array  # f32[K, d]: the clusters' models before the round
     members: Array | None = None
-    """f32[K, S]: `members @ buffers` gives the new momentum buffers of the clusters; None: clusters have no buffers."""
+    """f32[K, S]: `members @ buffers` gives the new momentum buffers of the clusters; None: clusters
+    have no buffers."""
     velocity: Array | None = None  # f32[K, d]: the clusters' momentum buffers before the round
 
     def take(self, which: Array) -> Mixing:
         """Select the columns of the participants `which` i32[n]; a −1 gives a column of zeros."""
         columns = lambda matrix: jnp.where(which >= 0, matrix[:, which], 0.0)  # noqa: E731
-        return self._replace(mix=columns(self.mix), members=None if self.members is None else columns(self.members))
+        return self._replace(
+            mix=columns(self.mix), members=None if self.members is None else columns(self.members)
+        )
 
 
 class Trained(NamedTuple):
     """The result of a round of training."""
 
     mixed: Mixed  # The clusters' models after the round, and the updates that were left out
-    velocity: Array | None  # f32[K, d]: the clusters' momentum buffers after the round; None: clusters have no buffers
+    velocity: (
+        Array | None
+    )  # f32[K, d]: the clusters' momentum buffers after the round; None: clusters have no buffers
     kept: Kept
     dealt: Dealt | None
-    """Which device trained which participants; each device keeps the `kept.moves` of its own. None: one device trained all."""
+    """Which device trained which participants; each device keeps the `kept.moves` of its own. None:
+    one device trained all."""
     plan: Plan  # The execution plan by which the participants were trained
-    flight: Flight | None = None  # The updates in flight, with the new ones; None: all updates have been mixed in their round
+    flight: Flight | None = (
+        # The updates in flight, with the new ones; None: all updates have been mixed in their round
+        None
+    )
 
 
 Sums = tuple[Array, Array | None]
-"""(mix @ updates f32[K, d], members @ buffers f32[K, d] or None), both over a part of the participants."""
+"""(mix @ updates f32[K, d], members @ buffers f32[K, d] or None), both over a part of the
+participants."""
 
 
 def jobs_from(cohort: Cohort, start: Array, which: Array | None, **more: Array | None) -> Jobs:
-    """Make the jobs of the cohort: participant s starts from `start[which[s]]`, or, if `which` is None, from the model that it
-    chooses. `more`: the fields of `Jobs` from `anchor` on."""
+    """Make the jobs of the cohort: participant s starts from `start[which[s]]`, or, if `which` is
+    None, from the model that it chooses. `more`: the fields of `Jobs` from `anchor` on."""
     return Jobs(cohort.ids, cohort.mask, cohort.work, start, which, kept=cohort.kept, **more)
 
 
@@ -87,9 +107,10 @@ def train_and_mix(
     short: int | None = None,
     rule: Rule | None = None,
 ) -> Trained:
-    """Train the jobs, and move the clusters' models by the updates. The result keeps the updates, or sketches of `short` numbers of
-    them (for methods that compare updates), or sketches of SKETCH_LENGTH numbers if participants train in blocks. `rule`: the
-    server's rule for these updates, with its own noise, in a round that trains twice with one key; None: the round's."""
+    """Train the jobs, and move the clusters' models by the updates. The result keeps the updates,
+    or sketches of `short` numbers of them (for methods that compare updates), or sketches of
+    SKETCH_LENGTH numbers if participants train in blocks. `rule`: the server's rule for these
+    updates, with its own noise, in a round that trains twice with one key; None: the round's."""
     rule, stream = rule or solver.rule(key, hyper), solver.plan.stream
     if known_flight(jobs.kept) is not None:
         assert jobs.which is not None and mixing.members is None
@@ -99,7 +120,8 @@ def train_and_mix(
         raise ValueError("a robust rule needs all updates at once: no Plan.stream")
     costs = solver.costs(federation, jobs)
     dealt = None if rule.statistic else deal_out(costs, solver.plan, job_owners(federation, jobs))
-    order = None  # clients of a block wait for each other, so that clients with about equal work go together
+    # clients of a block wait for each other, so that clients with about equal work go together
+    order = None
     if dealt is None and 0 < stream < jobs.client.shape[0] and not solver.sequential:
         order = jnp.argsort(-costs)
     here = order if dealt is None else dealt.jobs
@@ -115,12 +137,17 @@ def train_and_mix(
         blocks = dealt._replace(jobs=number)
     elif in_blocks:
         blocks = Dealt(number, None, jnp.int32(len(number)))
-    with count_steps(federation, jobs, solver.work), contextlib.nullcontext() if rule.statistic else on_one_device():
+    with (
+        count_steps(federation, jobs, solver.work),
+        contextlib.nullcontext() if rule.statistic else on_one_device(),
+    ):
         if blocks is None:
             sums, kept = part(some, shares)
         else:
             blocks = blocks._replace(block=stream) if in_blocks else blocks
-            sums, kept = map_own_blocks(lambda which: part(some.take(which), shares.take(which)), blocks)
+            sums, kept = map_own_blocks(
+                lambda which: part(some.take(which), shares.take(which)), blocks
+            )
     sums, kept = _sum_devices(dealt, sums, kept)
     if order is not None:
         kept = jax.tree.map(lambda each: each[jnp.argsort(order)], kept)
@@ -129,7 +156,8 @@ def train_and_mix(
 
 
 def _sum_part(rule: Rule, updates: Updates, mixing: Mixing, size: int | None) -> tuple[Sums, Kept]:
-    """Sum over a part of the participants, and keep their updates, or sketches of `size` numbers."""
+    """Sum over a part of the participants, and keep their updates, or sketches of `size`
+    numbers."""
     delta = jnp.asarray(updates.delta)
     norm = jnp.linalg.norm(delta, axis=1)
     without_noise = rule._replace(noise=None)  # noise comes once, on the sum of all parts
@@ -139,33 +167,48 @@ def _sum_part(rule: Rule, updates: Updates, mixing: Mixing, size: int | None) ->
         rows = jnp.where(finite[:, None], jnp.asarray(updates.velocity), jnp.nan)
         buffers = sum_by(without_noise, mixing.members, rows)[0]
     moves = delta if size is None else sketch(delta, size)
-    return (moved, buffers), Kept(updates.loss, finite, norm, moves, updates.home, updates.residual, updates.optimiser)
+    return (moved, buffers), Kept(
+        updates.loss, finite, norm, moves, updates.home, updates.residual, updates.optimiser
+    )
 
 
 def _sum_devices(dealt: Dealt | None, sums: Sums, kept: Kept) -> tuple[Sums, Kept]:
-    """Sum over the participants of all devices, and collect the kept values, apart from the moves."""
+    """Sum over the participants of all devices, and collect the kept values, apart from the
+    moves."""
     if dealt is None:
         return sums, kept
-    collected = dealt.collect({name: each for name, each in kept._asdict().items() if name != "moves"})
+    collected = dealt.collect(
+        {name: each for name, each in kept._asdict().items() if name != "moves"}
+    )
     return jax.lax.psum(sums, AXIS), kept._replace(**collected)
 
 
-def _move_models(rule: Rule, beside: Rule | None, mixing: Mixing, sums: Sums, finite: Array) -> tuple[Mixed, Array | None]:
-    """Return the clusters' models and momentum buffers after the round, from the sums over all participants. `beside`: the
-    aggregation rule of the buffers; None: there are none."""
+def _move_models(
+    rule: Rule, beside: Rule | None, mixing: Mixing, sums: Sums, finite: Array
+) -> tuple[Mixed, Array | None]:
+    """Return the clusters' models and momentum buffers after the round, from the sums over all
+    participants. `beside`: the aggregation rule of the buffers; None: there are none."""
     mix, models, members, velocity = mixing
     moved, buffers = add_noise(rule, mix, sums[0]), sums[1]
     if beside is not None and members is not None and buffers is not None and velocity is not None:
-        velocity = replace_by(members, add_noise(beside, members, buffers), finite, velocity, beside).new
+        velocity = replace_by(
+            members, add_noise(beside, members, buffers), finite, velocity, beside
+        ).new
     return move_by(mix, moved, finite, models, rule), velocity
 
 
 def choose_and_train(
-    solver: Solver, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper, mix_of: Callable[[Array], Array], models: Array
+    solver: Solver,
+    key: Array,
+    federation: Federation,
+    jobs: Jobs,
+    hyper: Hyper,
+    mix_of: Callable[[Array], Array],
+    models: Array,
 ) -> tuple[Trained, Array]:
-    """Train as `train_and_mix` does, for participants that choose the model that they start from (see `Solver.chooses`). Also
-    returns their choices i32[S]. `mix_of` maps the choices to the mixing matrix f32[K, S]; `models` f32[K, d] are the clusters'
-    models."""
+    """Train as `train_and_mix` does, for participants that choose the model that they start from
+    (see `Solver.chooses`). Also returns their choices i32[S]. `mix_of` maps the choices to the
+    mixing matrix f32[K, S]; `models` f32[K, d] are the clusters' models."""
     rule = solver.rule(key, hyper)
     if known_flight(jobs.kept) is not None:
         updates = solver.fit(key, federation, jobs, hyper)
@@ -181,15 +224,26 @@ def choose_and_train(
     mixing = Mixing(mix_of(which), models)
     sums, kept = _sum_part(rule, updates, mixing.take(here), None)
     sums, kept = _sum_devices(dealt, sums, kept)
-    return Trained(*_move_models(rule, None, mixing, sums, kept.finite), kept, dealt, solver.plan), which
+    return Trained(
+        *_move_models(rule, None, mixing, sums, kept.finite), kept, dealt, solver.plan
+    ), which
 
 
 def _mix_arrived(
-    solver: Solver, rule: Rule, jobs: Jobs, updates: Updates, which: Array, mixing: Mixing, size: int | None
+    solver: Solver,
+    rule: Rule,
+    jobs: Jobs,
+    updates: Updates,
+    which: Array,
+    mixing: Mixing,
+    size: int | None,
 ) -> Trained:
-    """Mix the updates that arrive, some of them of earlier rounds (`local.flight`). `which` i32[M]: the clusters of the jobs. The
-    kept values cover all slots, only the residuals belong to the jobs."""
+    """Mix the updates that arrive, some of them of earlier rounds (`local.flight`). `which` i32[M]:
+    the clusters of the jobs. The kept values cover all slots, only the residuals belong to the
+    jobs."""
     assert jobs.kept.flight is not None
     every, flight = join_flight(jobs.kept.flight, jobs, which, updates)
     sums, kept = _sum_part(rule, every, mixing, size)
-    return Trained(*_move_models(rule, None, mixing, sums, kept.finite), kept, None, solver.plan, flight)
+    return Trained(
+        *_move_models(rule, None, mixing, sums, kept.finite), kept, None, solver.plan, flight
+    )

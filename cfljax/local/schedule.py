@@ -1,5 +1,5 @@
-"""The order in which local training visits a client's samples, in epochs and steps. The numbers of steps are traced, so that each
-client takes only the time that its samples need."""
+"""The order in which local training visits a client's samples, in epochs and steps. The numbers of
+steps are traced, so that each client takes only the time that its samples need."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from cfljax.local.data import shuffle
 from cfljax.types import Array, Federation, Jobs, Plan, Tree, Updates
 
 STEPS, BLOCKS_OF_STEPS = "local_steps", "step_blocks"
-"""The names of the loops over a client's steps in compiled programs, by which profiles and tests find them."""
+"""The names of the loops over a client's steps in compiled programs, by which profiles and tests
+find them."""
 STEPS_PER_BLOCK = 16
-"""The steps done before a GPU asks its host whether there are more, which costs as much as some kernels. A client that has
-no more steps waits for the end of these, on average for half of them."""
+"""The steps done before a GPU asks its host whether there are more, which costs as much as some
+kernels. A client that has no more steps waits for the end of these, on average for half of them."""
 MAX_SHUFFLED = 1 << 17
-"""If epochs × samples is at most this, the shuffles of all epochs of a client are computed at once, before its first step."""
+"""If epochs × samples is at most this, the shuffles of all epochs of a client are computed at once,
+before its first step."""
 MAX_SHUFFLED_STEPS = 1 << 15
-"""The same for steps × samples of clients side by side whose work is given in steps, each of which may begin an epoch."""
+"""The same for steps × samples of clients side by side whose work is given in steps, each of which
+may begin an epoch."""
 
 
 class Work(NamedTuple):
@@ -27,12 +30,19 @@ class Work(NamedTuple):
 
     epochs: int | None  # The number of passes over the client's data
     steps: int | None  # The number of optimiser steps, on the same sequence of batches
-    batch: int | None  # Samples per step; None: each step sees all samples of the client, so that an epoch is one step
+    batch: (
+        int | None
+        # Samples per step; None: each step sees all samples of the client, so that an epoch is one
+        # step
+    )
     one_vector: bool = False
-    """Whether the client does one step and sends its momentum buffer alone. The update is then −lr times this buffer."""
-    summed: bool = False  # Whether a step follows the gradient of a batch's summed loss; False: of its mean loss
+    """Whether the client does one step and sends its momentum buffer alone. The update is then −lr
+    times this buffer."""
+    # Whether a step follows the gradient of a batch's summed loss; False: of its mean loss
+    summed: bool = False
     head: int = 0
-    """The first of the epochs, in which the head trains alone; in the others the body does. 0: all trains in all epochs."""
+    """The first of the epochs, in which the head trains alone; in the others the body does. 0: all
+    trains in all epochs."""
 
 
 class Task(NamedTuple):
@@ -45,42 +55,56 @@ class Task(NamedTuple):
     start: Array  # f32[d] the parameters that it starts from
     anchor: Array | None  # f32[d] the parameters that the proximal term pulls to; None: `start`
     velocity: Array | None  # f32[d] the momentum buffer that it starts with; None: zeros
-    weights: Array | None = None  # f32[N] the weights of its samples' losses; None: all weights are 1
+    weights: Array | None = (
+        None  # f32[N] the weights of its samples' losses; None: all weights are 1
+    )
     home: Array | None = None  # f32[m] its client-side numbers; None: there are none
-    residual: Array | None = None  # f32[d] what compression has dropped of its updates; None: it is lost
-    optimiser: Array | None = None  # f32[m] the state of its optimiser, which is not finite if it is to begin; None: it begins
+    residual: Array | None = (
+        None  # f32[d] what compression has dropped of its updates; None: it is lost
+    )
+    optimiser: Array | None = (
+        # f32[m] the state of its optimiser, which is not finite if it is to begin; None: it begins
+        None
+    )
 
 
 class Course(NamedTuple):
-    """The numbers of samples and steps in one participant's training. They do not depend on the way of training."""
+    """The numbers of samples and steps in one participant's training. They do not depend on the way
+    of training."""
 
     samples: Array  # i32[] the number of its samples; 0 if it does no step
     total: Array  # i32[] the number of its steps in the round
     per_epoch: Array  # i32[] the number of steps in an epoch
-    visited: Array  # f32[] the number of samples that its steps see in all, counted each time; at least 1
+    # f32[] the number of samples that its steps see in all, counted each time; at least 1
+    visited: Array
     epochs: Array | None
-    """key[epochs] the random keys of the epochs' shuffles; None: each is made when its epoch begins, or there are no batches."""
+    """key[epochs] the random keys of the epochs' shuffles; None: each is made when its epoch
+    begins, or there are no batches."""
     most: Array | None = None
-    """i32[] the most steps of all clients that train side by side, which count their steps together; None: one after another."""
+    """i32[] the most steps of all clients that train side by side, which count their steps
+    together; None: one after another."""
 
 
 class Orders(NamedTuple):
-    """The shuffles of a client's epochs. A shuffle i32[L], L a multiple of `batch`: positions in random order, then filler."""
+    """The shuffles of a client's epochs. A shuffle i32[L], L a multiple of `batch`: positions in
+    random order, then filler."""
 
     batch: int  # Samples per step
     draw: Callable[[Array], Array]  # (number of the epoch i32[]) -> its shuffle i32[L]
     all: Array | None
-    """i32[epochs, L] the shuffles of all epochs; None: each is drawn when its epoch begins. For a small client, sorting all at once
-    takes about as long as sorting one."""
+    """i32[epochs, L] the shuffles of all epochs; None: each is drawn when its epoch begins. For a
+    small client, sorting all at once takes about as long as sorting one."""
     sequential: bool = True
-    """Whether clients train one after another. Side by side, positions are read one by one: a slice that begins at another index
-    for each client is a loop over the clients on a TPU."""
+    """Whether clients train one after another. Side by side, positions are read one by one: a slice
+    that begins at another index for each client is a loop over the clients on a TPU."""
 
     def batch_at(self, line: Array, start: Array) -> Array:
         """Return `line` from each `start` i32[...] on, i32[..., batch]."""
         if self.sequential:
             return jax.lax.dynamic_slice(line, (start,), (self.batch,))
-        return jnp.take(line, start[..., None] + jnp.arange(self.batch, dtype=jnp.int32), mode="clip")
+        return jnp.take(
+            line, start[..., None] + jnp.arange(self.batch, dtype=jnp.int32), mode="clip"
+        )
 
 
 class StepSamples(NamedTuple):
@@ -88,12 +112,15 @@ class StepSamples(NamedTuple):
 
     positions: Array  # i32[B] positions in the client's list
     mask: Array  # bool[B]: False for padding
-    samples: Array  # i32[] the number of samples without padding: the sum of the mask, given here so that steps need not compute it
+    # i32[] the number of samples without padding: the sum of the mask, given here so that steps
+    # need not compute it
+    samples: Array
 
 
 Carry = TypeVar("Carry")
 Visit = Callable[[Carry, StepSamples | None, Array], Carry]
-"""Does one step: (carry, its samples, or None for all of the client, the number of the step i32[]) -> carry."""
+"""Does one step: (carry, its samples, or None for all of the client, the number of the step i32[])
+-> carry."""
 
 
 class Stepwise(NamedTuple):
@@ -105,32 +132,39 @@ class Stepwise(NamedTuple):
 
 
 def train_steps(federation: Federation, task: Task | Jobs, work: Work) -> Array:
-    """Count the optimiser steps of a client, i32[]; for Jobs each participant's, i32[S]. It is 0 for a masked client or one
-    without data, and at least 1 for a straggler."""
+    """Count the optimiser steps of a client, i32[]; for Jobs each participant's, i32[S]. It is 0
+    for a masked client or one without data, and at least 1 for a straggler."""
     count = federation.train.count[task.client]
     full: int | Array
     if work.steps is not None:
         full = work.steps
     else:
         assert work.epochs is not None
-        full = work.epochs if work.batch is None else _count_batches(count, batch_size(federation, work)) * work.epochs
+        full = (
+            work.epochs
+            if work.batch is None
+            else _count_batches(count, batch_size(federation, work)) * work.epochs
+        )
     wanted = jnp.maximum(1, jnp.ceil(task.work * full - 1e-3)).astype(jnp.int32)
     return jnp.where(task.mask & (count > 0), wanted, 0)
 
 
 def batch_size(federation: Federation, work: Work) -> int:
-    """Return the samples per step: the batch size of `work`, or the number of samples of the largest client, if that is smaller."""
+    """Return the samples per step: the batch size of `work`, or the number of samples of the
+    largest client, if that is smaller."""
     assert work.batch is not None
     return min(work.batch, federation.train.longest)
 
 
 def _count_batches(count: Array, batch: int) -> Array:
-    """Count the batches of `count` samples, i32[…]. (`//` would be several kernels more, for signs that counts do not have.)"""
+    """Count the batches of `count` samples, i32[…]. (`//` would be several kernels more, for signs
+    that counts do not have.)"""
     return jax.lax.div(count + (batch - 1), jnp.full_like(count, batch))
 
 
 def count_epochs(work: Work, longest: int) -> int:
-    """Return how many epochs' shuffles are drawn at once side by side. Each step of a client with a single batch begins one."""
+    """Return how many epochs' shuffles are drawn at once side by side. Each step of a client with a
+    single batch begins one."""
     if work.epochs is not None:
         return work.epochs
     assert work.steps is not None
@@ -138,27 +172,44 @@ def count_epochs(work: Work, longest: int) -> int:
 
 
 def count_work(federation: Federation, task: Task, work: Work, sequential: bool = True) -> Course:
-    """Count the samples and steps of a task. `sequential`: whether clients train one after another."""
+    """Count the samples and steps of a task. `sequential`: whether clients train one after
+    another."""
     total = train_steps(federation, task, work)
     most = None if sequential else max_of(total)
     count = jnp.where(total > 0, federation.train.count[task.client], 0)
     if work.batch is None:
-        return Course(count, total, jnp.int32(1), jnp.maximum(total * count, 1).astype(jnp.float32), None, most)
+        return Course(
+            count,
+            total,
+            jnp.int32(1),
+            jnp.maximum(total * count, 1).astype(jnp.float32),
+            None,
+            most,
+        )
     batch = batch_size(federation, work)
     per_epoch = _count_batches(count, batch)
     divisor = jnp.maximum(per_epoch, 1)
     whole, rest = jax.lax.div(total, divisor), jax.lax.rem(total, divisor)
     visited = jnp.maximum(whole * count + jnp.minimum(rest * batch, count), 1).astype(jnp.float32)
-    number = 1 if work.epochs is None and sequential else count_epochs(work, federation.train.longest)
+    number = (
+        1 if work.epochs is None and sequential else count_epochs(work, federation.train.longest)
+    )
     known = work.epochs is not None or number > 1
     epochs = keys.fold_in(keys.fold(task.key, "epoch"), jnp.arange(number)) if known else None
     return Course(count, total, per_epoch, visited, epochs, most)
 
 
 def make_orders(
-    federation: Federation, task: Task, course: Course, work: Work, plan: Plan, longest: int, rungs: tuple[int, ...]
+    federation: Federation,
+    task: Task,
+    course: Course,
+    work: Work,
+    plan: Plan,
+    longest: int,
+    rungs: tuple[int, ...],
 ) -> Orders | None:
-    """Make the shuffles of a client of at most `longest` samples; None if each step sees all. `rungs`: see `data.shuffle`."""
+    """Make the shuffles of a client of at most `longest` samples; None if each step sees all.
+    `rungs`: see `data.shuffle`."""
     if work.batch is None:
         return None
     batch, sequential = batch_size(federation, work), plan.sequential
@@ -169,16 +220,22 @@ def make_orders(
 
 
 def group_steps(work: Work, longest: int) -> int:
-    """Return the number of steps that are done before a GPU asks its host whether there are more, for clients of at most `longest`
-    samples: STEPS_PER_BLOCK or somewhat less, a divisor of the largest number of steps."""
-    most = work.steps or (work.epochs or 1) * (1 if work.batch is None else -(-longest // min(work.batch, longest)))
+    """Return the number of steps that are done before a GPU asks its host whether there are more,
+    for clients of at most `longest` samples: STEPS_PER_BLOCK or somewhat less, a divisor of the
+    largest number of steps."""
+    most = work.steps or (work.epochs or 1) * (
+        1 if work.batch is None else -(-longest // min(work.batch, longest))
+    )
     return -(-most // -(-most // STEPS_PER_BLOCK))
 
 
-def follow(course: Course, orders: Orders | None, visit: Visit[Carry], begin: Carry, block: int = 0) -> Carry:
-    """Do all steps of a client, from the carry `begin`, and return the carry. Without `orders` each step sees all samples.
-    Otherwise an epoch's steps see its shuffle batch by batch, the last batch may be short, and training ends after the client's
-    number of steps, also within an epoch. `block`: the number of steps done at a time, see `group_steps`; 0: one."""
+def follow(
+    course: Course, orders: Orders | None, visit: Visit[Carry], begin: Carry, block: int = 0
+) -> Carry:
+    """Do all steps of a client, from the carry `begin`, and return the carry. Without `orders` each
+    step sees all samples. Otherwise an epoch's steps see its shuffle batch by batch, the last batch
+    may be short, and training ends after the client's number of steps, also within an epoch.
+    `block`: the number of steps done at a time, see `group_steps`; 0: one."""
     total, per_epoch = course.total, course.per_epoch
     if orders is None:
         return _loop(total, lambda i, carry: visit(carry, None, i), begin, block, course.most)
@@ -195,33 +252,63 @@ def follow(course: Course, orders: Orders | None, visit: Visit[Carry], begin: Ca
         return _loop(steps, step_of_epoch, carry, block), number + 1, done + steps
 
     if orders.all is None:
-        return jax.lax.while_loop(lambda at: at[2] < total, epoch, (begin, jnp.int32(0), jnp.int32(0)))[0]
+        return jax.lax.while_loop(
+            lambda at: at[2] < total, epoch, (begin, jnp.int32(0), jnp.int32(0))
+        )[0]
     # one loop instead of two: for short epochs an outer loop would cost as much as a step
-    return _loop(total, lambda number, carry: visit(carry, steps_at(course, orders, number), number), begin, block, course.most)
+    return _loop(
+        total,
+        lambda number, carry: visit(carry, steps_at(course, orders, number), number),
+        begin,
+        block,
+        course.most,
+    )
 
 
 def steps_at(course: Course, orders: Orders, number: Array) -> StepSamples:
     """Return the samples of the steps number i32[...], if the shuffles of all epochs are known."""
     assert orders.all is not None
-    number = jnp.asarray(number, jnp.int32)  # without compilation a loop counts with Python's numbers
+    number = jnp.asarray(
+        number, jnp.int32
+    )  # without compilation a loop counts with Python's numbers
     before = jax.lax.div(number, jnp.broadcast_to(course.per_epoch, number.shape))
     in_epoch = number - before * course.per_epoch
-    return _step_samples(course, orders, orders.all.reshape(-1), before * orders.all.shape[1] + in_epoch * orders.batch, in_epoch)
+    return _step_samples(
+        course,
+        orders,
+        orders.all.reshape(-1),
+        before * orders.all.shape[1] + in_epoch * orders.batch,
+        in_epoch,
+    )
 
 
-def _step_samples(course: Course, orders: Orders, line: Array, start: Array, in_epoch: Array) -> StepSamples:
-    """Return the samples of steps i32[...] of an epoch, whose positions are in `line` from `start` i32[...] on."""
+def _step_samples(
+    course: Course, orders: Orders, line: Array, start: Array, in_epoch: Array
+) -> StepSamples:
+    """Return the samples of steps i32[...] of an epoch, whose positions are in `line` from `start`
+    i32[...] on."""
     left = course.samples - in_epoch * orders.batch
     slots = jnp.arange(orders.batch)
-    return StepSamples(orders.batch_at(line, start), slots < left[..., None], jnp.minimum(left, orders.batch))
+    return StepSamples(
+        orders.batch_at(line, start), slots < left[..., None], jnp.minimum(left, orders.batch)
+    )
 
 
-def _loop(total: Array, step: Callable[[Array, Carry], Carry], begin: Carry, block: int, most: Array | None = None) -> Carry:
-    """Return the carry after `step(i, carry)` for i = 0 … total − 1. `block`: as in `follow`. `most`: as in `Course`."""
+def _loop(
+    total: Array,
+    step: Callable[[Array, Carry], Carry],
+    begin: Carry,
+    block: int,
+    most: Array | None = None,
+) -> Carry:
+    """Return the carry after `step(i, carry)` for i = 0 … total − 1. `block`: as in `follow`.
+    `most`: as in `Course`."""
     end = total if most is None else most
 
     def one(number: Array, carry: Carry) -> Carry:
-        return jax.tree.map(lambda new, old: jnp.where(number < total, new, old), step(number, carry), carry)
+        return jax.tree.map(
+            lambda new, old: jnp.where(number < total, new, old), step(number, carry), carry
+        )
 
     if not block:
         with jax.named_scope(STEPS):
@@ -229,25 +316,30 @@ def _loop(total: Array, step: Callable[[Array, Carry], Carry], begin: Carry, blo
 
     def some(at: tuple[Carry, Array]) -> tuple[Carry, Array]:
         with jax.named_scope(STEPS):
-            return jax.lax.fori_loop(0, block, lambda i, carry: one(at[1] + i, carry), at[0]), at[1] + block
+            return jax.lax.fori_loop(0, block, lambda i, carry: one(at[1] + i, carry), at[0]), at[
+                1
+            ] + block
 
     with jax.named_scope(BLOCKS_OF_STEPS):
         return jax.lax.while_loop(lambda at: at[1] < end, some, (begin, jnp.int32(0)))[0]
 
 
 def job_owners(federation: Federation, jobs: Jobs) -> Array | None:
-    """Return the index of the device that holds the samples of each job, i32[S]; None: every device holds all samples."""
+    """Return the index of the device that holds the samples of each job, i32[S]; None: every device
+    holds all samples."""
     return None if federation.owner is None else federation.owner[jobs.client]
 
 
 def job_samples(federation: Federation, jobs: Jobs) -> Array:
-    """Return the work of each job, f32[S]: training samples times its share of the local steps; 0 if it is masked."""
+    """Return the work of each job, f32[S]: training samples times its share of the local steps; 0
+    if it is masked."""
     return jnp.where(jobs.mask, federation.train.count[jobs.client] * jobs.work, 0.0)
 
 
 @custom_vmap()
 def max_of(number: Array) -> Array:
-    """Return the number itself, i32[]; under `vmap` the largest of all, which bounds a loop for all at once."""
+    """Return the number itself, i32[]; under `vmap` the largest of all, which bounds a loop for all
+    at once."""
     return number
 
 

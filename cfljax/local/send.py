@@ -1,11 +1,13 @@
-"""An update's way from a participant to the server. Attackers change their updates; then the update is compressed, and clipped to
-the largest norm that `train.privacy` allows. Updates are handled one at a time, and random draws depend on the client's identity,
-not on padding, order, blocks or devices.
+"""An update's way from a participant to the server. Attackers change their updates; then the update
+is compressed, and clipped to the largest norm that `train.privacy` allows. Updates are handled one
+at a time, and random draws depend on the client's identity, not on padding, order, blocks or
+devices.
 
-With error feedback (Seide et al. 2014; Karimireddy et al. 2019) a client adds its residual, the part of its earlier updates that
-compression has dropped, to its update, and sends the compressed sum; the sum minus the sent vector is its new residual. The
-residual is not clipped: the server clips the received vector, and the clipped part is lost, as without feedback. An attacker's
-false update is treated in the same way. An update that is not finite leaves the residual unchanged."""
+With error feedback (Seide et al. 2014; Karimireddy et al. 2019) a client adds its residual, the
+part of its earlier updates that compression has dropped, to its update, and sends the compressed
+sum; the sum minus the sent vector is its new residual. The residual is not clipped: the server
+clips the received vector, and the clipped part is lost, as without feedback. An attacker's false
+update is treated in the same way. An update that is not finite leaves the residual unchanged."""
 
 from __future__ import annotations
 
@@ -23,45 +25,75 @@ _UNIT = 1 << 24
 
 
 class Sending(NamedTuple):
-    """The options of the tables `train.compress`, `train.attack` and `train.robust` that are not traced. Static. The traced numbers
-    (`privacy.clip`, `attack.share`, …) are in `hyper`."""
+    """The options of the tables `train.compress`, `train.attack` and `train.robust` that are not
+    traced. Static. The traced numbers (`privacy.clip`, `attack.share`, …) are in `hyper`."""
 
     compress: str = ""  # How updates are compressed: "topk", "int8", "sign", or "" for not at all
     kept: float = 0.0  # The share of an update's numbers that "topk" sends
-    nearest: bool = False  # Whether "int8" rounds to the nearest value; False: at random, up or down
-    attack: str = ""  # What attackers do: "sign_flip", "noise", "label_flip", or "" if there are none
+    nearest: bool = (
+        False  # Whether "int8" rounds to the nearest value; False: at random, up or down
+    )
+    attack: str = (
+        ""  # What attackers do: "sign_flip", "noise", "label_flip", or "" if there are none
+    )
     seed: int = 0  # The seed of the random choice of attackers
     robust: str = ""  # The statistic of kernels/robust.py that replaces the mean; "": the mean
-    feedback: bool = False  # Whether clients keep what compression drops, and add it to their next update
+    feedback: bool = (
+        False  # Whether clients keep what compression drops, and add it to their next update
+    )
 
 
 def modifies(sending: Sending, hyper: Hyper) -> bool:
     """Return whether updates are modified on their way to the server."""
-    return bool(sending.compress) or sending.attack in ("sign_flip", "noise") or "privacy.clip" in hyper
+    return (
+        bool(sending.compress)
+        or sending.attack in ("sign_flip", "noise")
+        or "privacy.clip" in hyper
+    )
 
 
 def receive(
-    sending: Sending, hyper: Hyper, key: Array, uid: Array, row: Array, residual: Array | None = None, unit: Array | float = 1.0
+    sending: Sending,
+    hyper: Hyper,
+    key: Array,
+    uid: Array,
+    row: Array,
+    residual: Array | None = None,
+    unit: Array | float = 1.0,
 ) -> tuple[Array, Array | None]:
-    """Return the vector that the server receives, f32[d], for `row` f32[d] of the client with the identity `uid`, and its residual
-    f32[d] afterwards; None: it keeps none. `unit`: the factor from the row to an update, for the clipping (1 for an update, the
-    learning rate for a gradient). A row that is not finite stays not finite."""
+    """Return the vector that the server receives, f32[d], for `row` f32[d] of the client with the
+    identity `uid`, and its residual f32[d] afterwards; None: it keeps none. `unit`: the factor from
+    the row to an update, for the clipping (1 for an update, the learning rate for a gradient). A
+    row that is not finite stays not finite."""
     if sending.attack in ("sign_flip", "noise"):
-        row = jnp.where(_attacks(sending, hyper, uid), _falsify(sending, hyper, keys.fold(key, "lie"), row), row)
+        row = jnp.where(
+            _attacks(sending, hyper, uid), _falsify(sending, hyper, keys.fold(key, "lie"), row), row
+        )
     if sending.compress:
         whole = row if residual is None else row + residual
         row = compress(sending, keys.fold(key, "compress"), whole)
-        residual = None if residual is None else jnp.where(jnp.isfinite(whole - row).all(), whole - row, residual)
+        residual = (
+            None
+            if residual is None
+            else jnp.where(jnp.isfinite(whole - row).all(), whole - row, residual)
+        )
     if "privacy.clip" in hyper:
         shorter = jnp.minimum(1.0, hyper["privacy.clip"] / (jnp.linalg.norm(row) * unit))
-        row = row * jnp.where(jnp.asarray(unit) > 0, shorter, 0.0)  # an invalid row gets no noise, so send zeros
+        row = row * jnp.where(
+            jnp.asarray(unit) > 0, shorter, 0.0
+        )  # an invalid row gets no noise, so send zeros
     return row, residual
 
 
 def _falsify(sending: Sending, hyper: Hyper, key: Array, row: Array) -> Array:
     if sending.attack == "sign_flip":
         return -hyper["attack.factor"] * row
-    return hyper["attack.factor"] * jnp.linalg.norm(row) / row.shape[0] ** 0.5 * jax.random.normal(key, row.shape)
+    return (
+        hyper["attack.factor"]
+        * jnp.linalg.norm(row)
+        / row.shape[0] ** 0.5
+        * jax.random.normal(key, row.shape)
+    )
 
 
 def compress(sending: Sending, key: Array, row: Array) -> Array:
@@ -80,8 +112,11 @@ def compress(sending: Sending, key: Array, row: Array) -> Array:
     return (low + (jax.random.uniform(key, row.shape) < parts - low)) * step
 
 
-def server_rule(sending: Sending, key: Array, hyper: Hyper, unit: Array | float | None = None) -> Rule:
-    """Make the server's aggregation rule of the round with this key. `unit`: as for `receive`, for vectors that are not updates."""
+def server_rule(
+    sending: Sending, key: Array, hyper: Hyper, unit: Array | float | None = None
+) -> Rule:
+    """Make the server's aggregation rule of the round with this key. `unit`: as for `receive`, for
+    vectors that are not updates."""
     made = PLAIN
     if sending.robust:
         number = hyper.get("robust.trim", hyper.get("robust.liars", 0.0))
@@ -91,13 +126,19 @@ def server_rule(sending: Sending, key: Array, hyper: Hyper, unit: Array | float 
         if unit is not None:
             worth = jnp.asarray(unit)
             noise = jnp.where(worth > 0, noise / worth, 0.0)
-        made = made._replace(noise=noise, key=keys.fold(key, "noise" if unit is None else "noise beside"))
+        made = made._replace(
+            noise=noise, key=keys.fold(key, "noise" if unit is None else "noise beside")
+        )
     return made
 
 
 def attackers(sending: Sending, hyper: Hyper, federation: Federation) -> Array:
-    """Mark the attackers, bool[C]. A client without training data is not one, because it sends nothing."""
-    return jax.vmap(lambda uid: _attacks(sending, hyper, uid))(jnp.asarray(federation.uid)) & federation.trains
+    """Mark the attackers, bool[C]. A client without training data is not one, because it sends
+    nothing."""
+    return (
+        jax.vmap(lambda uid: _attacks(sending, hyper, uid))(jnp.asarray(federation.uid))
+        & federation.trains
+    )
 
 
 def _attacks(sending: Sending, hyper: Hyper, uid: Array) -> Array:
@@ -105,31 +146,47 @@ def _attacks(sending: Sending, hyper: Hyper, uid: Array) -> Array:
 
 
 def _draw_luck(seed: int, uid: Array) -> Array:
-    """Draw a number in [0, 1) for each identity i32[n], f32[n]. The attackers are the clients with the smallest numbers."""
+    """Draw a number in [0, 1) for each identity i32[n], f32[n]. The attackers are the clients with
+    the smallest numbers."""
     return (keys.scores(keys.root(seed), "liar", uid) >> 8).astype(jnp.float32) / _UNIT
 
 
-def exact_share(sending: Sending, hyper: dict[str, float], federation: Federation) -> dict[str, float]:
-    """HOST. Replace `attack.share` by the threshold on `_draw_luck` that makes exactly this share (rounded) of the clients that
-    train attackers."""
+def exact_share(
+    sending: Sending, hyper: dict[str, float], federation: Federation
+) -> dict[str, float]:
+    """HOST. Replace `attack.share` by the threshold on `_draw_luck` that makes exactly this share
+    (rounded) of the clients that train attackers."""
     if "attack.share" not in hyper:
         return hyper
-    luck = np.sort(np.asarray(_draw_luck(sending.seed, jnp.asarray(federation.uid)))[np.asarray(federation.trains)])
+    luck = np.sort(
+        np.asarray(_draw_luck(sending.seed, jnp.asarray(federation.uid)))[
+            np.asarray(federation.trains)
+        ]
+    )
     number = int(np.floor(hyper["attack.share"] * len(luck) + 0.5))
     return hyper | {"attack.share": float(luck[number - 1]) + 1 / _UNIT if number else 0.0}
 
 
 def flip_labels(sending: Sending, hyper: Hyper, federation: Federation) -> Federation:
-    """Return the federation that methods train on: with `attack = "label_flip"` an attacker's label y becomes M − 1 − y."""
+    """Return the federation that methods train on: with `attack = "label_flip"` an attacker's label
+    y becomes M − 1 − y."""
     if sending.attack != "label_flip":
         return federation
-    old = View(jnp.zeros(federation.clients, jnp.int32)) if federation.view is None else federation.view
-    tables = [table for table in (old.pixels, old.labels, old.gain, old.offset) if table is not None]
+    old = (
+        View(jnp.zeros(federation.clients, jnp.int32))
+        if federation.view is None
+        else federation.view
+    )
+    tables = [
+        table for table in (old.pixels, old.labels, old.gain, old.offset) if table is not None
+    ]
     views = tables[0].shape[0] if tables else 1
     same = jnp.tile(jnp.arange(federation.classes, dtype=jnp.int32), (views, 1))
     labels = same if old.labels is None else jnp.asarray(old.labels)
     twice = lambda table: None if table is None else jnp.concatenate([jnp.asarray(table)] * 2)  # noqa: E731
     of = jnp.asarray(old.of) + views * attackers(sending, hyper, federation)
     flipped = jnp.concatenate([labels, federation.classes - 1 - labels])
-    view = View(of.astype(jnp.int32), twice(old.pixels), flipped, twice(old.gain), twice(old.offset))
+    view = View(
+        of.astype(jnp.int32), twice(old.pixels), flipped, twice(old.gain), twice(old.offset)
+    )
     return dataclasses.replace(federation, view=view)

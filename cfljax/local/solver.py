@@ -1,14 +1,16 @@
 """The local solver: what each participant does between receiving a model and sending its update.
 
-`Solver.fit(key, federation, jobs, hyper)` returns the updates of a round. They do not depend on the execution plan, beyond
-rounding: each client does its own number of steps on its own samples, as if it were trained alone. Steps of a method's own are not
-a training backend: see `Solver.with_own_steps` and `local.own_steps`.
+`Solver.fit(key, federation, jobs, hyper)` returns the updates of a round. They do not depend on the
+execution plan, beyond rounding: each client does its own number of steps on its own samples, as if
+it were trained alone. Steps of a method's own are not a training backend: see
+`Solver.with_own_steps` and `local.own_steps`.
 
-To add a training backend, write a function (task, course) -> Updates and list it in `ways.list_ways` for clients up to some
-size. For a plan to choose it: a field of `types.Plan`, its key in `config.train.Forced`, the prediction of its time in
-`local.predict`, the choice and its reasons in `experiment.execution`, and its word in records (`launch.batch.describe_plan`). Which
-clients train at a time, and on which device, is decided in `devices.spread` alone. Side by side (on an accelerator) there should be
-one way for all clients: a batched switch computes them all."""
+To add a training backend, write a function (task, course) -> Updates and list it in
+`ways.list_ways` for clients up to some size. For a plan to choose it: a field of `types.Plan`, its
+key in `config.train.Forced`, the prediction of its time in `local.predict`, the choice and its
+reasons in `experiment.execution`, and its word in records (`launch.batch.describe_plan`). Which
+clients train at a time, and on which device, is decided in `devices.spread` alone. Side by side (on
+an accelerator) there should be one way for all clients: a batched switch computes them all."""
 
 from __future__ import annotations
 
@@ -28,12 +30,30 @@ from cfljax.local.own_steps import StepsOf
 from cfljax.local.parts import insert_home, mask_home, receive
 from cfljax.local.predict import choose_making, expected_seconds, layer_shape
 from cfljax.local.queue import Rows, Tables, make_queue
-from cfljax.local.schedule import MAX_SHUFFLED, Task, Work, count_epochs, job_owners, job_samples, train_steps
+from cfljax.local.schedule import (
+    MAX_SHUFFLED,
+    Task,
+    Work,
+    count_epochs,
+    job_owners,
+    job_samples,
+    train_steps,
+)
 from cfljax.local.send import modifies, server_rule
 from cfljax.local.stream import client_losses
 from cfljax.local.train import Samples, batch_gradient, full_gradient, gather_batch, whole_batch
 from cfljax.local.ways import Setting, find_grams, is_exact_on_gram, list_gram_sizes, make_trainer
-from cfljax.types import Array, ClientState, Federation, Hyper, Jobs, LocalStep, Model, Tree, Updates
+from cfljax.types import (
+    Array,
+    ClientState,
+    Federation,
+    Hyper,
+    Jobs,
+    LocalStep,
+    Model,
+    Tree,
+    Updates,
+)
 
 MAX_OWN_ROWS = 1 << 20  # The largest size of the rows that jobs get as their own
 
@@ -49,8 +69,8 @@ class Solver(Setting):
         return dataclasses.replace(self, work=work)
 
     def with_step(self, step_of: Callable[[Hyper], LocalStep]) -> Solver:
-        """Copy the solver with other numbers of a local step. Example for a proximal term: `solver.with_step(lambda hyper:
-        LocalStep.of(hyper)._replace(mu=hyper["mu"]))`."""
+        """Copy the solver with other numbers of a local step. Example for a proximal term:
+        `solver.with_step(lambda hyper: LocalStep.of(hyper)._replace(mu=hyper["mu"]))`."""
         return dataclasses.replace(self, step_of=step_of)
 
     def with_own_steps(self, steps_of: StepsOf) -> Solver:
@@ -59,114 +79,203 @@ class Solver(Setting):
         return dataclasses.replace(self, steps_of=steps_of)
 
     def need_no_statistics(self, what: str) -> None:
-        """Reject a model with statistics of batches, which the training `what` would not set. Raises SpecError."""
+        """Reject a model with statistics of batches, which the training `what` would not set.
+        Raises SpecError."""
         if self.model.statistics:
-            why = f"{what} cannot move the running statistics of BatchNorm; use GroupNorm or LayerNorm, or another method"
+            why = (
+                f"{what} cannot move the running statistics of BatchNorm; use GroupNorm or "
+                "LayerNorm, or another method"
+            )
             raise SpecError(f'model "{self.model.name}": {why}')
 
     def fit(self, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> Updates:
-        """Train the jobs. Returns the updates as the server receives them, after `train.attack`, `train.compress` and the clipping
-        of `train.privacy`. `key` is the round's."""
+        """Train the jobs. Returns the updates as the server receives them, after `train.attack`,
+        `train.compress` and the clipping of `train.privacy`. `key` is the round's."""
         return self._run_jobs(True, key, federation, jobs, hyper)
 
-    def _run_jobs(self, sends: bool, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> Updates:
+    def _run_jobs(
+        self, sends: bool, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper
+    ) -> Updates:
         """Train the jobs, in short runs by a program for all methods that train in the same way."""
         solver, numbers = self, hyper
         with count_steps(federation, jobs, self.work):
             if not self.plan.quick:
                 return _train_jobs(self, devices(), sends, key, federation, jobs, hyper)
             if self.steps_of is None and not modifies(self.sending, hyper):
-                numbers = {name: number for name, number in self.step_of(hyper)._asdict().items() if number is not None}
+                numbers = {
+                    name: number
+                    for name, number in self.step_of(hyper)._asdict().items()
+                    if number is not None
+                }
                 solver, jobs = self.with_step(LocalStep.given), give_own_rows(jobs)
             jobs = jobs._replace(kept=jobs.kept._replace(flight=None, devices=None))
-            updates: Updates = _train_apart.made(solver, devices(), sends, key, federation, jobs, numbers)
+            updates: Updates = _train_apart.made(
+                solver, devices(), sends, key, federation, jobs, numbers
+            )
             return updates
 
-    def _rows(self, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> tuple[Rows, Tables]:
-        """Return the jobs for a queue. Models stay in tables, unless clients keep parts of them at home."""
+    def _rows(
+        self, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper
+    ) -> tuple[Rows, Tables]:
+        """Return the jobs for a queue. Models stay in tables, unless clients keep parts of them at
+        home."""
         which, number = jobs.which, jobs.client.shape[0]
         assert which is not None
-        each_key, start, anchor_of = keys.fold_each(key, "client", federation.uid[jobs.client]), jobs.start, jobs.anchor_of
+        each_key, start, anchor_of = (
+            keys.fold_each(key, "client", federation.uid[jobs.client]),
+            jobs.start,
+            jobs.anchor_of,
+        )
         velocity = jobs.velocity
         if (own := jobs.kept.own) is not None:
-            start = jax.vmap(lambda c, k: insert_home(self.parts, own, c, jobs.start[k]))(jobs.client, which)
+            start = jax.vmap(lambda c, k: insert_home(self.parts, own, c, jobs.start[k]))(
+                jobs.client, which
+            )
             anchor_of = which if anchor_of is None else anchor_of
             velocity = None if velocity is None else velocity[which]
             which = jnp.arange(number, dtype=jnp.int32)
-        kept = [None if table is None else table[jobs.client] for table in (jobs.kept.residual, jobs.kept.optimiser)]
-        task = Task(each_key, jobs.client, jobs.mask, jobs.work, None, None, None, jobs.weights, jobs.home, *kept)  # type: ignore[arg-type]
+        kept = [
+            None if table is None else table[jobs.client]
+            for table in (jobs.kept.residual, jobs.kept.optimiser)
+        ]
+        task = Task(
+            each_key,
+            jobs.client,
+            jobs.mask,
+            jobs.work,
+            None,
+            None,
+            None,
+            jobs.weights,
+            jobs.home,
+            *kept,
+        )  # type: ignore[arg-type]
         numbers = {name: jnp.broadcast_to(value, number) for name, value in hyper.items()}
         rows = Rows(task, which, which if anchor_of is None else anchor_of, numbers)
         return rows, Tables(start, jobs.anchor, velocity)
 
     def train(self, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> Updates:
-        """Train the jobs for models that do not leave the client. Returns the updates as they are before sending."""
+        """Train the jobs for models that do not leave the client. Returns the updates as they are
+        before sending."""
         return self._run_jobs(False, key, federation, jobs, hyper)
 
-    def losses(self, federation: Federation, models: Array, clients: Array, mask: Array, own: Array | None = None) -> Array:
-        """Compute the mean loss f32[K, S] of each model f32[K, d] on all training samples of each client i32[S]; 0 if the mask
-        bool[S] is False, and for clients without samples. `own`: `ClientState.own`."""
+    def losses(
+        self,
+        federation: Federation,
+        models: Array,
+        clients: Array,
+        mask: Array,
+        own: Array | None = None,
+    ) -> Array:
+        """Compute the mean loss f32[K, S] of each model f32[K, d] on all training samples of each
+        client i32[S]; 0 if the mask bool[S] is False, and for clients without samples. `own`:
+        `ClientState.own`."""
         if own is not None:
-            jobs = Jobs(clients, mask, jnp.ones(clients.shape), models, jnp.zeros_like(clients), kept=ClientState(own=own))
-            return jax.lax.map(lambda start: self.gradient(federation, jobs._replace(start=start[None]))[1], models)
+            jobs = Jobs(
+                clients,
+                mask,
+                jnp.ones(clients.shape),
+                models,
+                jnp.zeros_like(clients),
+                kept=ClientState(own=own),
+            )
+            return jax.lax.map(
+                lambda start: self.gradient(federation, jobs._replace(start=start[None]))[1], models
+            )
         if not self.plan.quick:
-            return client_losses(self.model, federation, federation.train, models, clients, mask, self.plan.on_cpu)
+            return client_losses(
+                self.model, federation, federation.train, models, clients, mask, self.plan.on_cpu
+            )
         return _losses(self.model, devices(), federation, models, clients, mask)
 
-    def sample_losses(self, federation: Federation, models: Array, clients: Array, mask: Array) -> Array:
-        """Compute the loss f32[S, K, N] of each model f32[K, d] on each training sample of each client i32[S], in the order of its
-        samples; N is `Split.longest`. 0 if a client has no such sample, or its mask bool[S] is False."""
+    def sample_losses(
+        self, federation: Federation, models: Array, clients: Array, mask: Array
+    ) -> Array:
+        """Compute the loss f32[S, K, N] of each model f32[K, d] on each training sample of each
+        client i32[S], in the order of its samples; N is `Split.longest`. 0 if a client has no such
+        sample, or its mask bool[S] is False."""
         model, number = self.model, clients.shape[0]
 
         def one(batch: Samples, _: Array) -> Array:
-            losses = jax.lax.map(lambda w: model.loss(model.forward(model.unravel(w), batch.x, None), batch.y), models)
+            losses = jax.lax.map(
+                lambda w: model.loss(model.forward(model.unravel(w), batch.x, None), batch.y),
+                models,
+            )
             return jnp.where(batch.mask, losses, 0.0)
 
-        return self.of_samples(one, federation, Jobs(clients, mask, jnp.ones(number), models[:1], jnp.zeros(number, jnp.int32)))
+        return self.of_samples(
+            one,
+            federation,
+            Jobs(clients, mask, jnp.ones(number), models[:1], jnp.zeros(number, jnp.int32)),
+        )
 
-    def of_samples(self, one: Callable[[Samples, Array], Tree], federation: Federation, jobs: Jobs) -> Tree:
-        """Return `one(all training samples of a client, the model f32[d] that it starts from)` for all jobs, stacked. The samples
-        are in their order, and `Split.longest` with padding; a masked job has padding alone."""
+    def of_samples(
+        self, one: Callable[[Samples, Array], Tree], federation: Federation, jobs: Jobs
+    ) -> Tree:
+        """Return `one(all training samples of a client, the model f32[d] that it starts from)` for
+        all jobs, stacked. The samples are in their order, and `Split.longest` with padding; a
+        masked job has padding alone."""
         positions = jnp.arange(federation.train.longest)
 
         def job(task: Task) -> Tree:
             here = task.mask & (positions < federation.train.count[task.client])
-            return one(gather_batch(federation, task.client, positions, here, task.weights), task.start)
+            return one(
+                gather_batch(federation, task.client, positions, here, task.weights), task.start
+            )
 
         return self._for_each(job, keys.root(0), federation, jobs, job_samples(federation, jobs))
 
     def gradient(self, federation: Federation, jobs: Jobs) -> tuple[Array, Array]:
-        """Compute the gradient f32[S, d] of the mean loss on all training samples of each job's client, at the model that it starts
-        from, and this loss f32[S]. Both are 0 for masked jobs."""
+        """Compute the gradient f32[S, d] of the mean loss on all training samples of each job's
+        client, at the model that it starts from, and this loss f32[S]. Both are 0 for masked
+        jobs."""
         model = self.model
 
         def one(task: Task) -> tuple[Array, Array]:
             whole = whole_batch(federation, task.client)
-            loss, _, grads = full_gradient(model, federation, task.client, model.unravel(task.start), whole)
-            return jnp.where(task.mask, mask_home(self.parts, model.ravel(grads)), 0.0), jnp.where(task.mask, loss, 0.0)
+            loss, _, grads = full_gradient(
+                model, federation, task.client, model.unravel(task.start), whole
+            )
+            return jnp.where(task.mask, mask_home(self.parts, model.ravel(grads)), 0.0), jnp.where(
+                task.mask, loss, 0.0
+            )
 
         return self._for_each(one, keys.root(0), federation, jobs, job_samples(federation, jobs))
 
     def batch_gradient(
         self, key: Array, federation: Federation, jobs: Jobs, batch: int, summed: bool = False
     ) -> tuple[Array, Array]:
-        """Compute `gradient` on the first mini-batch of `batch` samples of `fit` with this key. `summed`: of the summed loss."""
+        """Compute `gradient` on the first mini-batch of `batch` samples of `fit` with this key.
+        `summed`: of the summed loss."""
         self.need_no_statistics("a gradient of a batch")
         model, longest = self.model, federation.train.longest
 
         def one(task: Task) -> tuple[Array, Array]:
             size, count = min(batch, longest), federation.train.count[task.client]
-            order = shuffle(keys.fold(task.key, "epoch", 0), count, longest, size, self.sequential)[:size]
+            order = shuffle(keys.fold(task.key, "epoch", 0), count, longest, size, self.sequential)[
+                :size
+            ]
             samples = gather_batch(federation, task.client, order, jnp.arange(size) < count)
             params, step = model.unravel(task.start), keys.fold(task.key, "step", 0)
             loss, _, grads = batch_gradient(model, params, samples, step, summed=summed)
-            return jnp.where(task.mask, mask_home(self.parts, model.ravel(grads)), 0.0), jnp.where(task.mask, loss, 0.0)
+            return jnp.where(task.mask, mask_home(self.parts, model.ravel(grads)), 0.0), jnp.where(
+                task.mask, loss, 0.0
+            )
 
         return self._for_each(one, key, federation, jobs, job_samples(federation, jobs))
 
-    def send(self, key: Array, federation: Federation, jobs: Jobs, rows: Array, hyper: Hyper, unit: Array | float = 1.0) -> Array:
-        """Return the vectors that the server receives, f32[S, d], for `rows` f32[S, d] that participants send and that are not
-        updates. `unit`: the factor from such a vector to an update (for a gradient, the learning rate)."""
+    def send(
+        self,
+        key: Array,
+        federation: Federation,
+        jobs: Jobs,
+        rows: Array,
+        hyper: Hyper,
+        unit: Array | float = 1.0,
+    ) -> Array:
+        """Return the vectors that the server receives, f32[S, d], for `rows` f32[S, d] that
+        participants send and that are not updates. `unit`: the factor from such a vector to an
+        update (for a gradient, the learning rate)."""
         if not modifies(self.sending, hyper):
             return rows
         uid = federation.uid[jobs.client]
@@ -175,35 +284,56 @@ class Solver(Setting):
         return jax.lax.map(one, each) if self.sequential else jax.vmap(one)(each)
 
     def rule(self, key: Array, hyper: Hyper, unit: Array | float | None = None) -> Rule:
-        """Return the server's aggregation rule in a round, for `mix_updates` and similar functions. `key` is the round's. `unit`:
-        as for `send`, for vectors that are not updates."""
+        """Return the server's aggregation rule in a round, for `mix_updates` and similar functions.
+        `key` is the round's. `unit`: as for `send`, for vectors that are not updates."""
         return server_rule(self.sending, key, hyper, unit)
 
     def costs(self, federation: Federation, jobs: Jobs) -> Array:
-        """Estimate the time of each job, f32[S], in any unit, by which jobs are dealt to devices."""
-        layer = layer_shape(self.model) if is_exact_on_gram(self) and self.sequential and devices() > 1 else None
+        """Estimate the time of each job, f32[S], in any unit, by which jobs are dealt to
+        devices."""
+        layer = (
+            layer_shape(self.model)
+            if is_exact_on_gram(self) and self.sequential and devices() > 1
+            else None
+        )
         if layer is None:
             return job_samples(federation, jobs)
-        samples, steps = federation.train.count[jobs.client], train_steps(federation, jobs, self.work)
+        samples, steps = (
+            federation.train.count[jobs.client],
+            train_steps(federation, jobs, self.work),
+        )
         how = choose_making(True, find_grams(self, federation) is not None)
-        return expected_seconds(layer, self.work, samples, steps, list_gram_sizes(self, federation), how)
+        return expected_seconds(
+            layer, self.work, samples, steps, list_gram_sizes(self, federation), how
+        )
 
     def chooses(self, federation: Federation) -> bool:
-        """Return whether participants should choose their start within `fit` (`Jobs.which` None), which is faster than a call of
-        `losses` before it. True if all clients train on Gram matrices, one after another, and all updates are held."""
+        """Return whether participants should choose their start within `fit` (`Jobs.which` None),
+        which is faster than a call of `losses` before it. True if all clients train on Gram
+        matrices, one after another, and all updates are held."""
         apart = self.parts is not None and self.parts.home.size
         if federation.owner is not None or self.sending.robust or apart or self.plan.stream:
             return False
         sizes = list_gram_sizes(self, federation)
         return self.sequential and bool(sizes) and sizes[-1] >= federation.train.longest
 
-    def _for_each(self, one: Callable[[Task], Tree], key: Array, federation: Federation, jobs: Jobs, costs: Array) -> Tree:
-        """Return the results of `one` for all jobs, stacked: one after another or side by side, as the plan says. A job's start
-        model is looked up when the job runs, so that jobs in sequence need no copy of a model per participant."""
+    def _for_each(
+        self,
+        one: Callable[[Task], Tree],
+        key: Array,
+        federation: Federation,
+        jobs: Jobs,
+        costs: Array,
+    ) -> Tree:
+        """Return the results of `one` for all jobs, stacked: one after another or side by side, as
+        the plan says. A job's start model is looked up when the job runs, so that jobs in sequence
+        need no copy of a model per participant."""
         each_key = keys.fold_each(key, "client", federation.uid[jobs.client])
         anchor_of = jobs.which if jobs.anchor_of is None else jobs.anchor_of
         if jobs.anchor is not None and anchor_of is None:
-            raise ValueError("Jobs.anchor needs Jobs.anchor_of where participants choose their start")
+            raise ValueError(
+                "Jobs.anchor needs Jobs.anchor_of where participants choose their start"
+            )
 
         def job(s: Array) -> Tree:
             which = 0 if jobs.which is None else jobs.which[s]
@@ -213,8 +343,24 @@ class Solver(Setting):
             home = None if jobs.home is None else jobs.home[s]
             mask, client = jobs.mask[s] & (s >= 0), jobs.client[s]
             start = insert_home(self.parts, jobs.kept.own, client, jobs.start[which])
-            kept = [None if table is None else table[client] for table in (jobs.kept.residual, jobs.kept.optimiser)]
-            return one(Task(each_key[s], client, mask, jobs.work[s], start, anchor, velocity, weights, home, *kept))
+            kept = [
+                None if table is None else table[client]
+                for table in (jobs.kept.residual, jobs.kept.optimiser)
+            ]
+            return one(
+                Task(
+                    each_key[s],
+                    client,
+                    mask,
+                    jobs.work[s],
+                    start,
+                    anchor,
+                    velocity,
+                    weights,
+                    home,
+                    *kept,
+                )
+            )
 
         return spread(job, costs, self.plan, job_owners(federation, jobs))
 
@@ -228,12 +374,28 @@ class OneGradient(Solver):
         with count_steps(federation, jobs, Work(None, 1, None)):
             gradient, loss = self.gradient(federation, jobs)
         gradient = self.send(key, federation, jobs, gradient, hyper, hyper["lr"])
-        return Updates(-self.step_of(hyper).lr * gradient, loss, jnp.asarray(jobs.mask).astype(jnp.int32))
+        return Updates(
+            -self.step_of(hyper).lr * gradient, loss, jnp.asarray(jobs.mask).astype(jnp.int32)
+        )
 
 
-def _train_jobs(solver: Solver, devices: int, sends: bool, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> Updates:
-    """Train the jobs; return the updates as the server receives them if they are sent. What is traced depends on `devices()`."""
-    if uses_queue(solver, federation) and devices == 1 and federation.owner is None and jobs.which is not None:
+def _train_jobs(
+    solver: Solver,
+    devices: int,
+    sends: bool,
+    key: Array,
+    federation: Federation,
+    jobs: Jobs,
+    hyper: Hyper,
+) -> Updates:
+    """Train the jobs; return the updates as the server receives them if they are sent. What is
+    traced depends on `devices()`."""
+    if (
+        uses_queue(solver, federation)
+        and devices == 1
+        and federation.owner is None
+        and jobs.which is not None
+    ):
         return make_queue(solver, sends)(federation, *solver._rows(key, federation, jobs, hyper))
     choice = prepare_choice(solver.model, jobs.start) if jobs.which is None else None
     one = make_trainer(solver, sends, federation, hyper, choice)
@@ -256,19 +418,34 @@ def _losses(
 
 
 def uses_queue(solver: Solver, federation: Federation) -> bool:
-    """Return whether clients can train in the lanes of a queue: step by step, on mini-batches whose order is known beforehand."""
+    """Return whether clients can train in the lanes of a queue: step by step, on mini-batches whose
+    order is known beforehand."""
     work, longest = solver.work, federation.train.longest
-    if not solver.plan.queue or solver.sequential or work.batch is None or list_gram_sizes(solver, federation):
+    if (
+        not solver.plan.queue
+        or solver.sequential
+        or work.batch is None
+        or list_gram_sizes(solver, federation)
+    ):
         return False
-    return count_epochs(work, longest) * longest <= MAX_SHUFFLED and (work.epochs is not None or count_epochs(work, longest) > 1)
+    return count_epochs(work, longest) * longest <= MAX_SHUFFLED and (
+        work.epochs is not None or count_epochs(work, longest) > 1
+    )
 
 
 def give_own_rows(jobs: Jobs) -> Jobs:
-    """Give each job its own models if these are few numbers: programs then do not depend on the number of models."""
+    """Give each job its own models if these are few numbers: programs then do not depend on the
+    number of models."""
     number = jobs.client.shape[0]
     if jobs.which is None or number * jobs.start.shape[1] > MAX_OWN_ROWS:
         return jobs
     rows = lambda models, of: None if models is None else models[of]  # noqa: E731
     which, own = jobs.which, jnp.arange(number, dtype=jnp.int32)
     anchor = rows(jobs.anchor, which if jobs.anchor_of is None else jobs.anchor_of)
-    return jobs._replace(start=jobs.start[which], which=own, anchor=anchor, anchor_of=None, velocity=rows(jobs.velocity, which))
+    return jobs._replace(
+        start=jobs.start[which],
+        which=own,
+        anchor=anchor,
+        anchor_of=None,
+        velocity=rows(jobs.velocity, which),
+    )

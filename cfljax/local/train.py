@@ -1,4 +1,5 @@
-"""One client's local training, step by step on the model's parameters, and the gradients that its steps follow."""
+"""One client's local training, step by step on the model's parameters, and the gradients that its
+steps follow."""
 
 from __future__ import annotations
 
@@ -29,38 +30,61 @@ class Gradient(NamedTuple):
 
     loss: Array  # f32[]: the mean over the samples, without the model's penalty
     samples: Array  # f32[]: the number of samples in the batch, padding left out
-    grads: Tree  # The gradient of the mean loss (of the summed loss with `summed`) plus the gradient of the model's penalty
+    # The gradient of the mean loss (of the summed loss with `summed`) plus the gradient of the
+    # model's penalty
+    grads: Tree
 
 
-def gather_batch(federation: Federation, client: Array, positions: Array, mask: Array, weights: Array | None = None) -> Samples:
-    """Gather a client's training samples at the positions i32[B] of its list. `weights` f32[N]: one per sample of the list."""
+def gather_batch(
+    federation: Federation,
+    client: Array,
+    positions: Array,
+    mask: Array,
+    weights: Array | None = None,
+) -> Samples:
+    """Gather a client's training samples at the positions i32[B] of its list. `weights` f32[N]: one
+    per sample of the list."""
     x, y = take(federation, federation.train, client, positions, mask)
     return Samples(x, y, mask, None if weights is None else weights[positions])
 
 
 def batch_gradient(
-    model: Model, params: Tree, batch: Samples, key: Array | None, count: Array | None = None, summed: bool = False
+    model: Model,
+    params: Tree,
+    batch: Samples,
+    key: Array | None,
+    count: Array | None = None,
+    summed: bool = False,
 ) -> Gradient:
-    """Compute loss and gradient on a batch. The mean is over the samples of the mask; `count` i32[] is their number, if the caller
-    knows it. `summed`: the gradient of the summed loss. The model's penalty is added once in both cases."""
+    """Compute loss and gradient on a batch. The mean is over the samples of the mask; `count` i32[]
+    is their number, if the caller knows it. `summed`: the gradient of the summed loss. The model's
+    penalty is added once in both cases."""
     count = (jnp.sum(batch.mask) if count is None else count).astype(jnp.float32)
     divisor = jnp.maximum(count, 1.0)
 
     def divided(params: Tree) -> tuple[Array, Array]:
         loss = loss_sum(model, params, batch, key)
-        return loss if summed else loss / divisor, loss  # the samples' losses are divided, not all numbers of the gradient
+        return (
+            loss if summed else loss / divisor,
+            loss,
+        )  # the samples' losses are divided, not all numbers of the gradient
 
     grads, loss = jax.grad(divided, has_aux=True)(params)
     return _build_gradient(model, params, loss, grads, count, divide=False)
 
 
-def whole_batch(federation: Federation, client: Array, weights: Array | None = None, most: int = MAX_TILE) -> Samples | None:
-    """Return all training samples of a client at once, or None if the largest client has more than `most` samples."""
+def whole_batch(
+    federation: Federation, client: Array, weights: Array | None = None, most: int = MAX_TILE
+) -> Samples | None:
+    """Return all training samples of a client at once, or None if the largest client has more than
+    `most` samples."""
     longest = federation.train.longest
     if longest > most:
         return None
     positions = jnp.arange(longest)
-    return gather_batch(federation, client, positions, positions < federation.train.count[client], weights)
+    return gather_batch(
+        federation, client, positions, positions < federation.train.count[client], weights
+    )
 
 
 def full_gradient(
@@ -73,8 +97,9 @@ def full_gradient(
     summed: bool = False,
     weights: Array | None = None,
 ) -> Gradient:
-    """Compute loss and gradient on all training samples of a client. `whole` is the result of `whole_batch`; if it is None, the
-    samples are taken tile by tile, and the client's number of samples determines the number of tiles."""
+    """Compute loss and gradient on all training samples of a client. `whole` is the result of
+    `whole_batch`; if it is None, the samples are taken tile by tile, and the client's number of
+    samples determines the number of tiles."""
     if whole is not None:
         return batch_gradient(model, params, whole, key, summed=summed)
     count = federation.train.count[client]
@@ -82,7 +107,9 @@ def full_gradient(
     def tile(i: Array, total: Tree) -> Tree:
         positions = i * MAX_TILE + jnp.arange(MAX_TILE)
         batch = gather_batch(federation, client, positions, positions < count, weights)
-        part = jax.value_and_grad(loss_sum, 1)(model, params, batch, None if key is None else keys.fold(key, "tile", i))
+        part = jax.value_and_grad(loss_sum, 1)(
+            model, params, batch, None if key is None else keys.fold(key, "tile", i)
+        )
         return jax.tree.map(jnp.add, total, part)
 
     zero = (jnp.float32(0), jax.tree.map(jnp.zeros_like, params))
@@ -99,8 +126,11 @@ def loss_sum(model: Model, params: Tree, batch: Samples, key: Array | None) -> A
     return jnp.sum(jnp.where(batch.mask, losses, 0.0))
 
 
-def _build_gradient(model: Model, params: Tree, loss: Array, grads: Tree, count: Array, divide: bool) -> Gradient:
-    """Build the result from the summed loss f32[], the gradients, and the number of samples f32[], by which they may be divided."""
+def _build_gradient(
+    model: Model, params: Tree, loss: Array, grads: Tree, count: Array, divide: bool
+) -> Gradient:
+    """Build the result from the summed loss f32[], the gradients, and the number of samples f32[],
+    by which they may be divided."""
     divisor = jnp.maximum(count, 1.0)
     if divide:
         grads = jax.tree.map(lambda g: g / divisor, grads)
@@ -118,15 +148,22 @@ class Position(NamedTuple):
 
 
 class Turns(NamedTuple):
-    """Which numbers of a model train when. Other numbers have a gradient of zero and stay as they are."""
+    """Which numbers of a model train when. Other numbers have a gradient of zero and stay as they
+    are."""
 
-    epochs: int  # How many first epochs train the head alone; then the body trains, with a fresh optimiser. 0: both train in all.
+    # How many first epochs train the head alone; then the body trains, with a fresh optimiser. 0:
+    # both train in all.
+    epochs: int
     head: np.ndarray  # bool[d]: the head's numbers
     trains: np.ndarray  # bool[d]: the numbers that train at all
 
     def masks(self, unravel: Callable[[Array], Tree]) -> tuple[Tree, Tree]:
-        """Return (what trains before the first turn is over, what trains afterwards), as trees of truth values."""
-        of = lambda which: jax.tree.map(lambda leaf: leaf > 0, unravel(jnp.asarray(which, jnp.float32)))  # noqa: E731
+        """Return (what trains before the first turn is over, what trains afterwards), as trees of
+        truth values."""
+
+        def of(which):
+            return jax.tree.map(lambda leaf: leaf > 0, unravel(jnp.asarray(which, jnp.float32)))
+
         before = of(self.trains & self.head if self.epochs else self.trains)
         return before, of(self.trains & ~self.head) if self.epochs else before
 
@@ -142,13 +179,17 @@ def make_training(
     summed: bool = False,
     turns: Turns | None = None,
 ) -> Stepwise:
-    """Return the training of one client from the model of its task. `summed`: steps follow the gradient of the summed loss.
-    `turns`: which part trains when; None: all do always."""
+    """Return the training of one client from the model of its task. `summed`: steps follow the
+    gradient of the summed loss. `turns`: which part trains when; None: all do always."""
     params = model.unravel(task.start)
     velocity = None if task.velocity is None else model.unravel(task.velocity)
-    every = make_stepper(rule, numbers, params if task.anchor is None else model.unravel(task.anchor))
+    every = make_stepper(
+        rule, numbers, params if task.anchor is None else model.unravel(task.anchor)
+    )
     masks = None if turns is None else turns.masks(model.unravel)
-    most = federation.train.longest if model.statistics else MAX_TILE  # statistics need all samples of a step at once
+    most = (
+        federation.train.longest if model.statistics else MAX_TILE
+    )  # statistics need all samples of a step at once
     whole = whole_batch(federation, task.client, task.weights, most) if orders is None else None
 
     def step(position: Position, gradient: Gradient, number: Array) -> Position:
@@ -158,44 +199,66 @@ def make_training(
             return every(position, gradient, masks[0])
         turn = turns.epochs * course.per_epoch
         first = number < turn
-        begun = rule.init(position.params, velocity)  # the body's optimiser has not seen the head's steps
-        fresh = jax.tree.map(lambda new, old: jnp.where(number == turn, new, old), begun, position.optimiser)
+        begun = rule.init(
+            position.params, velocity
+        )  # the body's optimiser has not seen the head's steps
+        fresh = jax.tree.map(
+            lambda new, old: jnp.where(number == turn, new, old), begun, position.optimiser
+        )
         position = position._replace(optimiser=fresh)
-        return every(position, gradient, jax.tree.map(lambda *each: jnp.where(first, *each), *masks))
+        return every(
+            position, gradient, jax.tree.map(lambda *each: jnp.where(first, *each), *masks)
+        )
 
     def visit(position: Position, seen: StepSamples | None, number: Array) -> Position:
         key, here = keys.fold(task.key, "step", number), position.params
         if seen is None:
-            return step(position, full_gradient(model, federation, task.client, here, whole, key, summed, task.weights), number)
+            return step(
+                position,
+                full_gradient(
+                    model, federation, task.client, here, whole, key, summed, task.weights
+                ),
+                number,
+            )
         batch = gather_batch(federation, task.client, seen.positions, seen.mask, task.weights)
         return step(position, batch_gradient(model, here, batch, key, seen.samples, summed), number)
 
     def end(position: Position) -> Updates:
         delta = jnp.where(course.total > 0, model.ravel(position.params) - task.start, 0.0)
         buffers = None if task.velocity is None else model.ravel(position.optimiser)
-        state = None if kept is None else jnp.where(course.total > 0, flatten_util.ravel_pytree(position.optimiser)[0], kept)
-        return Updates(delta, position.loss / course.visited, course.total, buffers, optimiser=state)
+        state = (
+            None
+            if kept is None
+            else jnp.where(course.total > 0, flatten_util.ravel_pytree(position.optimiser)[0], kept)
+        )
+        return Updates(
+            delta, position.loss / course.visited, course.total, buffers, optimiser=state
+        )
 
     def begin() -> Position:
         position = start_at(rule, params, velocity)
         if kept is None:
             return position
         fresh, unravel = flatten_util.ravel_pytree(position.optimiser)
-        return position._replace(optimiser=unravel(jnp.where(jnp.isfinite(kept).all(), kept, fresh)))
+        return position._replace(
+            optimiser=unravel(jnp.where(jnp.isfinite(kept).all(), kept, fresh))
+        )
 
     kept = task.optimiser
     return Stepwise(begin, visit, end)
 
 
 def start_at(rule: StepRule, params: Tree, velocity: Tree | None) -> Position:
-    """Return the state of training before the first step. `velocity`: the momentum buffer to start with; None: zeros."""
+    """Return the state of training before the first step. `velocity`: the momentum buffer to start
+    with; None: zeros."""
     return Position(params, rule.init(params, velocity), jnp.float32(0))
 
 
 def make_stepper(rule: StepRule, numbers: LocalStep, anchor: Tree) -> Callable[..., Position]:
-    """Make the function (position, gradient, trains) -> position after a step: it adds proximal term (towards `anchor`) and weight
-    decay, and applies the rule. `trains`: a tree of truth values, False for parameters that stay as they are; None: all train.
-    Statistics of batches are set to what the batch makes of them."""
+    """Make the function (position, gradient, trains) -> position after a step: it adds proximal
+    term (towards `anchor`) and weight decay, and applies the rule. `trains`: a tree of truth
+    values, False for parameters that stay as they are; None: all train. Statistics of batches are
+    set to what the batch makes of them."""
     mu, decay, running = numbers.mu, numbers.weight_decay, rule.running
 
     def step(position: Position, gradient: Gradient, trains: Tree | None = None) -> Position:

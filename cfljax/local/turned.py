@@ -1,6 +1,7 @@
-"""Trees of parameters: entries at paths, and kernels that stay transposed while a client trains. On a CPU the products of a
-mini-batch with a tall and thin kernel, and those of its gradient, take half as long when it is transposed. On a GPU every kernel's
-gradient comes out transposed: to turn it takes two launches."""
+"""Trees of parameters: entries at paths, and kernels that stay transposed while a client trains. On
+a CPU the products of a mini-batch with a tall and thin kernel, and those of its gradient, take half
+as long when it is transposed. On a GPU every kernel's gradient comes out transposed: to turn it
+takes two launches."""
 
 from __future__ import annotations
 
@@ -13,21 +14,33 @@ from cfljax.types import Array, Model, Tree
 
 
 def make_turn(tree: Tree, every: bool = False) -> Callable[[Tree | None], Tree]:
-    """Make a function that transposes thin kernels, or all, in trees of parameters of the same form as `tree`. Applied twice it
-    changes nothing; it returns None for None."""
+    """Make a function that transposes thin kernels, or all, in trees of parameters of the same form
+    as `tree`. Applied twice it changes nothing; it returns None for None."""
     which = jax.tree.map(lambda leaf: leaf.ndim == 2 and (every or is_thin(leaf.shape)), tree)
-    return lambda tree: None if tree is None else jax.tree.map(lambda turns, leaf: leaf.T if turns else leaf, which, tree)
+    return lambda tree: (
+        None
+        if tree is None
+        else jax.tree.map(lambda turns, leaf: leaf.T if turns else leaf, which, tree)
+    )
 
 
 def transpose_kernels(model: Model, every: bool = False) -> Model:
-    """Copy the model with thin kernels, or all, transposed in its tree of parameters. Flat vectors do not change."""
-    turn = make_turn(jax.eval_shape(model.unravel, jax.ShapeDtypeStruct((model.size,), jnp.float32)), every)
+    """Copy the model with thin kernels, or all, transposed in its tree of parameters. Flat vectors
+    do not change."""
+    turn = make_turn(
+        jax.eval_shape(model.unravel, jax.ShapeDtypeStruct((model.size,), jnp.float32)), every
+    )
 
-    def forward(params: Tree, x: Array, key: Array | None = None, mask: Array | None = None) -> Array:
+    def forward(
+        params: Tree, x: Array, key: Array | None = None, mask: Array | None = None
+    ) -> Array:
         with contextlib.nullcontext() if every else by_rows():
             return model.forward(turn(params), x, key, mask)
 
-    unravel, ravel = lambda flat: turn(model.unravel(flat)), lambda params: model.ravel(turn(params))
+    unravel, ravel = (
+        lambda flat: turn(model.unravel(flat)),
+        lambda params: model.ravel(turn(params)),
+    )
     return model._replace(unravel=unravel, ravel=ravel, forward=forward)
 
 
@@ -43,7 +56,10 @@ def drop_path(tree: Tree, path: tuple[str, ...]) -> Tree:
     head, *rest = path
     if not rest:
         return {name: value for name, value in tree.items() if name != head}
-    return {name: drop_path(value, tuple(rest)) if name == head else value for name, value in tree.items()}
+    return {
+        name: drop_path(value, tuple(rest)) if name == head else value
+        for name, value in tree.items()
+    }
 
 
 def replace_path(tree: Tree, path: tuple[str, ...], leaf: Array) -> Tree:

@@ -1,13 +1,13 @@
-"""Adaptive-FedAvg (Canonaco et al. 2021): FedAvg whose learning rate falls as 1 / t, and rises when the global model moves more
-than before, as it does when the clients' data drift.
+"""Adaptive-FedAvg (Canonaco et al. 2021): FedAvg whose learning rate falls as 1 / t, and rises when
+the global model moves more than before, as it does when the clients' data drift.
 
-After round t = 1, 2, … the server has running means (with the share β, each divided by 1 − βᵗ) of the global model w, by β₁: m; of
-mean((w − m before)²), by β₂: v; and of v / v before, by β₃: r, to which round 1 adds a 1. Clients then train at
-min(η, η · r / t), η being the run's learning rate.
+After round t = 1, 2, … the server has running means (with the share β, each divided by 1 − βᵗ) of
+the global model w, by β₁: m; of mean((w − m before)²), by β₂: v; and of v / v before, by β₃: r, to
+which round 1 adds a 1. Clients then train at min(η, η · r / t), η being the run's learning rate.
 
 Readings:
-- Who gets the rate. Paper: all clients; the program of FedCCFA's authors, which has the equations, gives it to the participants
-  of the round before. Here: all. Option: none.
+- Who gets the rate. Paper: all clients; the program of FedCCFA's authors, which has the equations,
+  gives it to the participants of the round before. Here: all. Option: none.
 - Weights. Paper: by samples. Here: the same. Option: `average`.
 
 Communication per participant and round: one model down, one update up.
@@ -31,12 +31,21 @@ class AdaptiveFedAvg(FedAvg):
 
     beta1: float = option(0.7, "weight of the past in the mean model", low=0.0, high=0.999)
     beta2: float = option(0.3, "weight of the past in the mean squared update", low=0.0, high=0.999)
-    beta3: float = option(0.7, "weight of the past in the mean ratio of two updates", low=0.0, high=0.999)
+    beta3: float = option(
+        0.7, "weight of the past in the mean ratio of two updates", low=0.0, high=0.999
+    )
 
     def first(self, ask: Ask, state: State) -> State:
-        """Remember m f32[d], v and r as they are before the division, the number of rounds t, and the rate's factor f32[] each."""
+        """Remember m f32[d], v and r as they are before the division, the number of rounds t, and
+        the rate's factor f32[] each."""
         zero = jnp.float32(0)
-        memory = {"m": jnp.zeros_like(state.models[0]), "v": zero, "r": zero, "t": zero, "rate": jnp.float32(1)}
+        memory = {
+            "m": jnp.zeros_like(state.models[0]),
+            "v": zero,
+            "r": zero,
+            "t": zero,
+            "rate": jnp.float32(1),
+        }
         return state._replace(memory=memory)
 
     def prepare(self, ask: Ask, state: State) -> State:
@@ -48,7 +57,9 @@ class AdaptiveFedAvg(FedAvg):
         """Return the new means, and the next rate."""
         old, w, b1, b2, b3 = before.memory, after.models[0], self.beta1, self.beta2, self.beta3
         t = old["t"] + 1
-        v = b2 * old["v"] + (1 - b2) * jnp.mean((w - old["m"] / jnp.where(t > 1, 1 - b1 ** old["t"], 1.0)) ** 2)
+        v = b2 * old["v"] + (1 - b2) * jnp.mean(
+            (w - old["m"] / jnp.where(t > 1, 1 - b1 ** old["t"], 1.0)) ** 2
+        )
         grown = v / (1 - b2**t) * (1 - b2 ** old["t"]) / old["v"]
         r = b3 * old["r"] + (1 - b3) * jnp.where((t > 1) & (old["v"] > 0), grown, 1.0)
         rate = jnp.minimum(1.0, r / (1 - b3**t) / t)

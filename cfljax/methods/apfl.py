@@ -1,17 +1,20 @@
-"""APFL (Deng et al. 2020): FedAvg on a global model w, and for each client a personal model v_i that is trained in a mixture with
-it. The mixture α_i v_i + (1 − α_i) w is scored; the accuracy of w is the diagnostic `accuracy_global`.
+"""APFL (Deng et al. 2020): FedAvg on a global model w, and for each client a personal model v_i
+that is trained in a mixture with it. The mixture α_i v_i + (1 − α_i) w is scored; the accuracy of w
+is the diagnostic `accuracy_global`.
 
-On each batch w ← w − η ∇f(w) and v_i ← v_i − η α_i ∇f(m), where m = α_i v_i + (1 − α_i) w is the mixture before the step and
-α_i ∇f(m) its gradient by v_i. On the first batch of a round also α_i ← α_i − η ⟨v_i − w, ∇f(m)⟩. So with a fixed alpha = 0 it is
-FedAvg, and with a fixed alpha = 1 v_i is trained alone. Momentum, weight decay and the optimiser of the run move both w and v_i.
+On each batch w ← w − η ∇f(w) and v_i ← v_i − η α_i ∇f(m), where m = α_i v_i + (1 − α_i) w is the
+mixture before the step and α_i ∇f(m) its gradient by v_i. On the first batch of a round also α_i ←
+α_i − η ⟨v_i − w, ∇f(m)⟩. So with a fixed alpha = 0 it is FedAvg, and with a fixed alpha = 1 v_i is
+trained alone. Momentum, weight decay and the optimiser of the run move both w and v_i.
 
 Readings:
-- α_i. Paper: fixed, or by its gradient. Here: by its gradient, at the run's learning rate, within [0, 1], once a round, right
-  after w has arrived. With each batch it would tend to 0. Option: `adapt`.
-- Scored mixture. Paper: with the client's own w_i after its training. Here: with the global model, which a client gets before
-  it trains again. Option: none.
-- Order and mixture. Paper: as above; its program (FedTorch) takes v_i's gradient after the step of w, mixes outputs, and adds 0.02
-  α_i to the gradient of α_i. Here: as above. Option: none.
+- α_i. Paper: fixed, or by its gradient. Here: by its gradient, at the run's learning rate, within
+  [0, 1], once a round, right after w has arrived. With each batch it would tend to 0. Option:
+  `adapt`.
+- Scored mixture. Paper: with the client's own w_i after its training. Here: with the global model,
+  which a client gets before it trains again. Option: none.
+- Order and mixture. Paper: as above; its program (FedTorch) takes v_i's gradient after the step of
+  w, mixes outputs, and adds 0.02 α_i to the gradient of α_i. Here: as above. Option: none.
 - Weights of the global mean. Paper: uniform. Here: the same. Option: `average`.
 
 Communication per participant and round: one model down, one update up.
@@ -30,7 +33,9 @@ from cfljax.round.recipes import AtHome, GradientAt, Kept, OwnSteps, Solver, Ste
 from cfljax.types import Array, Federation, Hyper, LocalStep, Model, Tree
 
 PAPER = "Deng et al. 2020"
-Carry = tuple[Position, Position, Array, Array]  # What steps carry: w, v_i, α_i f32[], and whether the next is the first, bool[]
+Carry = tuple[
+    Position, Position, Array, Array
+]  # What steps carry: w, v_i, α_i f32[], and whether the next is the first, bool[]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,8 +44,12 @@ class APFL(AtHome):
 
     own_steps, one_sum = True, True
 
-    alpha: float = option(0.5, "share of the personal model in the mixture, at first", low=0.0, high=1.0, traced=True)
-    adapt: str = option("round", "when a client's share follows its gradient", choices=("round", "never"))
+    alpha: float = option(
+        0.5, "share of the personal model in the mixture, at first", low=0.0, high=1.0, traced=True
+    )
+    adapt: str = option(
+        "round", "when a client's share follows its gradient", choices=("round", "never")
+    )
     average: str = option("uniform", "weights of the participants", choices=("samples", "uniform"))
 
     def first_home(self, w: Array, solver: Solver, federation: Federation, hyper: Hyper) -> Array:
@@ -62,16 +71,25 @@ class APFL(AtHome):
         move = make_stepper(rule, numbers, ())
 
         def begin(start: Tree, home: Array) -> Carry:
-            return start_at(rule, start, None), start_at(rule, model.unravel(home[:-1]), None), home[-1], jnp.bool_(True)
+            return (
+                start_at(rule, start, None),
+                start_at(rule, model.unravel(home[:-1]), None),
+                home[-1],
+                jnp.bool_(True),
+            )
 
         def step(gradient: GradientAt, at: Carry) -> tuple[Carry, Array]:
             w, v, alpha, fresh = at
             on_w = gradient(w.params)
-            mixture = jax.tree.map(lambda own, shared: alpha * own + (1 - alpha) * shared, v.params, w.params)
+            mixture = jax.tree.map(
+                lambda own, shared: alpha * own + (1 - alpha) * shared, v.params, w.params
+            )
             loss, count, grads = gradient(mixture)
             new = alpha
             if self.adapt != "never":
-                slopes = jax.tree.map(lambda own, shared, g: jnp.sum((own - shared) * g), v.params, w.params, grads)
+                slopes = jax.tree.map(
+                    lambda own, shared, g: jnp.sum((own - shared) * g), v.params, w.params, grads
+                )
                 followed = jnp.clip(alpha - numbers.lr * sum(jax.tree.leaves(slopes)), 0.0, 1.0)
                 new = jnp.where(fresh, followed, alpha)
             by_v = Gradient(loss, count, jax.tree.map(lambda g: alpha * g, grads))

@@ -1,22 +1,26 @@
-"""CCS + RFedAvg: one global model; in each round the participants are clustered by the directions of their gradients, and the
-clusters are weighted so that together they look class-balanced. The greedy cover is Algorithm 1, the imbalance levels are eq. 17,
-the best weights eq. 16 (Q1), the reshaped balance vector is eq. 14.
+"""CCS + RFedAvg: one global model; in each round the participants are clustered by the directions
+of their gradients, and the clusters are weighted so that together they look class-balanced. The
+greedy cover is Algorithm 1, the imbalance levels are eq. 17, the best weights eq. 16 (Q1), the
+reshaped balance vector is eq. 14.
 
-A participant whose message is not finite is left out of the clustering, and counted. With `similarity = "sketch"` participants are
-clustered by sketches of their messages, and send once more when the weights are known: no more messages are held than a block's.
+A participant whose message is not finite is left out of the clustering, and counted. With
+`similarity = "sketch"` participants are clustered by sketches of their messages, and send once more
+when the weights are known: no more messages are held than a block's.
 
 Readings:
-- Message. Paper: one gradient on all local data per round. Here: the same; or −Δ/η of the local solver. Option: `local =
-  "update"`.
-- Loss in the threshold (eq 7). Paper: unweighted over devices (eq. 1). Here: weighted by samples, like the gradients in eq. 4.
-  Option: none.
-- Angle of the threshold. Paper: no bounds. Here: the fraction is clipped to [0, 1]: a loss above l_0 would push the angle below
-  θ, a loss below l_* past a right angle. Option: none.
+- Message. Paper: one gradient on all local data per round. Here: the same; or −Δ/η of the local
+  solver. Option: `local = "update"`.
+- Loss in the threshold (eq 7). Paper: unweighted over devices (eq. 1). Here: weighted by samples,
+  like the gradients in eq. 4. Option: none.
+- Angle of the threshold. Paper: no bounds. Here: the fraction is clipped to [0, 1]: a loss above
+  l_0 would push the angle below θ, a loss below l_* past a right angle. Option: none.
 - 1/I_C. Paper: may divide by 0. Here: max(I_C, 1). Option: none.
-- Numbers. Paper: none for θ, l_* and the number of clusters of K-means. Here: our own. Option: `theta`, `l_star`, `clusters`.
+- Numbers. Paper: none for θ, l_* and the number of clusters of K-means. Here: our own. Option:
+  `theta`, `l_star`, `clusters`.
 
-Communication per participant and round: one model down, one gradient up, and for the server one float for the loss (`clustering
-= "ccs"`), one for I_k (`weights = "rfedavg"`) or M class counts (`"optimal"`).
+Communication per participant and round: one model down, one gradient up, and for the server one
+float for the loss (`clustering = "ccs"`), one for I_k (`weights = "rfedavg"`) or M class counts
+(`"optimal"`).
 """
 
 from __future__ import annotations
@@ -39,10 +43,32 @@ from cfljax.local.reports import mean_loss, report, report_trained
 from cfljax.local.rounds import Mixing, jobs_from, sizes, train_and_mix
 from cfljax.local.solver import OneGradient, Solver
 from cfljax.registry import Entry
-from cfljax.round.recipes import MethodConfig, first_model, need_clients, option, similarity, traffic, train_and_compare
-from cfljax.types import Array, Cohort, Federation, Hyper, Info, Jobs, LocalStep, Method, Model, Updates
+from cfljax.round.recipes import (
+    MethodConfig,
+    first_model,
+    need_clients,
+    option,
+    similarity,
+    traffic,
+    train_and_compare,
+)
+from cfljax.types import (
+    Array,
+    Cohort,
+    Federation,
+    Hyper,
+    Info,
+    Jobs,
+    LocalStep,
+    Method,
+    Model,
+    Updates,
+)
 
-PAPER = "Wang, Zhang and Tao, “Adaptive clustering-based model aggregation for federated learning with imbalanced data”"
+PAPER = (
+    "Wang, Zhang and Tao, “Adaptive clustering-based model aggregation for federated learning "
+    "with imbalanced data”"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,11 +79,23 @@ class Config(MethodConfig):
     needs_clients = False  # clusters are of the participants of a round
     counts_labels = "counts samples by label, but they have several labels; take another method"
 
-    local: str = option("gradient", "participants send a full-batch gradient, or a local update", choices=("gradient", "update"))
-    weights: str = option("rfedavg", "weights of the clusters", choices=("rfedavg", "optimal", "fedavg"))
+    local: str = option(
+        "gradient",
+        "participants send a full-batch gradient, or a local update",
+        choices=("gradient", "update"),
+    )
+    weights: str = option(
+        "rfedavg", "weights of the clusters", choices=("rfedavg", "optimal", "fedavg")
+    )
     clustering: str = option("ccs", "how participants are clustered", choices=("ccs", "kmeans"))
     clusters: int = option(10, 'clusters of clustering = "kmeans"', low=1)
-    theta: float = option(0.1, "smallest angle of the threshold, in radians (eq. 7)", low=0.0, high=float(np.pi / 2), traced=True)
+    theta: float = option(
+        0.1,
+        "smallest angle of the threshold, in radians (eq. 7)",
+        low=0.0,
+        high=float(np.pi / 2),
+        traced=True,
+    )
     l_star: float = option(0.05, "the loss that training aims at (eq. 7)", traced=True)
     similarity: str = similarity()
 
@@ -65,7 +103,11 @@ class Config(MethodConfig):
     def without(self) -> dict[str, str]:
         """Local training has no say where one gradient is sent."""
         why = 'with local = "gradient" it sends one plain gradient'
-        names = ("momentum", "weight_decay", "optimizer", "compress.feedback") if self.local == "gradient" else ()
+        names = (
+            ("momentum", "weight_decay", "optimizer", "compress.feedback")
+            if self.local == "gradient"
+            else ()
+        )
         return super().without | dict.fromkeys(names, why)
 
     def floats(self, classes: int) -> int:
@@ -75,8 +117,9 @@ class Config(MethodConfig):
 
 
 class State(NamedTuple):
-    """The global model f32[1, d]; l_0 of eq. 7, f32[], NaN before the first round that had participants; whether l_0 ≤ l_*,
-    bool[], so that the threshold of eq. 7 is not defined; the samples of each class, f32[C, M] (D_k^m)."""
+    """The global model f32[1, d]; l_0 of eq. 7, f32[], NaN before the first round that had
+    participants; whether l_0 ≤ l_*, bool[], so that the threshold of eq. 7 is not defined; the
+    samples of each class, f32[C, M] (D_k^m)."""
 
     models: Array
     loss0: Array
@@ -87,7 +130,9 @@ class State(NamedTuple):
 def make(config: Config, model: Model, solver: Solver) -> Method:
     """CCS + RFedAvg: gradient clusters of each round, weighted towards class balance."""
     local = OneGradient(**vars(solver)) if (by_gradient := config.local == "gradient") else solver
-    sender = local.with_step(lambda _: LocalStep(jnp.float32(1))) if by_gradient else local  # of the gradients themselves
+    sender = (
+        local.with_step(lambda _: LocalStep(jnp.float32(1))) if by_gradient else local
+    )  # of the gradients themselves
 
     def setup(key: Array, federation: Federation, hyper: Hyper) -> dict[str, np.ndarray]:
         if config.clustering == "kmeans" and config.weights != "fedavg":
@@ -95,52 +140,109 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         return {"counts": labels_seen(federation)}
 
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> State:
-        return State(first_model(key, model)[None], jnp.float32(jnp.nan), jnp.array(False), setup["counts"])
+        return State(
+            first_model(key, model)[None], jnp.float32(jnp.nan), jnp.array(False), setup["counts"]
+        )
 
-    def collect(key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> tuple[Array, Array, Array, Updates | None]:
-        """(f32[S, d] the gradients g_k up to a positive factor, or sketches of them; f32[S] mean losses at the model; bool[S]
-        whether a finite message has arrived; the steps −η g_k as updates, None where they were summed in blocks)."""
+    def collect(
+        key: Array, federation: Federation, jobs: Jobs, hyper: Hyper
+    ) -> tuple[Array, Array, Array, Updates | None]:
+        """(f32[S, d] the gradients g_k up to a positive factor, or sketches of them; f32[S] mean
+        losses at the model; bool[S] whether a finite message has arrived; the steps −η g_k as
+        updates, None where they were summed in blocks)."""
         if config.similarity == "sketch":
             updates, nothing = None, jnp.zeros((1, jobs.client.shape[0]))
-            trained, moves = train_and_compare("sketch", sender, key, federation, jobs, hyper, Mixing(nothing, jobs.start))
+            trained, moves = train_and_compare(
+                "sketch", sender, key, federation, jobs, hyper, Mixing(nothing, jobs.start)
+            )
             loss, finite = trained.kept.loss, trained.kept.finite
         else:
             updates = sender.fit(key, federation, jobs, hyper)
             loss, moves, finite = updates.loss, updates.delta, usable(updates.delta)
             updates = updates._replace(delta=hyper["lr"] * moves) if by_gradient else updates
-        loss = loss if by_gradient else solver.losses(federation, jobs.start, jobs.client, jobs.mask)[0]
-        return -moves, loss, jobs.mask & finite & jnp.isfinite(loss), updates  # −Δ/η: the factor 1/η changes no cosine
+        loss = (
+            loss
+            if by_gradient
+            else solver.losses(federation, jobs.start, jobs.client, jobs.mask)[0]
+        )
+        return (
+            -moves,
+            loss,
+            jobs.mask & finite & jnp.isfinite(loss),
+            updates,
+        )  # −Δ/η: the factor 1/η changes no cosine
 
-    def round(key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
-        everyone, bill = jnp.zeros_like(cohort.ids), traffic(cohort, floats_up=config.floats(federation.classes))
+    def round(
+        key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper
+    ) -> tuple[State, Info]:
+        everyone, bill = (
+            jnp.zeros_like(cohort.ids),
+            traffic(cohort, floats_up=config.floats(federation.classes)),
+        )
         jobs = jobs_from(cohort, state.models, everyone)
         *received, updates = collect(key, federation, jobs, hyper)
         mix, loss0, diag = decide(config, key, state, federation, cohort, received, hyper)
         missing = lambda finite: jnp.sum(cohort.mask & ~(received[2] & finite), dtype=jnp.int32)  # noqa: E731
         if updates is None:  # once more, now that each one's weight is known
             trained = train_and_mix(local, key, federation, jobs, hyper, Mixing(mix, state.models))
-            trained = trained._replace(mixed=trained.mixed._replace(nonfinite=missing(trained.kept.finite)))
+            trained = trained._replace(
+                mixed=trained.mixed._replace(nonfinite=missing(trained.kept.finite))
+            )
             new = trained.mixed.new
-            info = report_trained(federation, cohort, trained, everyone, new - state.models, bill, **diag)
+            info = report_trained(
+                federation, cohort, trained, everyone, new - state.models, bill, **diag
+            )
         else:
-            mixed = mix_updates(mix, updates.delta, state.models, solver.rule(key, hyper))  # w ← w − η Σ p_n g_n
+            mixed = mix_updates(
+                mix, updates.delta, state.models, solver.rule(key, hyper)
+            )  # w ← w − η Σ p_n g_n
             mixed, new = mixed._replace(nonfinite=missing(usable(updates.delta))), mixed.new
-            info = report(federation, cohort, updates, state.models[everyone], new[everyone], mixed, bill, **diag)
+            info = report(
+                federation,
+                cohort,
+                updates,
+                state.models[everyone],
+                new[everyone],
+                mixed,
+                bill,
+                **diag,
+            )
         return state._replace(models=new, loss0=loss0, reached=loss0 <= hyper["l_star"]), info
 
     def extras(state: State) -> dict[str, Array]:
         if bool(state.reached):  # CCS then puts everybody within a right angle together
-            warnings.warn(f"ccs_rfedavg: the loss of the first round, {float(state.loss0):.3g}, is not above l_star", stacklevel=2)
+            warnings.warn(
+                f"ccs_rfedavg: the loss of the first round, {float(state.loss0):.3g}, is not "
+                "above l_star",
+                stacklevel=2,
+            )
         return {"loss_start": state.loss0}
 
-    return Method(init, round, lambda state: (state.models, jnp.zeros(len(state.counts), jnp.int32)), setup, extras=extras)
+    return Method(
+        init,
+        round,
+        lambda state: (state.models, jnp.zeros(len(state.counts), jnp.int32)),
+        setup,
+        extras=extras,
+    )
 
 
 def decide(
-    config: Config, key: Array, state: State, federation: Federation, cohort: Cohort, received: list[Array], hyper: Hyper
+    config: Config,
+    key: Array,
+    state: State,
+    federation: Federation,
+    cohort: Cohort,
+    received: list[Array],
+    hyper: Hyper,
 ) -> tuple[Array, Array, dict[str, Array]]:
-    """Return (f32[1, S] the mixing matrix, f32[] l_0, the diagnostics), from what `collect` has returned."""
-    (sent, losses, there), counts, size = received, state.counts[cohort.ids], sizes(federation, cohort)
+    """Return (f32[1, S] the mixing matrix, f32[] l_0, the diagnostics), from what `collect` has
+    returned."""
+    (sent, losses, there), counts, size = (
+        received,
+        state.counts[cohort.ids],
+        sizes(federation, cohort),
+    )
     loss = mean_loss(federation, cohort._replace(mask=there), losses)
     loss0 = jnp.where(jnp.isnan(state.loss0), loss, state.loss0)
     epsilon = ccs_threshold(loss, loss0, hyper["l_star"], hyper["theta"])  # eq. 7
@@ -148,18 +250,38 @@ def decide(
         number, labels = 1, jnp.where(there, 0, -1)
     elif config.clustering == "kmeans":
         number = config.clusters
-        labels = kmeans(keys.fold(key, "kmeans"), sent, number, there, federation.uid[cohort.ids]).labels
+        labels = kmeans(
+            keys.fold(key, "kmeans"), sent, number, there, federation.uid[cohort.ids]
+        ).labels
     else:
-        number, labels = len(there), cover(cosine_matrix(sent, mask=there), epsilon, there).labels  # Algorithm 1
+        number, labels = (
+            len(there),
+            cover(cosine_matrix(sent, mask=there), epsilon, there).labels,
+        )  # Algorithm 1
     shares, active = simplex.class_shares(labels, counts, number)
     if config.weights == "fedavg":
         p, mix = jnp.ones(1), weights_by(jnp.zeros_like(labels), cohort.mask, size, 1)
     else:
-        level, optimal = simplex.imbalance_level(counts, state.counts.sum()), config.weights == "optimal"
-        p = simplex.balance(shares, active) if optimal else simplex.rfedavg_weights(labels, level, size, number)  # eq. 16
-        mix = jnp.matmul(p[None], weights_by(labels, there, size, number), precision=jax.lax.Precision.HIGHEST)
+        level, optimal = (
+            simplex.imbalance_level(counts, state.counts.sum()),
+            config.weights == "optimal",
+        )
+        p = (
+            simplex.balance(shares, active)
+            if optimal
+            else simplex.rfedavg_weights(labels, level, size, number)
+        )  # eq. 16
+        mix = jnp.matmul(
+            p[None], weights_by(labels, there, size, number), precision=jax.lax.Precision.HIGHEST
+        )
     clusters = jnp.sum(members(labels, number).any(axis=1), dtype=jnp.int32)
-    diag = {"clusters": clusters, "participant_labels": labels, "p": p, "epsilon": epsilon, "loss": loss}
+    diag = {
+        "clusters": clusters,
+        "participant_labels": labels,
+        "p": p,
+        "epsilon": epsilon,
+        "loss": loss,
+    }
     return mix, loss0, diag | simplex.describe(p, shares)
 
 

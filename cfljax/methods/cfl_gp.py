@@ -1,22 +1,26 @@
-"""CFL-GP (Kim et al. 2024): K random models, and clients that are clustered by how they move the first one.
+"""CFL-GP (Kim et al. 2024): K random models, and clients that are clustered by how they move the
+first one.
 
-Before the first round, and every few rounds for a time, all clients train from the first model; a client's profile is a running
-mean of these updates. K-means clusters the profiles, seen in their K leading singular directions; clusters are named so that most
-clients stay where they were. Rounds are FedAvg inside the clusters, weighted by `average`. A client that arrives later joins the
-cluster with the least loss until it is clustered.
+Before the first round, and every few rounds for a time, all clients train from the first model; a
+client's profile is a running mean of these updates. K-means clusters the profiles, seen in their K
+leading singular directions; clusters are named so that most clients stay where they were. Rounds
+are FedAvg inside the clusters, weighted by `average`. A client that arrives later joins the cluster
+with the least loss until it is clustered.
 
 Readings:
-- Profile. Paper: a client's gradients at several models; its program uses the first model only. Here: the first. Option: none.
-- Model of the gradient. Paper: its program sends the first model, but computes at the client's own. Here: at the first. Option:
-  none.
+- Profile. Paper: a client's gradients at several models; its program uses the first model only.
+  Here: the first. Option: none.
+- Model of the gradient. Paper: its program sends the first model, but computes at the client's own.
+  Here: at the first. Option: none.
 - Vector. Paper: one gradient, or the update of local training. Here: the update. Option: none.
-- Weight β of the newest update after t rounds. Paper: in its program 1 / (⌊(t + 1) / (K P)⌋ + 1) with the period P. Here: the
-  same. Option: none.
-- When. Paper: its program clusters at every second round below the tenth, by that round's training. Here: at these rounds, by
-  separate training. Option: `period`, `last`.
+- Weight β of the newest update after t rounds. Paper: in its program 1 / (⌊(t + 1) / (K P)⌋ + 1)
+  with the period P. Here: the same. Option: none.
+- When. Paper: its program clusters at every second round below the tenth, by that round's training.
+  Here: at these rounds, by separate training. Option: `period`, `last`.
 - Weights inside a cluster. Paper: its program has equal ones. Here: the same. Option: `average`.
 
-Communication per participant and round: one model down, one update up; and the same for every client at each clustering.
+Communication per participant and round: one model down, one update up; and the same for every
+client at each clustering.
 """
 
 from __future__ import annotations
@@ -28,7 +32,16 @@ import numpy as np
 from cfljax.devices.compiled import quick_jit
 from cfljax.kernels.kmeans import kmeans
 from cfljax.lazy import jnp
-from cfljax.round.recipes import AVERAGES, Before, Begun, Clustered, State, first_models, option, similarity
+from cfljax.round.recipes import (
+    AVERAGES,
+    Before,
+    Begun,
+    Clustered,
+    State,
+    first_models,
+    option,
+    similarity,
+)
 
 PAPER = "Kim et al. 2024"
 
@@ -40,14 +53,19 @@ class CFLGP(Clustered):
     compares_all, pairs = True, 0
 
     clusters: int = option(4, "number of models", low=1)
-    average: str = option("uniform", "weights of the participants inside a cluster", choices=AVERAGES)
+    average: str = option(
+        "uniform", "weights of the participants inside a cluster", choices=AVERAGES
+    )
     period: int = option(2, "rounds between clusterings", low=1)
     last: int = option(9, "round of the last clustering", low=0)
     similarity: str = similarity(again=False)
 
     def begin(self, ask: Before) -> Begun:
         """HOST. The first clustering."""
-        models, nobody = np.asarray(first_models(ask.key, ask.model, self.clusters)), np.full(ask.federation.clients, -1, np.int32)
+        models, nobody = (
+            np.asarray(first_models(ask.key, ask.model, self.clusters)),
+            np.full(ask.federation.clients, -1, np.int32),
+        )
         labels, profiles = self.cluster(ask, models[0], nobody, None, 0)
         return Begun(models, labels, memory=profiles)
 
@@ -57,25 +75,41 @@ class CFLGP(Clustered):
 
     def regroup(self, ask: Before, state: State, round: int) -> State:
         """HOST. A further clustering."""
-        labels, profiles = self.cluster(ask, np.asarray(state.models[0]), np.array(state.labels), np.array(state.memory), round)
+        labels, profiles = self.cluster(
+            ask, np.asarray(state.models[0]), np.array(state.labels), np.array(state.memory), round
+        )
         return state._replace(labels=jnp.asarray(labels), memory=jnp.asarray(profiles))
 
     def cluster(
-        self, ask: Before, model: np.ndarray, labels: np.ndarray, profiles: np.ndarray | None, round: int
+        self,
+        ask: Before,
+        model: np.ndarray,
+        labels: np.ndarray,
+        profiles: np.ndarray | None,
+        round: int,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """HOST. The clusters i32[C] and the profiles f32[C, m], from those before. Who cannot train keeps both."""
+        """HOST. The clusters i32[C] and the profiles f32[C, m], from those before. Who cannot train
+        keeps both."""
         from scipy.optimize import linear_sum_assignment
 
         ids, k = ask.here(), self.clusters
         updates = ask.updates(model, ids, similarity=self.similarity)
-        profiles = np.zeros((len(labels), updates.shape[1]), np.float32) if profiles is None else profiles
+        profiles = (
+            np.zeros((len(labels), updates.shape[1]), np.float32) if profiles is None else profiles
+        )
         known = profiles[ids].any(axis=1, keepdims=True)  # the first profile is the first update
         newest = np.where(known, 1 / ((round + 1) // (k * self.period) + 1), 1.0)
         mixed = (1 - newest) * profiles[ids] + newest * updates
-        profiles[ids] = np.where(np.isfinite(mixed).all(axis=1, keepdims=True), mixed, profiles[ids])
+        profiles[ids] = np.where(
+            np.isfinite(mixed).all(axis=1, keepdims=True), mixed, profiles[ids]
+        )
         left, size, _ = np.linalg.svd(profiles[ids].astype(np.float64), full_matrices=False)
         points = jnp.asarray((left * size)[:, :k], jnp.float32)
-        found = np.asarray(quick_jit(kmeans, (2,))(ask.fold("cfl_gp"), points, k, None, ask.uid[ids]).labels)
+        found = np.asarray(
+            quick_jit(kmeans, (2,))(ask.fold("cfl_gp"), points, k, None, ask.uid[ids]).labels
+        )
         of = lambda each: (each[:, None] == np.arange(k)).astype(int)  # noqa: E731
-        labels[ids] = linear_sum_assignment(-of(found).T @ of(labels[ids]))[1][found]  # named so that most stay
+        labels[ids] = linear_sum_assignment(-of(found).T @ of(labels[ids]))[1][
+            found
+        ]  # named so that most stay
         return labels, profiles

@@ -1,29 +1,32 @@
-"""Clustered federated learning by recursive bipartition (Sattler et al. 2020): FedAvg inside each cluster, with all
-members taking part. A cluster near a stationary point of its mean loss, whose members' updates are still large, is split in two by
-the directions of these updates.
+"""Clustered federated learning by recursive bipartition (Sattler et al. 2020): FedAvg inside each
+cluster, with all members taking part. A cluster near a stationary point of its mean loss, whose
+members' updates are still large, is split in two by the directions of these updates.
 
-A cluster is split when ‖mean Δ‖ < `eps1` and max ‖Δ_i‖ > `eps2`, after `min_rounds` rounds and with more than `min_size` members,
-on the host, between rounds; both parts go on from the model of the whole. With `similarity = "sketch"` the cosines are taken of
-sketches, and no more updates are held than a block's. Each attempt to split ends a call of the compiled program, which costs
-milliseconds; with a larger `split_every` there are fewer. A split beyond `max_clusters` ends the run with an error. Kept with
-the results: for each cluster the one that it was `parent` of and the round it was `born` in. A client that arrives late joins the
-cluster with the least loss.
+A cluster is split when ‖mean Δ‖ < `eps1` and max ‖Δ_i‖ > `eps2`, after `min_rounds` rounds and with
+more than `min_size` members, on the host, between rounds; both parts go on from the model of the
+whole. With `similarity = "sketch"` the cosines are taken of sketches, and no more updates are held
+than a block's. Each attempt to split ends a call of the compiled program, which costs milliseconds;
+with a larger `split_every` there are fewer. A split beyond `max_clusters` ends the run with an
+error. Kept with the results: for each cluster the one that it was `parent` of and the round it was
+`born` in. A client that arrives late joins the cluster with the least loss.
 
 Readings:
-- Split. Paper: the bipartition whose largest cosine across is smallest (Algorithm 1), which is single linkage. Here: complete
-  linkage of 1 − cosine, as in the authors' program; with `docs/which.toml` both find the true groups. Option: none.
-- Guard of a split. Paper: only if γ_max < √((1 − α)/2), where α is the largest cosine across and γ_max is in [0, 1]. Here: no
-  guard, as in the program. Option: `gamma_max`.
-- When. Paper: at a stationary point. Here: each round from `min_rounds` on, with the program's numbers. Option: `eps1`, `eps2`,
-  `min_rounds`, `min_size`, `split_every`.
-- Optimiser. Paper: SGD. Its program keeps each client's momentum of 0.9 between rounds, to which eps1 and eps2 belong. Here:
-  momentum is reset in each round. Option: `train.optimizer_state`.
-- Order. Paper: its program splits before it averages, so by updates that are one round newer. Here: averages, then splits. Option:
-  none.
-- Mean update. Paper: weighted by samples; its program is uniform. Here: by the weights of the aggregation, so it is the step of
-  the cluster's model. Option: `average`.
+- Split. Paper: the bipartition whose largest cosine across is smallest (Algorithm 1), which is
+  single linkage. Here: complete linkage of 1 − cosine, as in the authors' program; with
+  `docs/which.toml` both find the true groups. Option: none.
+- Guard of a split. Paper: only if γ_max < √((1 − α)/2), where α is the largest cosine across and
+  γ_max is in [0, 1]. Here: no guard, as in the program. Option: `gamma_max`.
+- When. Paper: at a stationary point. Here: each round from `min_rounds` on, with the program's
+  numbers. Option: `eps1`, `eps2`, `min_rounds`, `min_size`, `split_every`.
+- Optimiser. Paper: SGD. Its program keeps each client's momentum of 0.9 between rounds, to which
+  eps1 and eps2 belong. Here: momentum is reset in each round. Option: `train.optimizer_state`.
+- Order. Paper: its program splits before it averages, so by updates that are one round newer. Here:
+  averages, then splits. Option: none.
+- Mean update. Paper: weighted by samples; its program is uniform. Here: by the weights of the
+  aggregation, so it is the step of the cluster's model. Option: `average`.
 
-Communication per participant and round: one model down, one update up. Clients that arrive later get all models once.
+Communication per participant and round: one model down, one update up. Clients that arrive later
+get all models once.
 """
 
 from __future__ import annotations
@@ -62,11 +65,17 @@ class Sattler(FedAvg):
     splits, compares, compares_all, everybody = True, True, True, True
 
     eps1: float = option(0.4, "split only below this norm of the mean update", low=0.0, traced=True)
-    eps2: float = option(1.6, "and above this largest norm of a member's update", low=0.0, traced=True)
+    eps2: float = option(
+        1.6, "and above this largest norm of a member's update", low=0.0, traced=True
+    )
     min_rounds: int = option(20, "rounds before the first split", low=1)
     min_size: int = option(2, "a cluster with this many members or fewer is not split", low=1)
     gamma_max: float = option(
-        0.0, "split only if it is below √((1 − largest cosine across) / 2); 0: always", low=0.0, high=1.0, traced=True
+        0.0,
+        "split only if it is below √((1 − largest cosine across) / 2); 0: always",
+        low=0.0,
+        high=1.0,
+        traced=True,
     )
     split_every: int = option(1, "rounds between two attempts to split", low=1)
     max_clusters: int = option(16, "largest number of clusters; more are an error", low=1)
@@ -76,15 +85,27 @@ class Sattler(FedAvg):
         """One cluster, and nothing to look at."""
         k, c = state.clusters, state.labels.shape[0]
         nobody = jnp.full(k, -1, jnp.int32)
-        return state._replace(memory=Looked(jnp.zeros((c, c)), jnp.full(c, -1.0), jnp.zeros(k), nobody, nobody.at[0].set(0)))
+        return state._replace(
+            memory=Looked(
+                jnp.zeros((c, c)), jnp.full(c, -1.0), jnp.zeros(k), nobody, nobody.at[0].set(0)
+            )
+        )
 
     def remember(self, ask: Ask, before: State, after: State, done: Done) -> Looked:
         """Return the cosines of the updates, and their norms."""
         ids, mask = ask.cohort.ids, ask.cohort.mask
         cosines = cosine_matrix(done.moves, mask=mask)
-        similarity = jnp.zeros_like(before.memory.similarity).at[ids[:, None], ids[None, :]].set(cosines)
-        norms = jnp.where(jnp.isfinite(done.norms), done.norms, 0.0)  # a broken update counts as none
-        norms = jnp.full(len(after.labels), -1.0).at[jnp.where(mask, ids, len(after.labels))].set(norms, mode="drop")
+        similarity = (
+            jnp.zeros_like(before.memory.similarity).at[ids[:, None], ids[None, :]].set(cosines)
+        )
+        norms = jnp.where(
+            jnp.isfinite(done.norms), done.norms, 0.0
+        )  # a broken update counts as none
+        norms = (
+            jnp.full(len(after.labels), -1.0)
+            .at[jnp.where(mask, ids, len(after.labels))]
+            .set(norms, mode="drop")
+        )
         return before.memory._replace(similarity=similarity, norms=norms)
 
     def settle(self, before: State, after: State) -> Looked:
@@ -95,7 +116,10 @@ class Sattler(FedAvg):
         """Return the norms that decide."""
         norms = after.memory.norms
         member = members(after.labels, after.clusters, norms >= 0)
-        return {"mean_norm": after.memory.steps, "largest_norm": jnp.where(member, norms, 0.0).max(axis=1)}
+        return {
+            "mean_norm": after.memory.steps,
+            "largest_norm": jnp.where(member, norms, 0.0).max(axis=1),
+        }
 
     def kept(self, state: State) -> dict[str, Array]:
         """Return the tree of the clusters."""
@@ -111,13 +135,28 @@ class Sattler(FedAvg):
         return split(state, ask.uid, eps1, eps2, self.min_size, round, gamma_max)
 
 
-def split(state: State, uid: np.ndarray, eps1: float, eps2: float, min_size: int, round: int, gamma_max: float = 0.0) -> State:
+def split(
+    state: State,
+    uid: np.ndarray,
+    eps1: float,
+    eps2: float,
+    min_size: int,
+    round: int,
+    gamma_max: float = 0.0,
+) -> State:
     """HOST. The state after every cluster that meets the conditions was split once."""
     state = jax.tree.map(np.array, state)
-    models, labels, active, looked = state.models, state.labels, np.asarray(state.active), state.memory
+    models, labels, active, looked = (
+        state.models,
+        state.labels,
+        np.asarray(state.active),
+        state.memory,
+    )
     for k in np.flatnonzero(active):
         own = np.flatnonzero((labels == k) & (looked.norms >= 0))
-        own = own[np.argsort(uid[own], kind="stable")]  # so that the order of clients changes nothing
+        own = own[
+            np.argsort(uid[own], kind="stable")
+        ]  # so that the order of clients changes nothing
         if len(own) <= min_size or not (looked.steps[k] < eps1 and looked.norms[own].max() > eps2):
             continue
         apart = 1.0 - looked.similarity[np.ix_(own, own)].astype(np.float64)

@@ -1,16 +1,18 @@
-"""Ditto (Li et al. 2021): FedAvg, plus a personal model per client with a proximal pull lam/2 · ‖v_i − w‖² towards the global
-model w that the client was sent. The personal model is scored; the accuracy of w is the diagnostic `accuracy_global`.
+"""Ditto (Li et al. 2021): FedAvg, plus a personal model per client with a proximal pull lam/2 ·
+‖v_i − w‖² towards the global model w that the client was sent. The personal model is scored; the
+accuracy of w is the diagnostic `accuracy_global`.
 
-Both models are trained in the same round on the same stream of batches, for the run's epochs or steps, so that lam = 0 is local
-training and the global model is FedAvg's. A client that holds no training data, or has not been drawn yet, has no personal model
-and is scored with w.
+Both models are trained in the same round on the same stream of batches, for the run's epochs or
+steps, so that lam = 0 is local training and the global model is FedAvg's. A client that holds no
+training data, or has not been drawn yet, has no personal model and is scored with w.
 
 Readings:
-- Training of the personal model. Paper: its own number of steps and its own rate. Here: the same steps, rate and batches as the
-  global model's training. Option: none.
-- Weights of the global mean. Paper: by samples or uniform (its program's default). Here: by samples. Option: `average =
-  "uniform"`.
-- lam. Paper: one number; its program also tries 0.1, 1 and 2 for each client by validation. Here: one number. Option: `lam`.
+- Training of the personal model. Paper: its own number of steps and its own rate. Here: the same
+  steps, rate and batches as the global model's training. Option: none.
+- Weights of the global mean. Paper: by samples or uniform (its program's default). Here: by
+  samples. Option: `average = "uniform"`.
+- lam. Paper: one number; its program also tries 0.1, 1 and 2 for each client by validation. Here:
+  one number. Option: `lam`.
 
 Communication per participant and round: one model down, one update up.
 """
@@ -34,7 +36,9 @@ class Ditto(AtHome):
     one_sum = True
 
     average: str = option("samples", "weights of the participants", choices=AVERAGES)
-    lam: float = option(0.1, "strength of the pull of personal models to the global one", low=0.0, traced=True)
+    lam: float = option(
+        0.1, "strength of the pull of personal models to the global one", low=0.0, traced=True
+    )
 
     def pull(self, hyper: Hyper) -> Array:
         """lam/2 · ‖v_i − w‖²."""

@@ -1,18 +1,23 @@
-"""FedALA (Zhang et al. 2023): FedAvg of a global model w, whose clients begin each local training at w with a head that is mixed of
-w's head and their own, number by number, with learned weights. This beginning is scored; the accuracy of w is `accuracy_global`.
+"""FedALA (Zhang et al. 2023): FedAvg of a global model w, whose clients begin each local training
+at w with a head that is mixed of w's head and their own, number by number, with learned weights.
+This beginning is scored; the accuracy of w is `accuracy_global`.
 
-A participant has the model v that it last trained, and the weights W in [0, 1] of its head, 1 at first. When w arrives, it learns
-W on a share of its samples: on each batch W ← W − eta ∇f(m) ⊙ (w − v), clipped to [0, 1]. Here m has the body of w and the head
-v + (w − v) ⊙ W. Then it trains from m, and sends what becomes of it.
+A participant has the model v that it last trained, and the weights W in [0, 1] of its head, 1 at
+first. When w arrives, it learns W on a share of its samples: on each batch W ← W − eta ∇f(m) ⊙ (w −
+v), clipped to [0, 1]. Here m has the body of w and the head v + (w − v) ⊙ W. Then it trains from m,
+and sends what becomes of it.
 
 Readings:
-- Mixed layers. Paper: the p last; p = 1 in its comparisons. Here: the last dense layer. Option: none.
-- First learning of W. Paper: until W has converged; its program: until the losses of ten passes are alike. Here: a fixed number
-  of passes. Option: `first_epochs`.
-- Samples. Paper: a random part of them. Here: the first batches of a random order, in each pass another one. Option: `share`.
-- Client that trains for the first time. Paper: all take part in the first round, from the first model. Here: from w. Option: none.
-- Scored model. Paper: the beginning; its program lets all clients learn W in each round. Here: the beginning by the W of a
-  client's last round. Option: none.
+- Mixed layers. Paper: the p last; p = 1 in its comparisons. Here: the last dense layer. Option:
+  none.
+- First learning of W. Paper: until W has converged; its program: until the losses of ten passes are
+  alike. Here: a fixed number of passes. Option: `first_epochs`.
+- Samples. Paper: a random part of them. Here: the first batches of a random order, in each pass
+  another one. Option: `share`.
+- Client that trains for the first time. Paper: all take part in the first round, from the first
+  model. Here: from w. Option: none.
+- Scored model. Paper: the beginning; its program lets all clients learn W in each round. Here: the
+  beginning by the W of a client's last round. Option: none.
 - Weights of the mean. Paper: by samples. Here: the same. Option: `average`.
 
 Communication per participant and round: one model down, one update up.
@@ -28,11 +33,25 @@ from cfljax import keys
 from cfljax.lazy import jnp
 from cfljax.local.train import Position, make_stepper, start_at
 from cfljax.models.flat import head_of, part_of
-from cfljax.round.recipes import AVERAGES, Ask, AtHome, GradientAt, Kept, OwnSteps, Solver, StepRule, Work, jobs_from, option
+from cfljax.round.recipes import (
+    AVERAGES,
+    Ask,
+    AtHome,
+    GradientAt,
+    Kept,
+    OwnSteps,
+    Solver,
+    StepRule,
+    Work,
+    jobs_from,
+    option,
+)
 from cfljax.types import Array, Federation, Hyper, LocalStep, Model, Tree
 
 PAPER = "Zhang et al. 2023"
-Carry = tuple[Position, Array]  # What the steps of training carry: the model; and v, W, and how often the client has trained
+Carry = tuple[
+    Position, Array
+]  # What the steps of training carry: the model; and v, W, and how often the client has trained
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,8 +61,16 @@ class FedALA(AtHome):
     own_steps, vectors_kept = True, 2
 
     eta: float = option(1.0, "learning rate of the weights", low=0.0, traced=True)
-    share: float = option(0.8, "share of its samples on which a client learns the weights", above=0.0, high=1.0, traced=True)
-    first_epochs: int = option(10, "passes over these samples when it does so for the first time; later one", low=1)
+    share: float = option(
+        0.8,
+        "share of its samples on which a client learns the weights",
+        above=0.0,
+        high=1.0,
+        traced=True,
+    )
+    first_epochs: int = option(
+        10, "passes over these samples when it does so for the first time; later one", low=1
+    )
     average: str = option("samples", "weights of the participants", choices=AVERAGES)
 
     def first_home(self, w: Array, solver: Solver, federation: Federation, hyper: Hyper) -> Array:
@@ -70,13 +97,22 @@ class FedALA(AtHome):
         """W ← W − eta ∇f(m) ⊙ (w − v)."""
         head, d = part_of(model, head_of(model)), model.size
 
-        def step(gradient: GradientAt, at: tuple[Array, Array]) -> tuple[tuple[Array, Array], Array]:
+        def step(
+            gradient: GradientAt, at: tuple[Array, Array]
+        ) -> tuple[tuple[Array, Array], Array]:
             w, home = at
             found = gradient(model.unravel(mixture(w, home)))
             move = jnp.where(head, hyper["eta"] * model.ravel(found.grads) * (w - home[:d]), 0.0)
-            return (w, home.at[d : 2 * d].set(jnp.clip(home[d : 2 * d] - move, 0.0, 1.0))), found.loss
+            return (
+                w,
+                home.at[d : 2 * d].set(jnp.clip(home[d : 2 * d] - move, 0.0, 1.0)),
+            ), found.loss
 
-        return OwnSteps(lambda start, home: (model.ravel(start), home), step, lambda at: (model.unravel(at[0]), at[1]))
+        return OwnSteps(
+            lambda start, home: (model.ravel(start), home),
+            step,
+            lambda at: (model.unravel(at[0]), at[1]),
+        )
 
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
         """From the mixture."""
@@ -88,9 +124,13 @@ class FedALA(AtHome):
             return (move(at[0], found), at[1]), found.loss
 
         def end(at: Carry) -> tuple[Tree, Array]:
-            return at[0].params, jnp.concatenate([model.ravel(at[0].params), at[1][d:-1], at[1][-1:] + 1])
+            return at[0].params, jnp.concatenate(
+                [model.ravel(at[0].params), at[1][d:-1], at[1][-1:] + 1]
+            )
 
-        return OwnSteps(lambda start, home: (start_at(rule, first(start, home), None), home), step, end)
+        return OwnSteps(
+            lambda start, home: (start_at(rule, first(start, home), None), home), step, end
+        )
 
 
 def mixture(w: Array, home: Array) -> Array:

@@ -1,20 +1,26 @@
-"""FedAMP (Huang et al. 2021): each client has a model w_i and trains it with a pull towards u_i, its own mixture of all models, in
-which models near to w_i weigh more.
+"""FedAMP (Huang et al. 2021): each client has a model w_i and trains it with a pull towards u_i,
+its own mixture of all models, in which models near to w_i weigh more.
 
-The mixture is u_i = (1 − Σ_j ξ_ij) w_i + Σ_j ξ_ij w_j over j ≠ i, with ξ_ij = alpha · A'(‖w_i − w_j‖²), A(x) = 1 − exp(−x / sigma).
-The client then makes its loss plus lam / (2 alpha) · ‖w − u_i‖² small. With lam = 0 it is local training.
+The mixture is u_i = (1 − Σ_j ξ_ij) w_i + Σ_j ξ_ij w_j over j ≠ i, with ξ_ij = alpha · A'(‖w_i −
+w_j‖²), A(x) = 1 − exp(−x / sigma). The client then makes its loss plus lam / (2 alpha) · ‖w − u_i‖²
+small. With lam = 0 it is local training.
 
 Readings:
 - Start of local training. Paper: any, because only the minimum counts. Here: at w_i. Option: none.
-- Weights that sum to more than 1. Paper: alpha is small enough. Here: they are divided by their sum, and w_i itself has weight
+- Weights that sum to more than 1. Paper: alpha is small enough. Here: they are divided by their
+  sum, and w_i itself has weight
   0. Option: none.
-- Who is mixed. Paper: all clients; all take part. Here: the last models of all clients that have trained. Option: none.
-- Numbers. Paper: alpha falls during a run. Here: constant, with our defaults. Option: `alpha`, `sigma`, `lam`.
-- Attention. Paper: the above, and a heuristic with cosines (HeurFedAMP). Here: the above. Option: none.
+- Who is mixed. Paper: all clients; all take part. Here: the last models of all clients that have
+  trained. Option: none.
+- Numbers. Paper: alpha falls during a run. Here: constant, with our defaults. Option: `alpha`,
+  `sigma`, `lam`.
+- Attention. Paper: the above, and a heuristic with cosines (HeurFedAMP). Here: the above. Option:
+  none.
 
 Communication per participant and round: u_i down, w_i up.
 
-A newcomer, or a client that has not been drawn yet, is scored with the mean by samples of the models of all that have trained.
+A newcomer, or a client that has not been drawn yet, is scored with the mean by samples of the
+models of all that have trained.
 """
 
 from __future__ import annotations
@@ -34,8 +40,12 @@ class FedAMP(Peers):
     """FedAMP: personalized models, each pulled to a mixture of similar models."""
 
     alpha: float = option(0.1, "step towards the others' models", above=0.0, traced=True)
-    sigma: float = option(1.0, "squared distance at which attention has fallen to 1/e", above=0.0, traced=True)
-    lam: float = option(0.01, "strength of the pull to the mixture, times alpha", low=0.0, traced=True)
+    sigma: float = option(
+        1.0, "squared distance at which attention has fallen to 1/e", above=0.0, traced=True
+    )
+    lam: float = option(
+        0.01, "strength of the pull to the mixture, times alpha", low=0.0, traced=True
+    )
 
     def step(self, hyper: Hyper) -> LocalStep:
         """lam / (2 alpha) · ‖w − u_i‖²."""

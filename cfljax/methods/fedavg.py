@@ -1,7 +1,8 @@
 """FedAvg (McMahan et al. 2017): one global model, averaged over the participants of each round.
 
 Readings:
-- Weights. Paper: n_i over the samples of all clients. Here: over the samples of the round's participants. Option: `average`.
+- Weights. Paper: n_i over the samples of all clients. Here: over the samples of the round's
+  participants. Option: `average`.
 
 Communication per participant and round: one model down, one update up.
 """

@@ -1,14 +1,16 @@
-"""FedBCD (Wu et al. 2021): a global and personal models by block coordinate descent on Σ_i f_i(x_i) + ρ ‖x_i − z‖². The CFL-MGD
-paper compares with it.
+"""FedBCD (Wu et al. 2021): a global and personal models by block coordinate descent on Σ_i f_i(x_i)
++ ρ ‖x_i − z‖². The CFL-MGD paper compares with it.
 
-A participant takes 1 to `max_steps` mini-batch steps, a random number of its own each round, on its personal model x_i, which
-stays with it; then z ← z − lr_z (z − mean of all x_i), over every client that has arrived and holds data, whether it took part
-or not. Local training is the method's own: `train.lr`, `momentum`, `weight_decay`, `epochs`, `steps` and `batch` have no say in
-it; `lr_decay` has. Scored with z; the accuracy of the x_i is the diagnostic `accuracy_personal`.
+A participant takes 1 to `max_steps` mini-batch steps, a random number of its own each round, on its
+personal model x_i, which stays with it; then z ← z − lr_z (z − mean of all x_i), over every client
+that has arrived and holds data, whether it took part or not. Local training is the method's own:
+`train.lr`, `momentum`, `weight_decay`, `epochs`, `steps` and `batch` have no say in it; `lr_decay`
+has. Scored with z; the accuracy of the x_i is the diagnostic `accuracy_personal`.
 
 Readings:
-- Local training. Paper: SGD 0.005 with momentum 0.9 and weight decay 1e-4, batches of 32, 1 to 5 steps. Here: the same, not the
-  options of `train`. Option: `local_lr`, `local_momentum`, `local_weight_decay`, `local_batch`, `max_steps`.
+- Local training. Paper: SGD 0.005 with momentum 0.9 and weight decay 1e-4, batches of 32, 1 to 5
+  steps. Here: the same, not the options of `train`. Option: `local_lr`, `local_momentum`,
+  `local_weight_decay`, `local_batch`, `max_steps`.
 - Step of z. Paper: 1 for an MLP, 0.1 for a ResNet. Here: 1. Option: `lr_z`.
 
 Communication per participant and round: z down, one update up.
@@ -24,7 +26,17 @@ from cfljax.federation.cohort import present
 from cfljax.kernels.mix import add_noise, sum_by
 from cfljax.lazy import jnp
 from cfljax.registry import Entry
-from cfljax.round.recipes import PersonalConfig, Solver, Work, first_model, jobs_from, keep_own, option, report, traffic
+from cfljax.round.recipes import (
+    PersonalConfig,
+    Solver,
+    Work,
+    first_model,
+    jobs_from,
+    keep_own,
+    option,
+    report,
+    traffic,
+)
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model
 
 PAPER = "Wu et al. 2021"
@@ -36,8 +48,15 @@ class Config(PersonalConfig):
 
     trains_once = False
 
-    rho: float = option(1.0, "strength of the pull between personal and global model", low=0.0, traced=True)
-    lr_z: float = option(1.0, "step of the global model to the mean of the personal ones (ResNet: 0.1)", low=0.0, traced=True)
+    rho: float = option(
+        1.0, "strength of the pull between personal and global model", low=0.0, traced=True
+    )
+    lr_z: float = option(
+        1.0,
+        "step of the global model to the mean of the personal ones (ResNet: 0.1)",
+        low=0.0,
+        traced=True,
+    )
     local_lr: float = option(0.005, "learning rate of local SGD", low=0.0, traced=True)
     local_momentum: float = option(0.9, "its momentum", low=0.0, traced=True)
     local_weight_decay: float = option(1e-4, "its weight decay", low=0.0, traced=True)
@@ -57,7 +76,8 @@ class State(NamedTuple):
     personal: Array  # f32[C, d]
     labels: Array  # i32[C] zeros
     noise: Array | None = None
-    """f32[1, d]: all noise of `train.privacy` so far. The sum of the x_i grows by each round's updates, and so does this."""
+    """f32[1, d]: all noise of `train.privacy` so far. The sum of the x_i grows by each round's
+    updates, and so does this."""
 
 
 def make(config: Config, model: Model, solver: Solver) -> Method:
@@ -67,9 +87,16 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> State:
         first = first_model(key, model)[None]
         noise = None if solver.rule(key, hyper).noise is None else jnp.zeros_like(first)
-        return State(first, jnp.tile(first, (federation.clients, 1)), jnp.zeros(federation.clients, jnp.int32), noise)
+        return State(
+            first,
+            jnp.tile(first, (federation.clients, 1)),
+            jnp.zeros(federation.clients, jnp.int32),
+            noise,
+        )
 
-    def round(key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
+    def round(
+        key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper
+    ) -> tuple[State, Info]:
         mine = jnp.arange(cohort.ids.shape[0], dtype=jnp.int32)
         start = state.personal[cohort.ids]
         steps = step_counts(key, federation.uid[cohort.ids], config.max_steps)
@@ -83,13 +110,26 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         share = jnp.where(there, 1.0, 0.0) / jnp.maximum(jnp.sum(there), 1)
         rule = solver.rule(key, hyper)
         mean = sum_by(rule._replace(noise=None), share[None], personal)[0]
-        noise = None if state.noise is None else add_noise(rule, there[None].astype(jnp.float32), state.noise)
+        noise = (
+            None
+            if state.noise is None
+            else add_noise(rule, there[None].astype(jnp.float32), state.noise)
+        )
         mean = mean if noise is None else mean + noise / jnp.maximum(jnp.sum(there), 1)
         moved = jnp.any(there) & jnp.isfinite(mean).all()
         z = jnp.where(moved, state.z - hyper["lr_z"] * (state.z - mean), state.z)
         apart = jnp.sum(share * jnp.linalg.norm(personal - z, axis=1))
         after = jnp.broadcast_to(z, start.shape)
-        info = report(federation, cohort, updates, start, after, mixed, traffic(cohort), personal_distance=apart)
+        info = report(
+            federation,
+            cohort,
+            updates,
+            start,
+            after,
+            mixed,
+            traffic(cohort),
+            personal_distance=apart,
+        )
         return State(z, personal, state.labels, noise), info
 
     return Method(
@@ -107,9 +147,15 @@ def step_counts(key: Array, uid: Array, most: int) -> Array:
 
 
 def local_step(hyper: Hyper, cohort: Cohort) -> LocalStep:
-    """Return the numbers of local training in this round; the gradient of ρ ‖x − z‖² is 2 ρ (x − z)."""
+    """Return the numbers of local training in this round; the gradient of ρ ‖x − z‖² is 2 ρ (x −
+    z)."""
     decay = hyper.get("lr_decay", 1.0) ** cohort.round.astype(jnp.float32)
-    return LocalStep(hyper["local_lr"] * decay, hyper["local_momentum"], hyper["local_weight_decay"], 2 * hyper["rho"])
+    return LocalStep(
+        hyper["local_lr"] * decay,
+        hyper["local_momentum"],
+        hyper["local_weight_decay"],
+        2 * hyper["rho"],
+    )
 
 
 fedbcd = Entry(Config, make)

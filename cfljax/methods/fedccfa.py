@@ -1,34 +1,42 @@
-"""FedCCFA (Chen et al. 2024): a global body, and a head for each client. The rows for a class are averaged among clients that seem
-to have the same concept of this class. Clients pull the features of their samples to the prototypes of these clusters.
+"""FedCCFA (Chen et al. 2024): a global body, and a head for each client. The rows for a class are
+averaged among clients that seem to have the same concept of this class. Clients pull the features
+of their samples to the prototypes of these clusters.
 
-A participant gets the body and its head. On a batch with equally many samples of each of its classes it trains a balanced head,
-always from the first one. Then it trains its own head for some epochs, and the body with that head by ℓ + λ · ℓ_c. Here ℓ_c is the
-cross-entropy of softmax(cos(z, c_k) / tau) over the prototypes c_k that it knows, z being the features of a sample, and λ the
-entropy of its labels over `gamma`. It sends body, both heads and the mean features of each of its classes.
+A participant gets the body and its head. On a batch with equally many samples of each of its
+classes it trains a balanced head, always from the first one. Then it trains its own head for some
+epochs, and the body with that head by ℓ + λ · ℓ_c. Here ℓ_c is the cross-entropy of softmax(cos(z,
+c_k) / tau) over the prototypes c_k that it knows, z being the features of a sample, and λ the
+entropy of its labels over `gamma`. It sends body, both heads and the mean features of each of its
+classes.
 
-The server averages the bodies. For each class it computes the MADC of the cosines between the balanced heads' rows, the mean
-|cos_iz − cos_jz| over third participants z. DBSCAN, here without noise, joins those whose distance is at most `eps`, directly or
-in a chain. A cluster's rows of the own heads are averaged, and so are its mean features, to its prototype.
+The server averages the bodies. For each class it computes the MADC of the cosines between the
+balanced heads' rows, the mean |cos_iz − cos_jz| over third participants z. DBSCAN, here without
+noise, joins those whose distance is at most `eps`, directly or in a chain. A cluster's rows of the
+own heads are averaged, and so are its mean features, to its prototype.
 
 Readings:
-- Balanced batch. Paper: its program has as many samples as the rarest class has, at most five. Here: the same.
-  Option: `balanced_samples`.
-- First balanced head. Paper: its program takes the head that the server drew and never averages. Here: the same. Option: none.
-- Learning rates. Paper: 0.01 for the body, 0.1 for both heads, with a momentum of 0.9. Here: `train.lr` for the body, and 1 for the
-  heads, as a run has no momentum by default. Option: `head_lr`.
+- Balanced batch. Paper: its program has as many samples as the rarest class has, at most five.
+  Here: the same. Option: `balanced_samples`.
+- First balanced head. Paper: its program takes the head that the server drew and never averages.
+  Here: the same. Option: none.
+- Learning rates. Paper: 0.01 for the body, 0.1 for both heads, with a momentum of 0.9. Here:
+  `train.lr` for the body, and 1 for the heads, as a run has no momentum by default. Option:
+  `head_lr`.
 - Beginning of alignment. Paper: its program after 20 rounds. Here: the same. Option: `align_after`.
 - Weights inside a cluster. Paper: uniform. Here: the same. Option: none.
 - Weights of the bodies. Paper: by samples. Here: the same. Option: none.
-- Class that a participant lacks. Paper: all have some samples of each class. Here: it is in no cluster of this class, and keeps
-  its row of the head and its prototype. Option: none.
-- Fewer than three participants with a class. Paper: open. Here: they are in one cluster. Option: none.
-- Scored model. Paper: in its program the clustered head, and the body of the last round in which the client took part. Here: the
-  same. Option: none.
+- Class that a participant lacks. Paper: all have some samples of each class. Here: it is in no
+  cluster of this class, and keeps its row of the head and its prototype. Option: none.
+- Fewer than three participants with a class. Paper: open. Here: they are in one cluster. Option:
+  none.
+- Scored model. Paper: in its program the clustered head, and the body of the last round in which
+  the client took part. Here: the same. Option: none.
 
-Communication per participant and round: one model and the known prototypes down; one update, the balanced head and the mean
-features of its classes up.
+Communication per participant and round: one model and the known prototypes down; one update, the
+balanced head and the mean features of its classes up.
 
-A newcomer, or a client that has not been drawn yet, is scored with the mean by samples of the models of all that have trained.
+A newcomer, or a client that has not been drawn yet, is scored with the mean by samples of the
+models of all that have trained.
 """
 
 from __future__ import annotations
@@ -47,7 +55,17 @@ from cfljax.local.ways import make_rule
 from cfljax.methods.fedproto import head_rows, sum_features
 from cfljax.models.features import with_features
 from cfljax.models.flat import cross_entropy, mask_head
-from cfljax.round.recipes import Ask, Exchanged, GradientAt, OwnModels, OwnSteps, Peers, StepRule, jobs_from, option
+from cfljax.round.recipes import (
+    Ask,
+    Exchanged,
+    GradientAt,
+    OwnModels,
+    OwnSteps,
+    Peers,
+    StepRule,
+    jobs_from,
+    option,
+)
 from cfljax.types import Array, Federation, Hyper, LocalStep, Model
 
 PAPER = "Chen et al. 2024"
@@ -55,13 +73,21 @@ PAPER = "Chen et al. 2024"
 
 @dataclasses.dataclass(frozen=True)
 class FedCCFA(Peers):
-    """FedCCFA: a global body, and for each client a head whose rows are means over clients with the same concept of a class."""
+    """FedCCFA: a global body, and for each client a head whose rows are means over clients with the
+    same concept of a class."""
 
     own_steps, vectors_kept = True, 2
     counts_labels = "has clusters for each label, and here samples have several"
 
-    eps: float = option(0.1, "distance up to which clients are in one cluster", low=0.0, traced=True)
-    gamma: float = option(20.0, "the entropy of labels over this number is the weight of the alignment", above=0.0, traced=True)
+    eps: float = option(
+        0.1, "distance up to which clients are in one cluster", low=0.0, traced=True
+    )
+    gamma: float = option(
+        20.0,
+        "the entropy of labels over this number is the weight of the alignment",
+        above=0.0,
+        traced=True,
+    )
     tau: float = option(0.1, "temperature of the alignment", above=0.0, traced=True)
     align_after: int = option(20, "rounds before features are aligned", low=0)
     head_lr: float = option(1.0, "learning rate of the heads", low=0.0, traced=True)
@@ -70,35 +96,61 @@ class FedCCFA(Peers):
     balanced_samples: int = option(5, "most samples of each class in the balanced batch", low=1)
 
     def first_shared(self, model: Model, federation: Federation) -> Array:
-        """f32[C, M (width + 1) + 1]: no prototypes, each with 0 in its end where a known one has 1; the client's last round."""
+        """f32[C, M (width + 1) + 1]: no prototypes, each with 0 in its end where a known one has 1;
+        the client's last round."""
         return jnp.zeros((federation.clients, head_rows(model, federation.classes).size + 1))
 
     def receive(self, ask: Ask, state: OwnModels, begin: Array) -> tuple[Array, Array]:
-        """Take the body of the last round, and train both heads. At home: the model with its own head, the prototypes, λ, the
-        balanced head."""
+        """Take the body of the last round, and train both heads. At home: the model with its own
+        head, the prototypes, λ, the balanced head."""
         assert state.shared is not None
-        solver, model, cohort, rounds = ask.solver, ask.solver.model, ask.cohort, state.shared[:, -1]
+        solver, model, cohort, rounds = (
+            ask.solver,
+            ask.solver.model,
+            ask.cohort,
+            state.shared[:, -1],
+        )
         begin = jnp.where(mask_head(model), begin, state.own[jnp.argmax(rounds)])
         each = keys.fold_each(ask.key, "balanced", ask.federation.uid[cohort.ids])
         luck = jax.vmap(lambda key: keys.uniform(key, ask.federation.train.longest))(each)
         jobs = jobs_from(cohort, begin, jnp.arange(len(begin), dtype=jnp.int32), weights=luck)
         of_head = solver.with_step(lambda hyper: LocalStep.of(hyper)._replace(lr=hyper["head_lr"]))
         rule = make_rule(of_head, of_head.step_of(ask.hyper))
-        move, first = make_stepper(rule, LocalStep.of(ask.hyper), ()), start_at(rule, state.first[head_rows(model)], None)
-        count, balanced = solver.of_samples(functools.partial(self.balance, model, move, first), ask.federation, jobs)
-        entropy = jax.scipy.special.entr(count / jnp.maximum(count.sum(axis=1, keepdims=True), 1)).sum(axis=1, keepdims=True)
+        move, first = (
+            make_stepper(rule, LocalStep.of(ask.hyper), ()),
+            start_at(rule, state.first[head_rows(model)], None),
+        )
+        count, balanced = solver.of_samples(
+            functools.partial(self.balance, model, move, first), ask.federation, jobs
+        )
+        entropy = jax.scipy.special.entr(
+            count / jnp.maximum(count.sum(axis=1, keepdims=True), 1)
+        ).sum(axis=1, keepdims=True)
         pull = jnp.where(rounds.max() < self.align_after, 0.0, entropy / ask.hyper["gamma"])
         home = jnp.concatenate([begin, state.shared[cohort.ids, :-1], pull, balanced], axis=1)
         of_head = of_head.with_work(solver.work._replace(epochs=self.head_epochs, steps=None))
-        of_head = of_head.with_own_steps(lambda hyper, rule: self.steps(model, hyper, rule, head=True))
+        of_head = of_head.with_own_steps(
+            lambda hyper, rule: self.steps(model, hyper, rule, head=True)
+        )
         key, jobs = keys.fold(ask.key, "head"), jobs._replace(weights=None, home=home)
-        return begin, home.at[:, : model.size].add(of_head.train(key, ask.federation, jobs, ask.hyper).delta)
+        return begin, home.at[:, : model.size].add(
+            of_head.train(key, ask.federation, jobs, ask.hyper).delta
+        )
 
-    def balance(self, model: Model, move: Callable[..., Position], at: Position, batch: Samples, w: Array) -> tuple[Array, Array]:
-        """Return how many samples of each class a client has, and its balanced head. Samples have random numbers as weights."""
+    def balance(
+        self, model: Model, move: Callable[..., Position], at: Position, batch: Samples, w: Array
+    ) -> tuple[Array, Array]:
+        """Return how many samples of each class a client has, and its balanced head. Samples have
+        random numbers as weights."""
         assert batch.weight is not None
-        (both, width), of_class = with_features(model), jax.nn.one_hot(batch.y, len(at.params)) * batch.mask[:, None]
-        count, order = of_class.sum(axis=0), jnp.argsort(jnp.where(batch.mask, batch.weight, jnp.inf))
+        (both, width), of_class = (
+            with_features(model),
+            jax.nn.one_hot(batch.y, len(at.params)) * batch.mask[:, None],
+        )
+        count, order = (
+            of_class.sum(axis=0),
+            jnp.argsort(jnp.where(batch.mask, batch.weight, jnp.inf)),
+        )
         most = jnp.minimum(jnp.where(count > 0, count, jnp.inf).min(), self.balanced_samples)
         chosen = jnp.sum(of_class[order] * (jnp.cumsum(of_class[order], axis=0) <= most), axis=1)
         first = jnp.argsort(-chosen)[: count.size * self.balanced_samples]
@@ -114,15 +166,30 @@ class FedCCFA(Peers):
 
     def steps(self, model: Model, hyper: Hyper, rule: StepRule, head: bool = False) -> OwnSteps:
         """On the body, or on the head, which the alignment does not depend on."""
-        move, (both, width), rows = make_stepper(rule, LocalStep.of(hyper), ()), with_features(model), head_rows(model)
-        trains = jax.tree.map(lambda leaf: leaf > 0, model.unravel(jnp.where(mask_head(model) == head, 1.0, 0.0)))
-        unit = lambda z: z * jax.lax.rsqrt(jnp.maximum(jnp.sum(z * z, axis=1, keepdims=True), 1e-16))  # noqa: E731
+        move, (both, width), rows = (
+            make_stepper(rule, LocalStep.of(hyper), ()),
+            with_features(model),
+            head_rows(model),
+        )
+        trains = jax.tree.map(
+            lambda leaf: leaf > 0, model.unravel(jnp.where(mask_head(model) == head, 1.0, 0.0))
+        )
 
-        def step(gradient: GradientAt, at: tuple[Position, Array]) -> tuple[tuple[Position, Array], Array]:
-            protos, pull = at[1][model.size :][: rows.size].reshape(rows.shape), at[1][model.size + rows.size]
+        def unit(z):
+            return z * jax.lax.rsqrt(jnp.maximum(jnp.sum(z * z, axis=1, keepdims=True), 1e-16))
+
+        def step(
+            gradient: GradientAt, at: tuple[Position, Array]
+        ) -> tuple[tuple[Position, Array], Array]:
+            protos, pull = (
+                at[1][model.size :][: rows.size].reshape(rows.shape),
+                at[1][model.size + rows.size],
+            )
 
             def loss(made: Array, y: Array) -> Array:
-                cosines = jnp.where(protos[:, -1] > 0, unit(made[:, :width]) @ unit(protos[:, :-1]).T, -1e9)
+                cosines = jnp.where(
+                    protos[:, -1] > 0, unit(made[:, :width]) @ unit(protos[:, :-1]).T, -1e9
+                )
                 far = jnp.where(protos[y, -1] > 0, cross_entropy(cosines / hyper["tau"], y), 0.0)
                 return model.loss(made[:, width:], y) + pull * far
 
@@ -132,29 +199,45 @@ class FedCCFA(Peers):
         begin = lambda _, home: (start_at(rule, model.unravel(home[: model.size]), None), home)  # noqa: E731
         return OwnSteps(begin, step, lambda at: (at[0].params, at[1]))
 
-    def exchange(self, ask: Ask, before: OwnModels, after: OwnModels, arrived: Array, home: Array | None) -> Exchanged:
+    def exchange(
+        self, ask: Ask, before: OwnModels, after: OwnModels, arrived: Array, home: Array | None
+    ) -> Exchanged:
         """Average bodies, and in the clusters of each class rows of the heads and prototypes."""
         assert before.shared is not None and home is not None
         model, ids, rows = ask.solver.model, ask.cohort.ids, head_rows(ask.solver.model)
         own, last = after.own[ids], before.shared[:, -1]
-        known, balanced = (each.reshape(-1, *rows.shape) for each in (before.shared[ids, :-1], home[:, -rows.size :]))
+        known, balanced = (
+            each.reshape(-1, *rows.shape)
+            for each in (before.shared[ids, :-1], home[:, -rows.size :])
+        )
         sums, count, _ = sum_features(ask, own)
         there = arrived[:, None] & (count > 0) & jnp.isfinite(sums).all(axis=2)
-        protos = jnp.pad(sums / jnp.maximum(count, 1.0)[:, :, None], ((0, 0), (0, 0), (0, 1)), constant_values=1.0)
+        protos = jnp.pad(
+            sums / jnp.maximum(count, 1.0)[:, :, None],
+            ((0, 0), (0, 0), (0, 1)),
+            constant_values=1.0,
+        )
 
         def merge(balanced: Array, sent: Array, there: Array) -> Array:
             apart = madc(cosine_matrix(balanced, mask=there), there)
             root = unite(-apart, -ask.hyper["eps"], jnp.zeros(len(ids)), there, 0)[0]
-            return sum_by(PLAIN, weights_by(root, there, ask.sizes, len(ids), "uniform"), sent)[0][root]
+            return sum_by(PLAIN, weights_by(root, there, ask.sizes, len(ids), "uniform"), sent)[0][
+                root
+            ]
 
         merged = jax.vmap(merge, 1, 1)(balanced, jnp.concatenate([own[:, rows], protos], 2), there)
         merged = jnp.where(there[:, :, None], merged, jnp.concatenate([own[:, rows], known], 2))
         heads, protos = jnp.split(merged, 2, axis=2)
         bodies = sum_by(PLAIN, weights_by(jnp.zeros_like(ids), arrived, ask.sizes, 1), own)[0]
-        told = jnp.pad(protos.reshape(len(ids), -1), ((0, 0), (0, 1)), constant_values=last.max() + 1)
+        told = jnp.pad(
+            protos.reshape(len(ids), -1), ((0, 0), (0, 1)), constant_values=last.max() + 1
+        )
         into = jnp.where(arrived, ids, ask.federation.clients)
         asked, width = jnp.sum(ask.cohort.mask), rows.shape[1] - 1
         down = width * jnp.sum(known[:, :, -1] * ask.cohort.mask[:, None])
         new = jnp.where(mask_head(model), own, bodies).at[:, rows].set(heads)
-        made = after._replace(own=after.own.at[into].set(new, mode="drop"), shared=before.shared.at[into].set(told, mode="drop"))
+        made = after._replace(
+            own=after.own.at[into].set(new, mode="drop"),
+            shared=before.shared.at[into].set(told, mode="drop"),
+        )
         return made, down, rows.size * asked + width * jnp.sum(there)

@@ -1,35 +1,42 @@
-"""FedDrift (Jothimurugesan et al. 2023): clients whose loss rises begin models of their own; models that do as well on each other's
-clients become one.
+"""FedDrift (Jothimurugesan et al. 2023): clients whose loss rises begin models of their own; models
+that do as well on each other's clients become one.
 
-Rounds are divided into time steps of `every` rounds. In the first round of a step in which it takes part, a client receives the
-models that were there before the step and finds its loss on each. It takes the best one. If its least loss has risen by more than
-`delta` since it last looked, it is isolated: it trains a new model alone until the step ends. All others stay with their model
-through the step. At the beginning of a step, models become one by complete linkage as long as their distance
-D(i, j) = max(L_ij − L_ii, L_ji − L_jj, 0) is at most `delta`. L_ij is the mean loss of model i on the data of those participants of
-this round that have taken model j; a model that nobody took is not compared. FedAvg trains each model.
+Rounds are divided into time steps of `every` rounds. In the first round of a step in which it takes
+part, a client receives the models that were there before the step and finds its loss on each. It
+takes the best one. If its least loss has risen by more than `delta` since it last looked, it is
+isolated: it trains a new model alone until the step ends. All others stay with their model through
+the step. At the beginning of a step, models become one by complete linkage as long as their
+distance D(i, j) = max(L_ij − L_ii, L_ji − L_jj, 0) is at most `delta`. L_ij is the mean loss of
+model i on the data of those participants of this round that have taken model j; a model that nobody
+took is not compared. FedAvg trains each model.
 
-A model that nobody uses stays, as its data may come back. If there is no room for a new one (`max_clusters`), the one that is
-unused for the longest time goes; if all are in use, the client stays with its best one (diagnostic `without_room`). A client that
-has not taken part yet is scored with the model that has the least loss on its data.
+A model that nobody uses stays, as its data may come back. If there is no room for a new one
+(`max_clusters`), the one that is unused for the longest time goes; if all are in use, the client
+stays with its best one (diagnostic `without_room`). A client that has not taken part yet is scored
+with the model that has the least loss on its data.
 
 Readings:
-- Time steps. Paper: new data arrive at each step, and a step has many rounds. Here: ten rounds. Option: `every`.
-- Data. Paper: a model trains on its clients' data of all steps. Here: on the data of the round. Option: none.
-- Start. Paper: one model for all; its program's FedDrift begins with one for each client. Here: one; or one for each client
-  when it first takes part, up to `max_clusters`. Option: `begin = "each"`.
-- Merging. Paper: complete linkage, up to delta; its program has another threshold, average linkage, and isolation for several
-  steps. Here: as in the paper. Option: none.
-- Drifts. Paper: each client that drifts begins a model, or all in a step share one and nothing is merged (FedDrift-Eager). Here:
-  the first. Option: none.
-- New models. Paper: initialised; its program continues from the client's best one. Here: w_0, so that models that merge have a
-  common start. Option: none.
+- Time steps. Paper: new data arrive at each step, and a step has many rounds. Here: ten rounds.
+  Option: `every`.
+- Data. Paper: a model trains on its clients' data of all steps. Here: on the data of the round.
+  Option: none.
+- Start. Paper: one model for all; its program's FedDrift begins with one for each client. Here:
+  one; or one for each client when it first takes part, up to `max_clusters`. Option: `begin =
+  "each"`.
+- Merging. Paper: complete linkage, up to delta; its program has another threshold, average linkage,
+  and isolation for several steps. Here: as in the paper. Option: none.
+- Drifts. Paper: each client that drifts begins a model, or all in a step share one and nothing is
+  merged (FedDrift-Eager). Here: the first. Option: none.
+- New models. Paper: initialised; its program continues from the client's best one. Here: w_0, so
+  that models that merge have a common start. Option: none.
 - Measure. Paper: losses; its program compares accuracies. Here: losses. Option: none.
-- Merged models. Paper: their mean by the sizes of their data; its program counts clients and steps. Here: by the samples of
-  their current clients. Option: none.
+- Merged models. Paper: their mean by the sizes of their data; its program counts clients and steps.
+  Here: by the samples of their current clients. Option: none.
 - Weights inside a cluster. Paper: by samples. Here: the same. Option: `average`.
 
-Communication per participant and round: one model down, one update up. In the first round of a time step also all models down
-and one loss for each up, and one more model down for clients with a new or merged one.
+Communication per participant and round: one model down, one update up. In the first round of a time
+step also all models down and one loss for each up, and one more model down for clients with a new
+or merged one.
 """
 
 from __future__ import annotations
@@ -49,8 +56,9 @@ PAPER = "Jothimurugesan et al. 2023"
 
 
 class Known(NamedTuple):
-    """What is remembered besides the models: w_0, f32[d]; the step in which each model was begun and the last one in which a client
-    took it, i32[K]; the last step in which each client looked, i32[C] (−1: never), and its least loss then, f32[C]."""
+    """What is remembered besides the models: w_0, f32[d]; the step in which each model was begun
+    and the last one in which a client took it, i32[K]; the last step in which each client looked,
+    i32[C] (−1: never), and its least loss then, f32[C]."""
 
     first: Array
     born: Array
@@ -65,19 +73,26 @@ class Look(NamedTuple):
     who: Array  # bool[S]: who looks in this round
     there: Array  # bool[K]: the models that they compare
     losses: Array  # f32[K, S]; 0 for those who do not look
-    best: Array  # i32[S]: the model with the least loss; for those who do not look the one that they have
+    # i32[S]: the model with the least loss; for those who do not look the one that they have
+    best: Array
     least: Array  # f32[S]: its loss
     drifts: Array  # bool[S]: who is to begin a new model
 
 
 @dataclasses.dataclass(frozen=True)
 class FedDrift(FedAvg):
-    """FedDrift: clients whose loss rises begin new models; models that fit each other's clients merge."""
+    """FedDrift: clients whose loss rises begin new models; models that fit each other's clients
+    merge."""
 
     splits, makes_models = True, True
 
     max_clusters: int = option(16, "largest number of models at a time", low=2)
-    delta: float = option(0.1, "rise of the loss that begins a model; largest distance of merged models", low=0.0, traced=True)
+    delta: float = option(
+        0.1,
+        "rise of the loss that begins a model; largest distance of merged models",
+        low=0.0,
+        traced=True,
+    )
     every: int = option(10, "rounds of a time step", low=1)
     begin: str = option(  # type: ignore[assignment]  # the recipe's function of this name is not used
         "one", "all clients begin with one model, or each with its own", choices=("one", "each")
@@ -86,7 +101,10 @@ class FedDrift(FedAvg):
     def first(self, ask: Ask, state: State) -> State:
         """Make one model, which nobody has yet."""
         nobody, never = jnp.full_like(state.labels, -1), jnp.full(state.clusters, -1, jnp.int32)
-        return state._replace(labels=nobody, memory=Known(state.models[0], never, never, nobody, jnp.full(nobody.shape, jnp.nan)))
+        return state._replace(
+            labels=nobody,
+            memory=Known(state.models[0], never, never, nobody, jnp.full(nobody.shape, jnp.nan)),
+        )
 
     def prepare(self, ask: Ask, state: State) -> State:
         """Let participants look, and merge and begin models."""
@@ -96,33 +114,53 @@ class FedDrift(FedAvg):
         state = remembered(ask, state, look, step)
         root = unions(ask, look, jnp.where(merging, ask.hyper["delta"], -1.0))
         own = root[look.best]
-        state, which, isolated = begun(ask, merged(ask, state, look, root), look._replace(best=own), step)
+        state, which, isolated = begun(
+            ask, merged(ask, state, look, root), look._replace(best=own), step
+        )
         ask.send(1, isolated | (look.who & (jnp.sum(root[None, :] == own[:, None], axis=1) > 1)))
         compared = jnp.sum(look.there, dtype=jnp.int32)
         ask.report(jnp.where(compared > 1, compared, 0), look.who & merging)
-        counted = {"models": state.there, "isolated": isolated, "without_room": look.drifts & ~isolated}
+        counted = {
+            "models": state.there,
+            "isolated": isolated,
+            "without_room": look.drifts & ~isolated,
+        }
         counted |= {"merged": root != jnp.arange(state.clusters)}
         ask.diag |= {name: jnp.sum(each, dtype=jnp.int32) for name, each in counted.items()}
         return state
 
     def compare(self, ask: Ask, state: State, step: Array) -> Look:
-        """Return the look of those who have not looked in this step, at the models that were there before it."""
+        """Return the look of those who have not looked in this step, at the models that were there
+        before it."""
         ids, known = ask.cohort.ids, state.memory
         who = ask.cohort.mask & (known.looked[ids] < step)
         there = state.there & (known.born < step)
         losses = ask.of(who, there).losses(state.models)
         compared = jnp.where(there[:, None], losses, jnp.nan)
-        best = jnp.where(jnp.any(~jnp.isnan(compared), axis=0), least_loss(compared), jnp.argmax(there))
+        best = jnp.where(
+            jnp.any(~jnp.isnan(compared), axis=0), least_loss(compared), jnp.argmax(there)
+        )
         best = jnp.where(who, best, jnp.maximum(state.labels[ids], 0)).astype(jnp.int32)
         least = jnp.take_along_axis(losses, best[None], axis=0)[0]
         begins = (known.looked[ids] < 0) & (self.begin == "each")
-        return Look(who, there, losses, best, least, who & (begins | (least > known.loss[ids] + ask.hyper["delta"])))
+        return Look(
+            who,
+            there,
+            losses,
+            best,
+            least,
+            who & (begins | (least > known.loss[ids] + ask.hyper["delta"])),
+        )
 
 
 def remembered(ask: Ask, state: State, look: Look, step: Array) -> State:
-    """Return the state after those who look have noted their least loss and taken the best model."""
+    """Return the state after those who look have noted their least loss and taken the best
+    model."""
     known, ids = state.memory, jnp.where(look.who, ask.cohort.ids, state.labels.shape[0])
-    looked, loss = known.looked.at[ids].set(step, mode="drop"), known.loss.at[ids].set(look.least, mode="drop")
+    looked, loss = (
+        known.looked.at[ids].set(step, mode="drop"),
+        known.loss.at[ids].set(look.least, mode="drop"),
+    )
     labels = join(state.labels, ask.cohort, look.best)
     return state._replace(labels=labels, memory=known._replace(looked=looked, loss=loss))
 
@@ -135,14 +173,17 @@ def unions(ask: Ask, look: Look, delta: Array) -> Array:
     weight = jnp.where(members(look.best, k, counted), ask.sizes, 0.0)
     total = jnp.sum(weight, axis=1)
     losses = jnp.where(look.there[:, None] & counted, look.losses, 0.0)
-    each = jnp.matmul(losses, weight.T, precision=jax.lax.Precision.HIGHEST) / jnp.maximum(total, 1.0)  # L_ij
+    each = jnp.matmul(losses, weight.T, precision=jax.lax.Precision.HIGHEST) / jnp.maximum(
+        total, 1.0
+    )  # L_ij
     worse = each - jnp.diagonal(each)[:, None]
     apart = jnp.maximum(jnp.maximum(worse, worse.T), 0.0)
     return complete_linkage(jnp.where(jnp.outer(total, total) > 0, apart, jnp.inf), delta)
 
 
 def merged(ask: Ask, state: State, look: Look, root: Array) -> State:
-    """Return the state after the models of each union have become their mean, by the samples of the clients that stay with them."""
+    """Return the state after the models of each union have become their mean, by the samples of the
+    clients that stay with them."""
     models, labels, k = state.models, state.labels, state.clusters
     leaving = jnp.where(look.drifts, ask.cohort.ids, labels.shape[0])
     count = jnp.asarray(ask.federation.train.count, jnp.float32).at[leaving].set(0.0, mode="drop")
@@ -150,24 +191,41 @@ def merged(ask: Ask, state: State, look: Look, root: Array) -> State:
     joins = members(root, k)
     weight = jnp.where(joins, samples, 0.0)
     shares = weight / jnp.maximum(weight.sum(axis=1, keepdims=True), 1.0)
-    mean = jnp.matmul(shares, jnp.where(usable(models)[:, None], models, 0.0), precision=jax.lax.Precision.HIGHEST)
+    mean = jnp.matmul(
+        shares, jnp.where(usable(models)[:, None], models, 0.0), precision=jax.lax.Precision.HIGHEST
+    )
     models = jnp.where((joins.sum(axis=1) > 1)[:, None], mean, models)
     labels = jnp.where(labels >= 0, root[jnp.maximum(labels, 0)], -1)
-    return state._replace(models=models, labels=labels, active=state.there & (root == jnp.arange(k)))
+    return state._replace(
+        models=models, labels=labels, active=state.there & (root == jnp.arange(k))
+    )
 
 
 def begun(ask: Ask, state: State, look: Look, step: Array) -> tuple[State, Array, Array]:
-    """Return (the state after clients that drift have begun new models, i32[S] the model of each participant, bool[S] who has a
-    new one). Free slots are taken first, then slots of models that no client has, the one unused for the longest time first."""
+    """Return (the state after clients that drift have begun new models, i32[S] the model of each
+    participant, bool[S] who has a new one). Free slots are taken first, then slots of models that
+    no client has, the one unused for the longest time first."""
     known, cohort, active, k = state.memory, ask.cohort, state.there, state.clusters
     kind = jnp.where(active, 1 + members(state.labels, k).any(axis=1), 0)  # free, unused, in use
     order, room = jnp.lexsort((known.used, kind)), jnp.sum(kind < 2)
-    by_uid = jnp.argsort(jnp.where(look.drifts, ask.federation.uid[cohort.ids], jnp.iinfo(jnp.int32).max), stable=True)
+    by_uid = jnp.argsort(
+        jnp.where(look.drifts, ask.federation.uid[cohort.ids], jnp.iinfo(jnp.int32).max),
+        stable=True,
+    )
     rank = jnp.argsort(by_uid)
     slot, isolated = order[jnp.minimum(rank, k - 1)], look.drifts & (rank < room)
     at = jnp.where(isolated, slot, k)
     which = jnp.where(isolated, slot, look.best).astype(jnp.int32)
     used = jnp.where(members(which, k, cohort.mask).any(axis=1), step, known.used)
     known = known._replace(born=known.born.at[at].set(step, mode="drop"), used=used)
-    models, active = state.models.at[at].set(known.first, mode="drop"), active.at[at].set(True, mode="drop")
-    return state._replace(models=models, labels=join(state.labels, cohort, which), active=active, memory=known), which, isolated
+    models, active = (
+        state.models.at[at].set(known.first, mode="drop"),
+        active.at[at].set(True, mode="drop"),
+    )
+    return (
+        state._replace(
+            models=models, labels=join(state.labels, cohort, which), active=active, memory=known
+        ),
+        which,
+        isolated,
+    )

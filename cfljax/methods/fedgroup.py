@@ -1,35 +1,45 @@
-"""FedGroup (Duan et al. 2021): some clients are grouped by the directions of their first updates, and FedAvg runs inside the
-groups. A client that takes part later (a newcomer) joins the group whose direction is closest to its first update's. With
-`mu` the method is FedGrouProx: FedProx inside the groups.
+"""FedGroup (Duan et al. 2021): some clients are grouped by the directions of their first updates,
+and FedAvg runs inside the groups. A client that takes part later (a newcomer) joins the group whose
+direction is closest to its first update's. With `mu` the method is FedGrouProx: FedProx inside the
+groups.
 
-Ablations: `cold_start = "rcc"` (random clients are the centres), `assign = "random"` (RAC: newcomers join at random, without
-pre-training, once or at each selection). A group without participants keeps its latest update; inter-group aggregation moves its
-model, too. A group that the cold start left without a member is never chosen. A client whose pre-training is not finite is a zero
-vector to eq. 9.
+Ablations: `cold_start = "rcc"` (random clients are the centres), `assign = "random"` (RAC:
+newcomers join at random, without pre-training, once or at each selection). A group without
+participants keeps its latest update; inter-group aggregation moves its model, too. A group that the
+cold start left without a member is never chosen. A client whose pre-training is not finite is a
+zero vector to eq. 9.
 
-Readings. The published text and the authors' program differ; the defaults follow the program, with which Table 3 was made:
-- Length of a pre-training. Paper: E epochs (Algorithm 3). Here: 50 mini-batch steps, with the proximal term (the program).
-  Option: `pretrain_epochs`.
-- Start of a group. Paper: w_0 (Algorithm 2, line 2); the mean of the members' updates (Algorithm 3). Here: the mean of their
-  pre-trained weights (the program), which gives the same directions. Option: none.
-- Number of groups. Paper: given. Here: the same, or found from the updates of alpha · `most` clients, which the cold start then
-  groups (`round/auto.py`). Option: `clusters = "auto"`, `auto`, `most`.
-- K-means of the cold start. Paper: K-means++. Here: ten restarts, at most 20 iterations (the program). Option: none.
-- Newcomer. Paper: starts from the auxiliary global model, and is compared with the groups' latest updates. Here: starts from w_0,
-  and is compared with the cold-start directions (the program): by latest updates, which depend on who took part, newcomers on
-  MNIST join almost at random. `"auxiliary"` compares with the groups' models as seen from the auxiliary model.
-  Option: `newcomer = "latest"`.
-- When newcomers are assigned. Paper: when they arrive. Here: with "initial" before the first round, which is the same. Option:
-  none.
-- First round of a newcomer. Paper: E − 1 epochs after pre-training. Here: all (the program). Option: none.
+Readings. The published text and the authors' program differ; the defaults follow the program, with
+which Table 3 was made:
+- Length of a pre-training. Paper: E epochs (Algorithm 3). Here: 50 mini-batch steps, with the
+  proximal term (the program). Option: `pretrain_epochs`.
+- Start of a group. Paper: w_0 (Algorithm 2, line 2); the mean of the members' updates (Algorithm
+  3). Here: the mean of their pre-trained weights (the program), which gives the same directions.
+  Option: none.
+- Number of groups. Paper: given. Here: the same, or found from the updates of alpha · `most`
+  clients, which the cold start then groups (`round/auto.py`). Option: `clusters = "auto"`, `auto`,
+  `most`.
+- K-means of the cold start. Paper: K-means++. Here: ten restarts, at most 20 iterations (the
+  program). Option: none.
+- Newcomer. Paper: starts from the auxiliary global model, and is compared with the groups' latest
+  updates. Here: starts from w_0, and is compared with the cold-start directions (the program): by
+  latest updates, which depend on who took part, newcomers on MNIST join almost at random.
+  `"auxiliary"` compares with the groups' models as seen from the auxiliary model. Option: `newcomer
+  = "latest"`.
+- When newcomers are assigned. Paper: when they arrive. Here: with "initial" before the first round,
+  which is the same. Option: none.
+- First round of a newcomer. Paper: E − 1 epochs after pre-training. Here: all (the program).
+  Option: none.
 - Weights inside a group. Paper: by samples. Here: the same. Option: `average`.
-- Inter-group aggregation. Paper: a pull towards the others (Algorithm 2, line 19), or eq. 20. Here: the former; `"weighted"` is
-  the program's. Option: `inter_group = "normalised"`.
-- Re-clustering. Paper: none. Here: none, or a new cold start every few rounds (`round/recluster.py`). Option: `every`.
-- Random group. Paper: drawn once. Here: the same; the program draws at each selection. Option: `rac = "always"`.
+- Inter-group aggregation. Paper: a pull towards the others (Algorithm 2, line 19), or eq. 20. Here:
+  the former; `"weighted"` is the program's. Option: `inter_group = "normalised"`.
+- Re-clustering. Paper: none. Here: none, or a new cold start every few rounds
+  (`round/recluster.py`). Option: `every`.
+- Random group. Paper: drawn once. Here: the same; the program draws at each selection. Option: `rac
+  = "always"`.
 
-Communication of a round: one model down, one update up, and the same for each pre-training: of the cold start in round 0, of a
-newcomer when it first takes part.
+Communication of a round: one model down, one update up, and the same for each pre-training: of the
+cold start in round 0, of a newcomer when it first takes part.
 """
 
 from __future__ import annotations
@@ -47,17 +57,31 @@ from cfljax.kernels.inter_group import READINGS, inter_group, newcomer_group
 from cfljax.lazy import jnp
 from cfljax.methods.fedavg import FedAvg
 from cfljax.round.cold_start import COLD_STARTS, first_groups
-from cfljax.round.recipes import Ask, Before, Begun, CountedConfig, Done, State, every, option, similarity
+from cfljax.round.recipes import (
+    Ask,
+    Before,
+    Begun,
+    CountedConfig,
+    Done,
+    State,
+    every,
+    option,
+    similarity,
+)
 from cfljax.types import Array, Hyper, LocalStep, on_host
 
-PAPER = "Duan et al. 2021, “FedGroup: efficient clustered federated learning via decomposed data-driven measure”"
+PAPER = (
+    "Duan et al. 2021, “FedGroup: efficient clustered federated learning via decomposed "
+    "data-driven measure”"
+)
 NEWCOMER = ("initial", "latest", "auxiliary")
 
 
 class Compass(NamedTuple):
-    """What the assignment of newcomers needs: the model f32[d] that they train from, w_0 or the auxiliary global one; what their
-    updates are compared with, f32[K, d], the mean update of each group in the cold start, its latest update, or its model minus
-    `start`; the groups that have members from the cold start and that had members in the last round, bool[K]; and who has trained
+    """What the assignment of newcomers needs: the model f32[d] that they train from, w_0 or the
+    auxiliary global one; what their updates are compared with, f32[K, d], the mean update of each
+    group in the cold start, its latest update, or its model minus `start`; the groups that have
+    members from the cold start and that had members in the last round, bool[K]; and who has trained
     for the cold start, bool[C]."""
 
     start: Array
@@ -71,16 +95,36 @@ class Compass(NamedTuple):
 class FedGroup(CountedConfig, FedAvg):
     """FedGroup: clusters from the directions of first updates; FedGrouProx with mu."""
 
-    clusters: int | str = option(3, 'number of groups, or "auto": found before the first round', low=1, choices=("auto",))
-    cold_start: str = option("edc", "group by decomposed cosines, by MADC, or by random clients as centres", choices=COLD_STARTS)
+    clusters: int | str = option(
+        3, 'number of groups, or "auto": found before the first round', low=1, choices=("auto",)
+    )
+    cold_start: str = option(
+        "edc",
+        "group by decomposed cosines, by MADC, or by random clients as centres",
+        choices=COLD_STARTS,
+    )
     alpha: int = option(20, "clients that pre-train for the cold start, per group", low=1)
     pretrain_steps: int = option(50, "mini-batch steps of a pre-training", low=1)
-    pretrain_epochs: int | None = option(None, "epochs of a pre-training, instead of pretrain_steps", low=1)
-    newcomer: str = option("initial", "where a newcomer starts, and what it is compared with", choices=NEWCOMER)
-    assign: str = option("eq9", "a newcomer joins the closest group, or a random one (RAC)", choices=("eq9", "random"))
-    rac: str = option("once", "a random group for good, or a new one at each selection", choices=("once", "always"))
+    pretrain_epochs: int | None = option(
+        None, "epochs of a pre-training, instead of pretrain_steps", low=1
+    )
+    newcomer: str = option(
+        "initial", "where a newcomer starts, and what it is compared with", choices=NEWCOMER
+    )
+    assign: str = option(
+        "eq9",
+        "a newcomer joins the closest group, or a random one (RAC)",
+        choices=("eq9", "random"),
+    )
+    rac: str = option(
+        "once",
+        "a random group for good, or a new one at each selection",
+        choices=("once", "always"),
+    )
     eta_g: float = option(0.0, "step of the inter-group aggregation", low=0.0, traced=True)
-    inter_group: str = option("difference", "formula of the inter-group aggregation", choices=READINGS)
+    inter_group: str = option(
+        "difference", "formula of the inter-group aggregation", choices=READINGS
+    )
     mu: float = option(0.0, "strength of the proximal term (FedGrouProx)", low=0.0, traced=True)
     every: int | None = every()
     similarity: str = similarity()
@@ -99,7 +143,10 @@ class FedGroup(CountedConfig, FedAvg):
     @property
     def length(self) -> dict[str, int | None]:
         """Of a pre-training."""
-        return {"epochs": self.pretrain_epochs, "steps": None if self.pretrain_epochs else self.pretrain_steps}
+        return {
+            "epochs": self.pretrain_epochs,
+            "steps": None if self.pretrain_epochs else self.pretrain_steps,
+        }
 
     def releases(self, rounds: int) -> tuple[int, int]:
         """One noised sum per round, and one over all clients for each cold start."""
@@ -108,7 +155,10 @@ class FedGroup(CountedConfig, FedAvg):
     def check(self, where: str) -> None:
         """Raise SpecError for options that contradict each other."""
         if self.pretrain_epochs is not None and self.pretrain_steps != 50:
-            raise SpecError(f"{where}.pretrain_epochs = {self.pretrain_epochs}: give pretrain_steps or pretrain_epochs, not both")
+            raise SpecError(
+                f"{where}.pretrain_epochs = {self.pretrain_epochs}: give pretrain_steps or "
+                "pretrain_epochs, not both"
+            )
         if self.clusters == "auto" and self.cold_start == "rcc":
             why = 'cold_start = "rcc" has no updates to find it by; give a number of clusters'
             raise SpecError(f'{where}.clusters = "auto": {why}')
@@ -118,31 +168,48 @@ class FedGroup(CountedConfig, FedAvg):
         return LocalStep.of(hyper)._replace(mu=hyper["mu"])
 
     def begin(self, ask: Before) -> Begun:
-        """HOST. The cold start (Algorithm 3), and the groups of all others where these do not depend on the round."""
+        """HOST. The cold start (Algorithm 3), and the groups of all others where these do not
+        depend on the round."""
         start, most = ask.first_model(), self.models_kept
         ids = ask.drawn(most if self.cold_start == "rcc" else self.alpha * most, "cold_start")
         moves = ask.updates(start, ids, **self.length, similarity=self.similarity)
         uid, number = ask.uid[ids], ask.clusters(moves, ids)
-        found, snapshot = first_groups(ask.fold("cold_start"), moves, uid, number, self.cold_start, self.snapshots)
+        found, snapshot = first_groups(
+            ask.fold("cold_start"), moves, uid, number, self.cold_start, self.snapshots
+        )
         labels = ask.of_all((ids, found))
-        parts = [(ids, moves)] if self.similarity == "exact" else ask.updates_in_parts(start, ids, **self.length)
+        parts = (
+            [(ids, moves)]
+            if self.similarity == "exact"
+            else ask.updates_in_parts(start, ids, **self.length)
+        )
         directions, active = ask.means(parts, found, most), np.isin(np.arange(most), found)
         active[0] |= not active.any()  # if no update is finite, all clients join group 0
-        others, guess = np.flatnonzero(np.asarray(ask.federation.holds) & (labels < 0)), labels.copy()
+        others, guess = (
+            np.flatnonzero(np.asarray(ask.federation.holds) & (labels < 0)),
+            labels.copy(),
+        )
         closest = quick_jit(newcomer_group)  # eq. 9
         if not self.newcomers_train:
-            guess[others] = np.asarray(quick_jit(random_of)(ask.fold("rac"), ask.uid, active))[others]
+            guess[others] = np.asarray(quick_jit(random_of)(ask.fold("rac"), ask.uid, active))[
+                others
+            ]
         elif not self.moving:
-            guess[others] = ask.joining(start, others, lambda moves: closest(directions, moves, active), **self.length)
+            guess[others] = ask.joining(
+                start, others, lambda moves: closest(directions, moves, active), **self.length
+            )
         compass = Compass(*map(on_host, (start, directions, active, active, ask.asked)))
         return Begun(start + directions, labels, guess, memory=compass, extras=snapshot)
 
     def choose(self, ask: Ask, state: State) -> Array:
-        """i32[S]: its group, also for newcomers; with `rac = "always"` a random one of all but founders."""
+        """i32[S]: its group, also for newcomers; with `rac = "always"` a random one of all but
+        founders."""
         own = state.labels[ask.cohort.ids]
         if self.newcomers_train or self.rac == "once":
             return super().choose(ask, state)
-        drawn = random_of(keys.fold(ask.key, "rac"), ask.federation.uid[ask.cohort.ids], state.memory.active)
+        drawn = random_of(
+            keys.fold(ask.key, "rac"), ask.federation.uid[ask.cohort.ids], state.memory.active
+        )
         return jnp.where(state.memory.founder[ask.cohort.ids] & (own >= 0), own, drawn)
 
     def join(self, ask: Ask, state: State) -> Array:
@@ -161,8 +228,9 @@ class FedGroup(CountedConfig, FedAvg):
         return before.memory._replace(moved=done.moved) if self.moving else before.memory
 
     def settle(self, before: State, after: State) -> Compass:
-        """Return what newcomers are compared with from now on: from the auxiliary model, the groups' latest updates (a group that
-        has not moved keeps its last), or where the groups' models lie."""
+        """Return what newcomers are compared with from now on: from the auxiliary model, the
+        groups' latest updates (a group that has not moved keeps its last), or where the groups'
+        models lie."""
         compass = after.memory._replace(directions=before.memory.directions)
         if not self.moving:
             return compass
@@ -170,10 +238,17 @@ class FedGroup(CountedConfig, FedAvg):
         start = jnp.where(seen[:, None], after.models, 0.0).sum(axis=0) / jnp.maximum(seen.sum(), 1)
         latest = jnp.where(compass.moved[:, None], after.models - before.models, compass.directions)
         from_start = jnp.where(compass.active[:, None], after.models - start, 0.0)
-        return compass._replace(start=start, directions=latest if self.newcomer == "latest" else from_start)
+        return compass._replace(
+            start=start, directions=latest if self.newcomer == "latest" else from_start
+        )
 
     def shows(self, ask: Ask, before: State, after: State, done: Done) -> dict[str, Array]:
         """Return the newcomers of the round, and how many clients each group has had so far."""
         groups = jnp.where(after.labels >= 0, after.labels, after.clusters)
         members = jnp.zeros(after.clusters, jnp.int32).at[groups].add(1, mode="drop")
-        return {"newcomers": jnp.sum(ask.cohort.mask & (before.labels[ask.cohort.ids] < 0), dtype=jnp.int32), "members": members}
+        return {
+            "newcomers": jnp.sum(
+                ask.cohort.mask & (before.labels[ask.cohort.ids] < 0), dtype=jnp.int32
+            ),
+            "members": members,
+        }

@@ -1,27 +1,33 @@
-"""FedPAC (Xu, Tong and Huang 2023): a global body, and a head for each client, which the server mixes from the heads of clients
-whose classes have similar features.
+"""FedPAC (Xu, Tong and Huang 2023): a global body, and a head for each client, which the server
+mixes from the heads of clients whose classes have similar features.
 
-A participant trains its head for some epochs with the body that it was sent, then the body with that head, by the loss
-ℓ + lam · d, where d is the mean squared difference between the features of a sample and the global centroid of its class. The
-server averages the bodies by samples, and the features of each class over all samples of the participants: the new centroids.
+A participant trains its head for some epochs with the body that it was sent, then the body with
+that head, by the loss ℓ + lam · d, where d is the mean squared difference between the features of a
+sample and the global centroid of its class. The server averages the bodies by samples, and the
+features of each class over all samples of the participants: the new centroids.
 
-The new head of client i is Σ_j α_j φ_j, where φ_j are the participants' trained heads and α ≥ 0, Σ_j α_j = 1 minimises the estimate
-Σ_j α_j² V_j + ‖H_i − Σ_j α_j H_j‖² of variance and squared bias. H_j holds for each class the mean features of its samples, times
-the share of the class in the n_j samples of client j, and V_j = (E‖z‖² − ‖H_j‖²) / n_j, where z are the features under the body
-that was sent.
+The new head of client i is Σ_j α_j φ_j, where φ_j are the participants' trained heads and α ≥ 0,
+Σ_j α_j = 1 minimises the estimate Σ_j α_j² V_j + ‖H_i − Σ_j α_j H_j‖² of variance and squared bias.
+H_j holds for each class the mean features of its samples, times the share of the class in the n_j
+samples of client j, and V_j = (E‖z‖² − ‖H_j‖²) / n_j, where z are the features under the body that
+was sent.
 
 Readings:
-- Learning rates. Paper: its program's are 0.1 for heads and 0.01 or 0.02 for bodies. Here: `train.lr` for both. Option: none.
-- Class without a global centroid. Paper: its program takes the client's own before training. Here: no pull; a class that no
-  participant has keeps its last centroid. Option: none.
-- Small weights. Paper: its program sets weights below 0.001 to 0. Here: the minimum as it is. Option: none.
-- Scored model. Paper: its program's is the one after local training. Here: the new body and the mixed head, as in PFLlib. Option:
-  `train.finetune_steps` trains them on for a last score.
+- Learning rates. Paper: its program's are 0.1 for heads and 0.01 or 0.02 for bodies. Here:
+  `train.lr` for both. Option: none.
+- Class without a global centroid. Paper: its program takes the client's own before training. Here:
+  no pull; a class that no participant has keeps its last centroid. Option: none.
+- Small weights. Paper: its program sets weights below 0.001 to 0. Here: the minimum as it is.
+  Option: none.
+- Scored model. Paper: its program's is the one after local training. Here: the new body and the
+  mixed head, as in PFLlib. Option: `train.finetune_steps` trains them on for a last score.
 
-Communication per participant and round: a model and the known centroids down; a model and the estimate of its variance up, and for
-each of its classes the centroid, the mean features before training and the number of samples.
+Communication per participant and round: a model and the known centroids down; a model and the
+estimate of its variance up, and for each of its classes the centroid, the mean features before
+training and the number of samples.
 
-A newcomer, or a client that has not been drawn yet, is scored with the body below the mean by samples of all mixed heads.
+A newcomer, or a client that has not been drawn yet, is scored with the body below the mean by
+samples of all mixed heads.
 """
 
 from __future__ import annotations
@@ -34,16 +40,29 @@ from cfljax.lazy import jax, jnp
 from cfljax.local.train import Position, Turns, make_stepper, start_at
 from cfljax.methods.fedproto import head_rows, pulled, sum_features
 from cfljax.models.flat import head_of, part_of
-from cfljax.round.recipes import Ask, Exchanged, GradientAt, OwnModels, OwnSteps, Peers, StepRule, Work, option
+from cfljax.round.recipes import (
+    Ask,
+    Exchanged,
+    GradientAt,
+    OwnModels,
+    OwnSteps,
+    Peers,
+    StepRule,
+    Work,
+    option,
+)
 from cfljax.types import Array, Federation, Hyper, LocalStep, Model
 
 PAPER = "Xu et al. 2023"
-Carry = tuple[Position, Array, Array]  # What the steps of a client carry: its model, the centroids, and the epoch
+Carry = tuple[
+    Position, Array, Array
+]  # What the steps of a client carry: its model, the centroids, and the epoch
 
 
 @dataclasses.dataclass(frozen=True)
 class FedPAC(Peers):
-    """FedPAC: a global body whose features are pulled to global centroids, and for each client a mixture of all heads."""
+    """FedPAC: a global body whose features are pulled to global centroids, and for each client a
+    mixture of all heads."""
 
     own_steps = True
     counts_labels = "has a centroid for each label, and here samples have several"
@@ -57,7 +76,8 @@ class FedPAC(Peers):
         return super().without | {"steps": "it counts epochs"}
 
     def first_shared(self, model: Model, federation: Federation) -> Array:
-        """No centroids: a row of zeros for each class, and 0 in its end, where others have the number of samples that it is of."""
+        """No centroids: a row of zeros for each class, and 0 in its end, where others have the
+        number of samples that it is of."""
         return jnp.zeros(head_rows(model, federation.classes).size)
 
     def work(self, work: Work) -> Work:
@@ -70,8 +90,15 @@ class FedPAC(Peers):
         turns = Turns(self.head_epochs, head, head | True).masks(model.unravel)
 
         def enter(at: Carry, epoch: Array) -> Carry:
-            begins, fresh = (at[2] < self.head_epochs) & (epoch >= self.head_epochs), start_at(rule, at[0].params, None)
-            return jax.tree.map(lambda new, old: jnp.where(begins, new, old), fresh, at[0]), at[1], epoch
+            begins, fresh = (
+                (at[2] < self.head_epochs) & (epoch >= self.head_epochs),
+                start_at(rule, at[0].params, None),
+            )
+            return (
+                jax.tree.map(lambda new, old: jnp.where(begins, new, old), fresh, at[0]),
+                at[1],
+                epoch,
+            )
 
         def step(gradient: GradientAt, at: Carry) -> tuple[Carry, Array]:
             found = gradient(at[0].params, of=pulled(model, at[1], hyper["lam"]))
@@ -81,15 +108,30 @@ class FedPAC(Peers):
         begin = lambda start, home: (start_at(rule, start, None), home, jnp.int32(0))  # noqa: E731
         return OwnSteps(begin, step, lambda at: (at[0].params, at[1]), enter)
 
-    def exchange(self, ask: Ask, before: OwnModels, after: OwnModels, arrived: Array, home: Array | None) -> Exchanged:
-        """Average bodies and centroids, mix heads. Clients whose features are not finite are left out."""
+    def exchange(
+        self, ask: Ask, before: OwnModels, after: OwnModels, arrived: Array, home: Array | None
+    ) -> Exchanged:
+        """Average bodies and centroids, mix heads. Clients whose features are not finite are left
+        out."""
         assert before.shared is not None
-        ids, model, old = ask.cohort.ids, ask.solver.model, before.shared.reshape(ask.federation.classes, -1)
+        ids, model, old = (
+            ask.cohort.ids,
+            ask.solver.model,
+            before.shared.reshape(ask.federation.classes, -1),
+        )
         trained, head = after.own[ids], part_of(model, head_of(model))
         sums, count, squares = sum_features(ask, before.own[ids])
         later, *_ = sum_features(ask, trained)
-        there = arrived & (count.sum(axis=1) > 0) & jnp.isfinite(squares) & jnp.isfinite(later).all(axis=(1, 2))
-        every = (jnp.where(jnp.expand_dims(there, range(1, each.ndim)), each, 0.0) for each in (sums, count, squares, later))
+        there = (
+            arrived
+            & (count.sum(axis=1) > 0)
+            & jnp.isfinite(squares)
+            & jnp.isfinite(later).all(axis=(1, 2))
+        )
+        every = (
+            jnp.where(jnp.expand_dims(there, range(1, each.ndim)), each, 0.0)
+            for each in (sums, count, squares, later)
+        )
         sums, count, squares, later = every
         size, number = count.sum(axis=1), count.sum(axis=0)[:, None]
         n = jnp.maximum(size, 1.0)
@@ -99,7 +141,11 @@ class FedPAC(Peers):
         mixed = jnp.matmul(jnp.append(alpha, shares[None], axis=0), trained, precision=HIGHEST)
         own = after.own.at[jnp.where(there, ids, len(after.own))].set(mixed[:-1], mode="drop")
         own = jnp.where(head | ~jnp.any(there), own, mixed[-1])
-        new = jnp.where(number > 0, jnp.concatenate([later.sum(axis=0) / jnp.maximum(number, 1.0), number], 1), old)
+        new = jnp.where(
+            number > 0,
+            jnp.concatenate([later.sum(axis=0) / jnp.maximum(number, 1.0), number], 1),
+            old,
+        )
         down = later.shape[2] * jnp.sum(old[:, -1] > 0) * jnp.sum(ask.cohort.mask)
         up = (2 * later.shape[2] + 1) * jnp.sum(count > 0) + jnp.sum(there)
         return after._replace(own=own, shared=new.ravel()), down, up

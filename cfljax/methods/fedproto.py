@@ -1,21 +1,26 @@
-"""FedProto (Tan et al. 2022): each client has a model of its own, which it does not send. Clients share prototypes: for each class
-the mean features of its samples, to which all pull the features of their own samples.
+"""FedProto (Tan et al. 2022): each client has a model of its own, which it does not send. Clients
+share prototypes: for each class the mean features of its samples, to which all pull the features of
+their own samples.
 
-A client trains by the loss ℓ + lam · d, where d is the mean squared difference between the features of a sample and the global
-prototype of its class. It sends its own prototypes after training; the global one is the mean of the participants' prototypes. The
-model with its own head is scored. `accuracy_prototypes` scores the class whose global prototype is nearest.
+A client trains by the loss ℓ + lam · d, where d is the mean squared difference between the features
+of a sample and the global prototype of its class. It sends its own prototypes after training; the
+global one is the mean of the participants' prototypes. The model with its own head is scored.
+`accuracy_prototypes` scores the class whose global prototype is nearest.
 
 Readings:
-- Pull. Paper: of a client's prototype of a class to the global one; its program pulls each sample's features. Here: as its program.
+- Pull. Paper: of a client's prototype of a class to the global one; its program pulls each sample's
+  features. Here: as its program. Option: none.
+- Prototypes that are sent. Paper: of all samples, after training; its program takes features from
+  its steps. Here: as in the paper. Option: none.
+- Weights of the mean. Paper: by samples, and once more divided by the number of clients; its
+  program's are equal. Here: equal. Option: none.
+- Class that no participant has. Paper: all clients take part. Here: it keeps its last global
+  prototype. Option: none.
+- Scored model. Paper: the nearest prototype; its program scores the head, too. Here: the head.
   Option: none.
-- Prototypes that are sent. Paper: of all samples, after training; its program takes features from its steps. Here: as in the paper.
-  Option: none.
-- Weights of the mean. Paper: by samples, and once more divided by the number of clients; its program's are equal. Here: equal.
-  Option: none.
-- Class that no participant has. Paper: all clients take part. Here: it keeps its last global prototype. Option: none.
-- Scored model. Paper: the nearest prototype; its program scores the head, too. Here: the head. Option: none.
 
-Communication per participant and round: the known prototypes down, the prototypes of its classes up.
+Communication per participant and round: the known prototypes down, the prototypes of its classes
+up.
 
 A client that was not drawn yet, a newcomer too, is scored with the first model.
 """
@@ -31,7 +36,17 @@ from cfljax.lazy import jax, jnp
 from cfljax.local.train import Position, Samples, make_stepper, start_at
 from cfljax.models.features import with_features
 from cfljax.models.flat import head_of, part_of
-from cfljax.round.recipes import Ask, Exchanged, GradientAt, OwnModels, OwnSteps, Peers, StepRule, jobs_from, option
+from cfljax.round.recipes import (
+    Ask,
+    Exchanged,
+    GradientAt,
+    OwnModels,
+    OwnSteps,
+    Peers,
+    StepRule,
+    jobs_from,
+    option,
+)
 from cfljax.types import Array, Federation, Hyper, LocalStep, Model
 
 PAPER = "Tan et al. 2022"
@@ -39,7 +54,8 @@ PAPER = "Tan et al. 2022"
 
 @dataclasses.dataclass(frozen=True)
 class FedProto(Peers):
-    """FedProto: a model for each client, whose features are pulled to global prototypes of the classes."""
+    """FedProto: a model for each client, whose features are pulled to global prototypes of the
+    classes."""
 
     sends, own_steps = False, True
     counts_labels = "has a prototype for each label, and here samples have several"
@@ -49,47 +65,76 @@ class FedProto(Peers):
     @property
     def without(self) -> dict[str, str]:
         """What is for updates."""
-        return super().without | dict.fromkeys(("privacy", "compress", "attack", "robust"), "it sends prototypes, not updates")
+        return super().without | dict.fromkeys(
+            ("privacy", "compress", "attack", "robust"), "it sends prototypes, not updates"
+        )
 
     def first_shared(self, model: Model, federation: Federation) -> Array:
-        """No prototypes: a row of zeros for each class, and 0 in its end, where others have the number of clients that it is of."""
+        """No prototypes: a row of zeros for each class, and 0 in its end, where others have the
+        number of clients that it is of."""
         return jnp.zeros(head_rows(model, federation.classes).size)
 
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
         """By the loss with the pull."""
         move = make_stepper(rule, LocalStep.of(hyper), ())
 
-        def step(gradient: GradientAt, at: tuple[Position, Array]) -> tuple[tuple[Position, Array], Array]:
+        def step(
+            gradient: GradientAt, at: tuple[Position, Array]
+        ) -> tuple[tuple[Position, Array], Array]:
             found = gradient(at[0].params, of=pulled(model, at[1], hyper["lam"]))
             return (move(at[0], found), at[1]), found.loss
 
-        return OwnSteps(lambda start, home: (start_at(rule, start, None), home), step, lambda at: (at[0].params, at[1]))
+        return OwnSteps(
+            lambda start, home: (start_at(rule, start, None), home),
+            step,
+            lambda at: (at[0].params, at[1]),
+        )
 
-    def exchange(self, ask: Ask, before: OwnModels, after: OwnModels, arrived: Array, home: Array | None) -> Exchanged:
+    def exchange(
+        self, ask: Ask, before: OwnModels, after: OwnModels, arrived: Array, home: Array | None
+    ) -> Exchanged:
         """Average the participants' prototypes; those whose features are not finite have none."""
         assert before.shared is not None
         old = before.shared.reshape(ask.federation.classes, -1)
         sums, count, _ = sum_features(ask, after.own[ask.cohort.ids])
         there = (count > 0) & jnp.isfinite(sums).all(axis=2)
         number, width = there.sum(axis=0)[:, None], sums.shape[2]
-        total = jnp.sum(jnp.where(there[:, :, None], sums / jnp.maximum(count, 1.0)[:, :, None], 0.0), axis=0)
-        new = jnp.where(number > 0, jnp.concatenate([total / jnp.maximum(number, 1), number], 1), old)
-        down, up = width * jnp.sum(old[:, -1] > 0) * jnp.sum(ask.cohort.mask), width * jnp.sum(there)
+        total = jnp.sum(
+            jnp.where(there[:, :, None], sums / jnp.maximum(count, 1.0)[:, :, None], 0.0), axis=0
+        )
+        new = jnp.where(
+            number > 0, jnp.concatenate([total / jnp.maximum(number, 1), number], 1), old
+        )
+        down, up = (
+            width * jnp.sum(old[:, -1] > 0) * jnp.sum(ask.cohort.mask),
+            width * jnp.sum(there),
+        )
         return after._replace(shared=new.ravel()), down, up
 
     def also(self, model: Model, state: OwnModels) -> dict[str, Array]:
-        """Models whose head finds the nearest prototype c: argmin ‖z − c‖² = argmax 2 ⟨z, c⟩ − ‖c‖²."""
+        """Models whose head finds the nearest prototype c: argmin ‖z − c‖² = argmax 2 ⟨z, c⟩ −
+        ‖c‖²."""
         assert state.shared is not None
         to = state.shared.reshape(-1, with_features(model)[1] + 1)
         bias = jnp.where(to[:, -1] > 0, -jnp.sum(to[:, :-1] ** 2, axis=1), -1e9)
-        return {"prototypes": state.own.at[:, head_rows(model)].set(jnp.column_stack([2 * to[:, :-1], bias]))}
+        return {
+            "prototypes": state.own.at[:, head_rows(model)].set(
+                jnp.column_stack([2 * to[:, :-1], bias])
+            )
+        }
 
 
 def head_rows(model: Model, classes: int | None = None) -> np.ndarray:
-    """i[M, width + 1]: the places in f32[d] of each output's weights and bias. SpecError if there is not one for each class."""
-    kernel, bias = (np.flatnonzero(part_of(model, f"{head_of(model)}/{name}")) for name in ("kernel", "bias"))
+    """i[M, width + 1]: the places in f32[d] of each output's weights and bias. SpecError if there
+    is not one for each class."""
+    kernel, bias = (
+        np.flatnonzero(part_of(model, f"{head_of(model)}/{name}")) for name in ("kernel", "bias")
+    )
     if len(bias) != (classes or len(bias)):
-        raise SpecError(f'model "{model.name}": has {len(bias)} outputs for {classes} classes; take a model with one for each')
+        raise SpecError(
+            f'model "{model.name}": has {len(bias)} outputs for {classes} classes; take a '
+            "model with one for each"
+        )
     return np.column_stack([kernel.reshape(-1, len(bias)).T, bias])
 
 
@@ -106,8 +151,9 @@ def pulled(model: Model, prototypes: Array, lam: Array) -> Model:
 
 
 def sum_features(ask: Ask, models: Array) -> tuple[Array, Array, Array]:
-    """Return f32[S, M, width] the sums of the features that each participant's model finds in its samples of each class, f32[S, M]
-    the numbers of these samples, and f32[S] the sums of the squared norms of its samples' features."""
+    """Return f32[S, M, width] the sums of the features that each participant's model finds in its
+    samples of each class, f32[S, M] the numbers of these samples, and f32[S] the sums of the
+    squared norms of its samples' features."""
     model, classes = ask.solver.model, ask.federation.classes
     both, width = with_features(model)
 

@@ -1,9 +1,11 @@
-"""FedProx (Li et al. 2020): FedAvg whose local objective pulls towards the global model by mu/2 · ‖w − w_start‖².
+"""FedProx (Li et al. 2020): FedAvg whose local objective pulls towards the global model by mu/2 ·
+‖w − w_start‖².
 
 Readings:
-- Draw and weights. Paper: clients drawn by their number of samples, then the plain mean. Here: a uniform draw, weights by
-  samples, as in FedAvg. Option: `average = "uniform"` for the weights.
-- Partial local work. Paper: part of the method. Here: `train.stragglers`, for every method. Option: none.
+- Draw and weights. Paper: clients drawn by their number of samples, then the plain mean. Here: a
+  uniform draw, weights by samples, as in FedAvg. Option: `average = "uniform"` for the weights.
+- Partial local work. Paper: part of the method. Here: `train.stragglers`, for every method. Option:
+  none.
 
 Communication per participant and round: one model down, one update up.
 """

@@ -1,28 +1,32 @@
-"""FedRC (Guo et al. 2024): FedEM whose clusters differ by how labels follow from inputs (concepts), not by which
-labels there are.
+"""FedRC (Guo et al. 2024): FedEM whose clusters differ by how labels follow from inputs (concepts),
+not by which labels there are.
 
-As in FedEM (see `fedem`) there are K models, and for each client i a mixture π_i of them. The share of model k in a sample is
-divided by the weight that label y has in cluster k: q_ijk ∝ π_ik exp(−ℓ_k(x_ij, y_ij)) / C_k(y_ij), where C_k(y) = Σ_ij q_ijk
-[y_ij = y] / Σ_ij q_ijk. A cluster that has many samples of a label explains them well for that reason alone, and this is
-taken out. Then π_ik = mean_j q_ijk, every model is trained on the loss weighted by q, and each model is averaged. A client is
-scored by the mean of the models' probabilities, weighted by π. With `clusters = 1` it is FedAvg.
+As in FedEM (see `fedem`) there are K models, and for each client i a mixture π_i of them. The share
+of model k in a sample is divided by the weight that label y has in cluster k: q_ijk ∝ π_ik
+exp(−ℓ_k(x_ij, y_ij)) / C_k(y_ij), where C_k(y) = Σ_ij q_ijk [y_ij = y] / Σ_ij q_ijk. A cluster that
+has many samples of a label explains them well for that reason alone, and this is taken out. Then
+π_ik = mean_j q_ijk, every model is trained on the loss weighted by q, and each model is averaged. A
+client is scored by the mean of the models' probabilities, weighted by π. With `clusters = 1` it is
+FedAvg.
 
 Readings:
-- Sums of C. Paper: over all clients. Here: over all clients that have been drawn, by their last rounds. In its program undrawn
-  ones count 1/M per label. Option: none.
-- First round. Paper: not said. Here: C is equal for all labels, so the E-step is FedEM's, as in its program. Option: none.
-- Label without weight. Paper: nothing; its program bounds C by 1e-8. Here: C is at least 1e-6, and equal for a label that nobody
-  has had. Option: none.
-- Weights of the mean. Paper: by samples of all clients. Here: by samples of the round's participants. Option: `average`.
-- Mixture of a newcomer. Paper: not said; in its program newcomers have no C, so their E-step is FedEM's. Here: ten E-steps with
-  the current models and C. Option: `newcomer_steps`.
+- Sums of C. Paper: over all clients. Here: over all clients that have been drawn, by their last
+  rounds. In its program undrawn ones count 1/M per label. Option: none.
+- First round. Paper: not said. Here: C is equal for all labels, so the E-step is FedEM's, as in its
+  program. Option: none.
+- Label without weight. Paper: nothing; its program bounds C by 1e-8. Here: C is at least 1e-6, and
+  equal for a label that nobody has had. Option: none.
+- Weights of the mean. Paper: by samples of all clients. Here: by samples of the round's
+  participants. Option: `average`.
+- Mixture of a newcomer. Paper: not said; in its program newcomers have no C, so their E-step is
+  FedEM's. Here: ten E-steps with the current models and C. Option: `newcomer_steps`.
 
-Communication per participant and round: K models and K · M floats (C, M classes) down, K updates and K · M floats (its sums
-of q by label) up.
+Communication per participant and round: K models and K · M floats (C, M classes) down, K updates
+and K · M floats (its sums of q by label) up.
 
-A newcomer, as any client that has not been drawn yet, gets its mixture by `newcomer_steps` E-steps on its own training
-samples from equal weights, with the models and C as they are. A client without training samples has one model, the one of
-least loss on its test samples.
+A newcomer, as any client that has not been drawn yet, gets its mixture by `newcomer_steps` E-steps
+on its own training samples from equal weights, with the models and C as they are. A client without
+training samples has one model, the one of least loss on its test samples.
 """
 
 from __future__ import annotations
@@ -35,7 +39,9 @@ from cfljax.types import Array, Cohort, Federation
 
 PAPER = "Guo et al. 2024"
 LEAST = 1e-6  # The smallest C_k(y)
-TOGETHER = 16  # Participants whose labels are summed at a time, so that memory does not hold a number per sample and label of all
+# Participants whose labels are summed at a time, so that memory does not hold a number per sample
+# and label of all
+TOGETHER = 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,24 +49,34 @@ class FedRC(Soft):
     """FedRC: FedEM whose clusters differ in the meaning of labels, not in their frequencies."""
 
     def first_memory(self, federation: Federation) -> Array:
-        """f32[C, K, M]: each client's sums of q over its samples of each label, in its last round."""
+        """f32[C, K, M]: each client's sums of q over its samples of each label, in its last
+        round."""
         return jnp.zeros((federation.clients, self.clusters, federation.classes))
 
     def of_label(self, state: Mixed) -> Array:
         """log C_k(y)."""
         return jnp.log(label_weights(jnp.sum(state.memory, axis=0)))
 
-    def remember(self, state: Mixed, solver: Solver, federation: Federation, cohort: Cohort, shares: Array) -> Array:
-        """Return the sums of all clients, in which the participants have f32[S, K, M] of this round."""
+    def remember(
+        self, state: Mixed, solver: Solver, federation: Federation, cohort: Cohort, shares: Array
+    ) -> Array:
+        """Return the sums of all clients, in which the participants have f32[S, K, M] of this
+        round."""
         here = in_lists(federation, cohort)
         labels = jnp.where(here, sample_labels(solver, federation, cohort), -1)
 
         def of(participant: tuple[Array, Array]) -> Array:
             q, y = participant
-            return jnp.matmul(q, jax.nn.one_hot(y, federation.classes), precision=jax.lax.Precision.HIGHEST)
+            return jnp.matmul(
+                q, jax.nn.one_hot(y, federation.classes), precision=jax.lax.Precision.HIGHEST
+            )
 
-        sums = jax.lax.map(of, (jnp.where(here[:, None, :], shares, 0.0), labels), batch_size=TOGETHER)
-        there = jnp.where(cohort.mask & jnp.isfinite(sums).all(axis=(1, 2)), cohort.ids, federation.clients)
+        sums = jax.lax.map(
+            of, (jnp.where(here[:, None, :], shares, 0.0), labels), batch_size=TOGETHER
+        )
+        there = jnp.where(
+            cohort.mask & jnp.isfinite(sums).all(axis=(1, 2)), cohort.ids, federation.clients
+        )
         return state.memory.at[there].set(sums, mode="drop")
 
     def floats(self, classes: int) -> int:
@@ -73,8 +89,8 @@ class FedRC(Soft):
 
 
 def label_weights(sums: Array) -> Array:
-    """f32[K, M]: C_k(y), from the sums of q f32[K, M] over all samples by cluster and label. Labels that nobody has had weigh the
-    same in all clusters."""
+    """f32[K, M]: C_k(y), from the sums of q f32[K, M] over all samples by cluster and label. Labels
+    that nobody has had weigh the same in all clusters."""
     shares = sums / jnp.maximum(jnp.sum(sums, axis=1, keepdims=True), LEAST)
     seen = jnp.sum(sums, axis=0) > 0
     return jnp.where(seen, jnp.maximum(shares, LEAST), 1 / sums.shape[1])

@@ -1,18 +1,21 @@
-"""FedRep (Collins et al. 2021): a global body, the representation, and a head for each client, trained in turns.
+"""FedRep (Collins et al. 2021): a global body, the representation, and a head for each client,
+trained in turns.
 
-A participant first trains its head for some epochs with the body that it was sent, then the body with that head. The body is
-averaged, the head stays.
+A participant first trains its head for some epochs with the body that it was sent, then the body
+with that head. The body is averaged, the head stays.
 
 Readings:
-- Epochs. Paper: τ gradient steps of the head, one update of the body; in its experiments epochs, 10 and 1 or 5. Here: epochs;
-  `train.epochs` is for the body. Option: `head_epochs`.
-- Weights of the mean. Paper: uniform; its program weights by samples. Here: uniform. Option: `average = "samples"`.
-- Scored models. Paper: its program trains all heads for ten more epochs after the last round. Here: the models after the last
-  round. Option: none.
+- Epochs. Paper: τ gradient steps of the head, one update of the body; in its experiments epochs, 10
+  and 1 or 5. Here: epochs; `train.epochs` is for the body. Option: `head_epochs`.
+- Weights of the mean. Paper: uniform; its program weights by samples. Here: uniform. Option:
+  `average = "samples"`.
+- Scored models. Paper: its program trains all heads for ten more epochs after the last round. Here:
+  the models after the last round. Option: none.
 
 Communication per participant and round: the body down, its update up.
 
-A newcomer, which has never trained, is scored with the global body and the head that all clients begin with.
+A newcomer, which has never trained, is scored with the global body and the head that all clients
+begin with.
 """
 
 from __future__ import annotations
@@ -36,7 +39,10 @@ class FedRep(Clustered):
     @property
     def without(self) -> dict[str, str]:
         """Turns are counted in epochs."""
-        return super().without | {"steps": "it counts epochs", "schedule": "it has this schedule itself, with head_epochs"}
+        return super().without | {
+            "steps": "it counts epochs",
+            "schedule": "it has this schedule itself, with head_epochs",
+        }
 
     def work(self, work: Work) -> Work:
         """Epochs of the head, then of the body."""

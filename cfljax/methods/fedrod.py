@@ -1,14 +1,16 @@
-"""FedRoD (Chen and Chao 2022) with a linear personal head: a global model that is trained by a balanced loss, and for each client a
-second head, whose outputs are added.
+"""FedRoD (Chen and Chao 2022) with a linear personal head: a global model that is trained by a
+balanced loss, and for each client a second head, whose outputs are added.
 
-On each batch a participant takes two gradients at the same parameters: of the balanced softmax loss, for the global model, and
-of the plain loss of both heads' summed outputs, for the personal head alone. The balanced loss adds log n_c to the output of
-class c, n_c being how many of the client's training samples have it. Clients are scored with the sum; the accuracy of the global
-model is the diagnostic `accuracy_global`.
+On each batch a participant takes two gradients at the same parameters: of the balanced softmax
+loss, for the global model, and of the plain loss of both heads' summed outputs, for the personal
+head alone. The balanced loss adds log n_c to the output of class c, n_c being how many of the
+client's training samples have it. Clients are scored with the sum; the accuracy of the global model
+is the diagnostic `accuracy_global`.
 
 Readings:
 - Personal head. Paper: linear, or made by a network from n_c. Here: linear. Option: none.
-- Start of the personal head. Paper: in PFLlib the initial head of the global model. Here: the same. Option: none.
+- Start of the personal head. Paper: in PFLlib the initial head of the global model. Here: the same.
+  Option: none.
 - Missing class. Paper: in PFLlib log 0. Here: log 10⁻³⁰. Option: none.
 - Weights of the mean. Paper: by samples. Here: the same. Option: `average`.
 
@@ -27,13 +29,23 @@ from cfljax.errors import SpecError
 from cfljax.lazy import jax, jnp
 from cfljax.local.train import Position, make_stepper, start_at
 from cfljax.models.flat import head_of, part_of
-from cfljax.round.recipes import AVERAGES, AtHome, GradientAt, Kept, OwnSteps, Solver, StepRule, count_labels, option
+from cfljax.round.recipes import (
+    AVERAGES,
+    AtHome,
+    GradientAt,
+    Kept,
+    OwnSteps,
+    Solver,
+    StepRule,
+    count_labels,
+    option,
+)
 from cfljax.types import Array, Federation, Hyper, LocalStep, Model, Tree
 
 PAPER = "Chen and Chao 2022"
 Carry = tuple[Position, Position, Tree]
-"""What the steps of a client carry: the global model; the personal head, in a model that is 0 elsewhere; log n_c, in the slot of
-the head's bias in such a model."""
+"""What the steps of a client carry: the global model; the personal head, in a model that is 0
+elsewhere; log n_c, in the slot of the head's bias in such a model."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,13 +71,21 @@ class FedRoD(AtHome):
         """On w and the personal head. The loss for the report is the sum's."""
         move, head = make_stepper(rule, LocalStep.of(hyper), ()), head_of(model)
         bias = np.flatnonzero(part_of(model, f"{head}/bias"))
-        mine = jax.tree.map(lambda leaf: leaf > 0, model.unravel(jnp.asarray(part_of(model, head), jnp.float32)))
+        mine = jax.tree.map(
+            lambda leaf: leaf > 0, model.unravel(jnp.asarray(part_of(model, head), jnp.float32))
+        )
 
         def begin(start: Tree, home: Array) -> Carry:
             if home.size != model.size + bias.size:
-                raise SpecError(f'model "{model.name}": method.fedrod needs an output for each class')
+                raise SpecError(
+                    f'model "{model.name}": method.fedrod needs an output for each class'
+                )
             prior = model.unravel(jnp.zeros(model.size).at[bias].set(home[model.size :]))
-            return start_at(rule, start, None), start_at(rule, model.unravel(home[: model.size]), None), prior
+            return (
+                start_at(rule, start, None),
+                start_at(rule, model.unravel(home[: model.size]), None),
+                prior,
+            )
 
         def step(gradient: GradientAt, at: Carry) -> tuple[Carry, Array]:
             w, p, prior = at

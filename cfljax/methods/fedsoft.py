@@ -1,33 +1,38 @@
-"""FedSoft (Ruan & Joe-Wong 2022): clients whose data come from several clusters train one personal model each, pulled towards
-the cluster models in proportion to what they have of each.
+"""FedSoft (Ruan & Joe-Wong 2022): clients whose data come from several clusters train one personal
+model each, pulled towards the cluster models in proportion to what they have of each.
 
-Every `tau` rounds each client i estimates u_is, the share of its training samples on which cluster model c_s has the least
-loss of all cluster models. A participant trains its personal model w_i on its own loss plus lam/2 · Σ_s u_is ‖w_i − c_s‖²,
-which is one proximal term to the mean Σ_s u_is c_s. A cluster model becomes the mean of the personal models of clients drawn
-with odds v_is ∝ u_is n_i. Only one model is trained and sent by a client, however many clusters there are. The personal model
-is scored; the cluster model with the client's largest share gives the diagnostic `accuracy_cluster`.
+Every `tau` rounds each client i estimates u_is, the share of its training samples on which cluster
+model c_s has the least loss of all cluster models. A participant trains its personal model w_i on
+its own loss plus lam/2 · Σ_s u_is ‖w_i − c_s‖², which is one proximal term to the mean Σ_s u_is
+c_s. A cluster model becomes the mean of the personal models of clients drawn with odds v_is ∝ u_is
+n_i. Only one model is trained and sent by a client, however many clusters there are. The personal
+model is scored; the cluster model with the client's largest share gives the diagnostic
+`accuracy_cluster`.
 
 Readings:
-- Clients of a cluster. Paper: each cluster draws a number of clients with odds v_is. Here: a share of the round's participants
-  without replacement (its program), averaged equally. Option: none.
-- Draw size. Paper: a fixed number for each cluster (15 in the published program). Here: a share of the participants, rounded
-  up. Option: `selected`.
-- Least share. Paper: a small σ if a client has no sample of a cluster; its shares then sum to more than 1. Here: shares have
-  this minimum and are divided by their sum. Option: `floor`.
-- Who estimates. Paper: all clients, every τ rounds. Here: the same, and a client in the round in which it arrives. Option: `tau`.
-- Start of local training. Paper: any; its program continues from the client's last personal model. Here: the same, or Σ_s u_is
-  c_s. Option: `start = "centres"`.
-- Optimiser. Paper: not said; its program keeps one Adam per client for the whole run. Here: the run's, reset in each round.
-  Option: `train.optimizer_state`.
-- Initial models. Paper: random. Here: clients start at w_0, clusters at independent draws. Option: none.
-- Personal model. Paper: the client's. Here: as the server received it, after `train.compress` or `train.privacy`. Option: none.
+- Clients of a cluster. Paper: each cluster draws a number of clients with odds v_is. Here: a share
+  of the round's participants without replacement (its program), averaged equally. Option: none.
+- Draw size. Paper: a fixed number for each cluster (15 in the published program). Here: a share of
+  the participants, rounded up. Option: `selected`.
+- Least share. Paper: a small σ if a client has no sample of a cluster; its shares then sum to more
+  than 1. Here: shares have this minimum and are divided by their sum. Option: `floor`.
+- Who estimates. Paper: all clients, every τ rounds. Here: the same, and a client in the round in
+  which it arrives. Option: `tau`.
+- Start of local training. Paper: any; its program continues from the client's last personal model.
+  Here: the same, or Σ_s u_is c_s. Option: `start = "centres"`.
+- Optimiser. Paper: not said; its program keeps one Adam per client for the whole run. Here: the
+  run's, reset in each round. Option: `train.optimizer_state`.
+- Initial models. Paper: random. Here: clients start at w_0, clusters at independent draws. Option:
+  none.
+- Personal model. Paper: the client's. Here: as the server received it, after `train.compress` or
+  `train.privacy`. Option: none.
 
-Communication per participant and round: K models down, one model up if a cluster draws it; K models down and K floats up for
-every client in each round of estimates.
+Communication per participant and round: K models down, one model up if a cluster draws it; K models
+down and K floats up for every client in each round of estimates.
 
-A newcomer, as any client that has not trained yet, is scored with the cluster model of its largest share u_is, which is
-estimated from its own training samples every `tau` rounds like all others (it sends nothing). A client without training
-samples has the first cluster's.
+A newcomer, as any client that has not trained yet, is scored with the cluster model of its largest
+share u_is, which is estimated from its own training samples every `tau` rounds like all others (it
+sends nothing). A client without training samples has the first cluster's.
 """
 
 from __future__ import annotations
@@ -43,7 +48,16 @@ from cfljax.lazy import jax, jnp
 from cfljax.local.reports import report
 from cfljax.local.rounds import jobs_from, sizes
 from cfljax.registry import Entry
-from cfljax.round.recipes import PersonalConfig, Solver, first_model, first_models, keep_own, need_clients, option, traffic
+from cfljax.round.recipes import (
+    PersonalConfig,
+    Solver,
+    first_model,
+    first_models,
+    keep_own,
+    need_clients,
+    option,
+    traffic,
+)
 from cfljax.round.soft import mean_over_samples
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model
 
@@ -58,15 +72,28 @@ class Config(PersonalConfig):
 
     clusters: int = option(2, "number of cluster models", low=1)
     tau: int = option(2, "rounds between estimates of the shares", low=1)
-    start: str = option("own", "train from the last personal model, or from the mean of cluster models", choices=("own", "centres"))
-    lam: float = option(0.1, "strength of the pull of personal models to the cluster models", low=0.0, traced=True)
-    selected: float = option(0.6, "share of the participants that each cluster draws", above=0.0, high=1.0, traced=True)
-    floor: float = option(1e-4, "smallest share of a cluster in a client's mixture", above=0.0, high=1.0, traced=True)
+    start: str = option(
+        "own",
+        "train from the last personal model, or from the mean of cluster models",
+        choices=("own", "centres"),
+    )
+    lam: float = option(
+        0.1, "strength of the pull of personal models to the cluster models", low=0.0, traced=True
+    )
+    selected: float = option(
+        0.6, "share of the participants that each cluster draws", above=0.0, high=1.0, traced=True
+    )
+    floor: float = option(
+        1e-4, "smallest share of a cluster in a client's mixture", above=0.0, high=1.0, traced=True
+    )
 
     @property
     def without(self) -> dict[str, str]:
         """Whole personal models are summed where they are the start."""
-        why = 'with start = "own" whole personal models are summed, but only their last change is clipped'
+        why = (
+            'with start = "own" whole personal models are summed, but only their last change is '
+            "clipped"
+        )
         return super().without | ({"privacy": why} if self.start == "own" else {})
 
     def releases(self, rounds: int) -> tuple[int, int]:
@@ -89,7 +116,8 @@ class State(NamedTuple):
 
 
 def make(config: Config, model: Model, solver: Solver) -> Method:
-    """FedSoft: personalized models pulled to several cluster models, by the client's share of each."""
+    """FedSoft: personalized models pulled to several cluster models, by the client's share of
+    each."""
     k = config.clusters
     pulling = solver.with_step(lambda hyper: LocalStep.of(hyper)._replace(mu=hyper["lam"]))
 
@@ -100,10 +128,19 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> State:
         clients, w = federation.clients, first_model(key, model)
         equal = jnp.full((clients, k), 1 / k)
-        return State(first_models(key, model, k + 1)[1:], jnp.tile(w, (clients, 1)), equal, jnp.zeros(clients, bool))
+        return State(
+            first_models(key, model, k + 1)[1:],
+            jnp.tile(w, (clients, 1)),
+            equal,
+            jnp.zeros(clients, bool),
+        )
 
-    def round(key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
-        due = federation.trains & ((cohort.round % config.tau == 0) | (federation.arrive == cohort.round))
+    def round(
+        key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper
+    ) -> tuple[State, Info]:
+        due = federation.trains & (
+            (cohort.round % config.tau == 0) | (federation.arrive == cohort.round)
+        )
         shares = estimated(solver, federation, state, due, hyper["floor"])
         u = shares[cohort.ids]
         weight = jnp.where(cohort.mask, u.T * sizes(federation, cohort), 0.0)
@@ -116,17 +153,26 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         mine = jnp.arange(cohort.ids.shape[0], dtype=jnp.int32)
         own = state.personal[cohort.ids]
         start = own if config.start == "own" else middle
-        updates = pulling.fit(key, federation, jobs_from(cohort, start, mine, anchor=middle, anchor_of=mine), hyper)
+        updates = pulling.fit(
+            key, federation, jobs_from(cohort, start, mine, anchor=middle, anchor_of=mine), hyper
+        )
         rule = solver.rule(key, hyper)
         mean, finite = sum_by(rule, mix, start + updates.delta)
         mixed = replace_by(mix, mean, finite, state.centres, rule)
-        kept = keep_own(cohort, jnp.where(cohort.mask[:, None], start + updates.delta - own, 0.0), own)
+        kept = keep_own(
+            cohort, jnp.where(cohort.mask[:, None], start + updates.delta - own, 0.0), own
+        )
         there = jnp.where(cohort.mask, cohort.ids, federation.clients)
         personal = state.personal.at[there].set(kept.new, mode="drop")
         state = State(mixed.new, personal, shares, state.trained.at[there].set(True, mode="drop"))
         end = mixed.new[state.largest[cohort.ids]]
-        sent, asked = traffic(cohort, vectors_down=k), k * jnp.sum(due & (federation.arrive <= cohort.round), dtype=jnp.int32)
-        sent = sent._replace(vectors_down=sent.vectors_down + asked, floats_up=sent.floats_up + asked)
+        sent, asked = (
+            traffic(cohort, vectors_down=k),
+            k * jnp.sum(due & (federation.arrive <= cohort.round), dtype=jnp.int32),
+        )
+        sent = sent._replace(
+            vectors_down=sent.vectors_down + asked, floats_up=sent.floats_up + asked
+        )
         return state, report(federation, cohort, updates, start, end, mixed, sent)
 
     def models(state: State) -> tuple[Array, Array]:
@@ -145,11 +191,18 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     )
 
 
-def estimated(solver: Solver, federation: Federation, state: State, who: Array, floor: Array) -> Array:
-    """f32[C, K]: the shares, anew for the clients in `who` bool[C]; none is below `floor` before they are divided by their sum."""
+def estimated(
+    solver: Solver, federation: Federation, state: State, who: Array, floor: Array
+) -> Array:
+    """f32[C, K]: the shares, anew for the clients in `who` bool[C]; none is below `floor` before
+    they are divided by their sum."""
 
     def least(losses: Array, y: Array, owner: Array) -> Array:
-        return jax.nn.one_hot(jnp.argmin(jnp.where(jnp.isnan(losses), jnp.inf, losses), axis=0), losses.shape[0], axis=0)
+        return jax.nn.one_hot(
+            jnp.argmin(jnp.where(jnp.isnan(losses), jnp.inf, losses), axis=0),
+            losses.shape[0],
+            axis=0,
+        )
 
     found = jnp.maximum(mean_over_samples(solver, federation, state.centres, who, least), floor)
     return jnp.where(who[:, None], found / jnp.sum(found, axis=1, keepdims=True), state.shares)

@@ -1,25 +1,30 @@
-"""FeSEM (multi-centre federated learning, Xie et al. 2020), as its authors' program has it. All K centres are w_0 at first, and
-clients are in random clusters. A participant trains from the centre of its cluster, and the centre becomes the mean of its members'
-trained weights. Before each later round one step of K-means (Lloyd) on the last layer of the clients' trained weights makes the
-clusters: each client joins the nearest mean of the step before, then the means are computed again. If a cluster has lost its last
-member, K-means restarts in the next round: at K random clients, which are the same ones in a run, with five steps.
+"""FeSEM (multi-centre federated learning, Xie et al. 2020), as its authors' program has it. All K
+centres are w_0 at first, and clients are in random clusters. A participant trains from the centre
+of its cluster, and the centre becomes the mean of its members' trained weights. Before each later
+round one step of K-means (Lloyd) on the last layer of the clients' trained weights makes the
+clusters: each client joins the nearest mean of the step before, then the means are computed again.
+If a cluster has lost its last member, K-means restarts in the next round: at K random clients,
+which are the same ones in a run, with five steps.
 
 `fesem_flexcfl` is the method by this name that FedGroup's paper compares with.
 
 Readings:
-- First memberships. Paper: not said. Here: K-means of random points in [−0.01, 0.01], as in the program, which also uses the
-  means of these points in the first step. Option: none.
-- What is compared. Paper: whole models. Here: the kernel of the last dense layer, as in the program. Option: `compare`.
-- Who is clustered. Paper: all clients; in the program all train in each round. Here: clients that have trained; the others stay in
-  their first cluster. Option: none.
-- Clusters of one client. Paper: trained. Here: the same; the program leaves them unchanged. Option: none.
+- First memberships. Paper: not said. Here: K-means of random points in [−0.01, 0.01], as in the
+  program, which also uses the means of these points in the first step. Option: none.
+- What is compared. Paper: whole models. Here: the kernel of the last dense layer, as in the
+  program. Option: `compare`.
+- Who is clustered. Paper: all clients; in the program all train in each round. Here: clients that
+  have trained; the others stay in their first cluster. Option: none.
+- Clusters of one client. Paper: trained. Here: the same; the program leaves them unchanged. Option:
+  none.
 - Weights of the mean. Paper: uniform. Here: the same. Option: `average = "samples"`.
 - Number of clusters. Paper: given. Here: the same, or found from first updates (`round/auto.py`).
   Option: `clusters = "auto"`, `auto`, `most`.
 
 Communication per participant and round: one model down, one up.
 
-A newcomer has no weights to compare: it takes the centre, of those in use, with the least loss on its labelled samples.
+A newcomer has no weights to compare: it takes the centre, of those in use, with the least loss on
+its labelled samples.
 """
 
 from __future__ import annotations
@@ -34,7 +39,17 @@ from cfljax.kernels.blocks import combine, squared_distances
 from cfljax.kernels.choose import nearest
 from cfljax.kernels.mix import members, usable
 from cfljax.lazy import jax, jnp
-from cfljax.round.recipes import AVERAGES, Ask, Clustered, CountedConfig, Done, State, compared_columns, first_model, option
+from cfljax.round.recipes import (
+    AVERAGES,
+    Ask,
+    Clustered,
+    CountedConfig,
+    Done,
+    State,
+    compared_columns,
+    first_model,
+    option,
+)
 from cfljax.types import Array
 
 PAPER = "Xie et al. 2020"
@@ -57,23 +72,33 @@ class FeSEM(CountedConfig, Clustered):
     chooses, scores_on_server, compares = True, True, True
     vectors_kept = 1  # W_i
 
-    clusters: int | str = option(4, 'number of centres, or "auto": found before the first round', low=1, choices=("auto",))
+    clusters: int | str = option(
+        4, 'number of centres, or "auto": found before the first round', low=1, choices=("auto",)
+    )
     average: str = option("uniform", "weights of the members", choices=AVERAGES)
-    compare: str = option("last", 'kernel of the last dense layer, or "head", "whole", or a prefix of parameter paths')
+    compare: str = option(
+        "last", 'kernel of the last dense layer, or "head", "whole", or a prefix of parameter paths'
+    )
 
     def first(self, ask: Ask, state: State) -> State:
-        """Random clusters of equal centres, from K-means of a random point for each client that trains."""
+        """Random clusters of equal centres, from K-means of a random point for each client that
+        trains."""
         key, federation, model = ask.key, ask.federation, ask.solver.model
         k, w = state.clusters, first_model(key, model)
         size = w[self.compared(ask)].size
-        drawn = jax.vmap(lambda each: SMALL * keys.uniform(each, size))(keys.fold_each(key, "point", federation.uid))
+        drawn = jax.vmap(lambda each: SMALL * keys.uniform(each, size))(
+            keys.fold_each(key, "point", federation.uid)
+        )
         points = jnp.where(federation.trains[:, None], drawn, jnp.nan)
-        weights = Weights(points, jnp.full((k, size), jnp.nan), keys.scores(key, "order", federation.uid))
+        weights = Weights(
+            points, jnp.full((k, size), jnp.nan), keys.scores(key, "order", federation.uid)
+        )
         begun = self.prepare(ask, state._replace(models=jnp.tile(w, (k, 1)), memory=weights))
         return begun._replace(memory=begun.memory._replace(own=jnp.full_like(points, jnp.nan)))
 
     def prepare(self, ask: Ask, state: State) -> State:
-        """One step of K-means of the weights that there are, or, where a cluster is empty, the first steps."""
+        """One step of K-means of the weights that there are, or, where a cluster is empty, the
+        first steps."""
         own, means, order = state.memory
         k, seen = state.clusters, usable(own)
         empty = ~usable(means) if ask.active is None else ~usable(means) & ask.active
@@ -88,7 +113,9 @@ class FeSEM(CountedConfig, Clustered):
 
         begin = (state.labels, jnp.where(empty.any(), own[first], means))
         labels, new = jax.lax.fori_loop(0, jnp.where(empty.any(), FIRST_STEPS, 1), step, begin)
-        return state._replace(labels=labels, memory=state.memory._replace(means=jnp.where(seen.any(), new, means)))
+        return state._replace(
+            labels=labels, memory=state.memory._replace(means=jnp.where(seen.any(), new, means))
+        )
 
     def choose(self, ask: Ask, state: State) -> Array:
         """i32[S]: its cluster."""

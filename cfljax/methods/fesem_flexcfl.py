@@ -1,22 +1,25 @@
-"""FeSEM as FedGroup's paper compares with it (programs GrouProx and FlexCFL, Duan et al. 2021); `fesem` is the authors' own.
+"""FeSEM as FedGroup's paper compares with it (programs GrouProx and FlexCFL, Duan et al. 2021);
+`fesem` is the authors' own.
 
-The K centres are different random models. A participant joins the centre nearest in l2 to its last local weights W_i, trains from
-it, and the centre becomes the mean of the new weights. As all W_i are w_0 at first, the clients of the first round join one centre.
-Where everybody takes part in each round they may all stay with it, and the method is FedAvg; with a draw in each round clients
-part by when they came.
+The K centres are different random models. A participant joins the centre nearest in l2 to its last
+local weights W_i, trains from it, and the centre becomes the mean of the new weights. As all W_i
+are w_0 at first, the clients of the first round join one centre. Where everybody takes part in each
+round they may all stay with it, and the method is FedAvg; with a draw in each round clients part by
+when they came.
 
 Readings:
-- W_i of an untrained client. Paper: not said. Here: w_0, as in the program; or its weights after one local epoch. Option:
-  `fesem_init`.
-- Weights of the mean. Paper: uniform in FeSEM's; the program of FedGroup's Table 3 weights by samples. Here: uniform. Option:
-  `average = "samples"`.
+- W_i of an untrained client. Paper: not said. Here: w_0, as in the program; or its weights after
+  one local epoch. Option: `fesem_init`.
+- Weights of the mean. Paper: uniform in FeSEM's; the program of FedGroup's Table 3 weights by
+  samples. Here: uniform. Option: `average = "samples"`.
 - Number of clusters. Paper: given. Here: the same, or found from first updates (`round/auto.py`).
   Option: `clusters = "auto"`, `auto`, `most`.
 
-Communication per participant and round: one model down, one up; with `fesem_init = "own"` the same once more for every client
-that trains, in round 0.
+Communication per participant and round: one model down, one up; with `fesem_init = "own"` the same
+once more for every client that trains, in round 0.
 
-A newcomer has no weights to compare: it takes the centre, of those in use, with the least loss on its labelled samples.
+A newcomer has no weights to compare: it takes the centre, of those in use, with the least loss on
+its labelled samples.
 """
 
 from __future__ import annotations
@@ -26,7 +29,17 @@ import dataclasses
 from cfljax.kernels.blocks import squared_distances
 from cfljax.kernels.mix import usable
 from cfljax.lazy import jnp
-from cfljax.round.recipes import AVERAGES, Ask, Clustered, CountedConfig, Done, State, first_model, first_models, option
+from cfljax.round.recipes import (
+    AVERAGES,
+    Ask,
+    Clustered,
+    CountedConfig,
+    Done,
+    State,
+    first_model,
+    first_models,
+    option,
+)
 from cfljax.types import Array
 
 PAPER = "Duan et al. 2021"
@@ -39,10 +52,14 @@ class FeSEMFlexCFL(CountedConfig, Clustered):
     chooses, scores_on_server, compares = True, True, True
     vectors_kept = 1  # W_i
 
-    clusters: int | str = option(4, 'number of centres, or "auto": found before the first round', low=1, choices=("auto",))
+    clusters: int | str = option(
+        4, 'number of centres, or "auto": found before the first round', low=1, choices=("auto",)
+    )
     average: str = option("uniform", "weights of the members", choices=AVERAGES)
     fesem_init: str = option(
-        "shared", "W_i of a client that has not trained: w_0, or one local epoch from it", choices=("shared", "own")
+        "shared",
+        "W_i of a client that has not trained: w_0, or one local epoch from it",
+        choices=("shared", "own"),
     )
 
     def first(self, ask: Ask, state: State) -> State:
@@ -52,7 +69,9 @@ class FeSEMFlexCFL(CountedConfig, Clustered):
         if self.fesem_init == "own":
             delta = ask.updates(w, epochs=1)
             own += jnp.where(usable(delta)[:, None], delta, 0.0)
-        return state._replace(models=first_models(ask.key, model, state.clusters + 1)[1:], memory=own)
+        return state._replace(
+            models=first_models(ask.key, model, state.clusters + 1)[1:], memory=own
+        )
 
     def score(self, ask: Ask, state: State) -> Array:
         """f32[K, S]: how far its weights are."""

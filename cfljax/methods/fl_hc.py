@@ -1,20 +1,21 @@
-"""FL+HC (Briggs et al. 2020): a number of rounds of FedAvg with all clients, then one hierarchical clustering of the clients'
-updates, then FedAvg inside the clusters.
+"""FL+HC (Briggs et al. 2020): a number of rounds of FedAvg with all clients, then one hierarchical
+clustering of the clients' updates, then FedAvg inside the clusters.
 
-After `warmup_rounds` rounds, in which every client takes part whatever `train.participation` says, all clients train once more
-from the global model, and their updates are clustered on the host. An update that is not finite joins the first cluster. More
-clusters than `max_clusters` end the run with an error. A client that arrives after the clustering joins the cluster with the
-least loss.
+After `warmup_rounds` rounds, in which every client takes part whatever `train.participation` says,
+all clients train once more from the global model, and their updates are clustered on the host. An
+update that is not finite joins the first cluster. More clusters than `max_clusters` end the run
+with an error. A client that arrives after the clustering joins the cluster with the least loss.
 
 Readings:
-- Threshold. Paper: a distance, found by trial. Here: in units of the median distance of two clients, because distances of
-  updates grow with the model and the learning rate. Option: `unit = "absolute"`.
-- Metric and linkage. Paper: compares l1, l2 and cosine; single, complete, average and Ward's linkage. Here: l1 and complete.
-  Option: `metric`, `linkage`.
+- Threshold. Paper: a distance, found by trial. Here: in units of the median distance of two
+  clients, because distances of updates grow with the model and the learning rate. Option: `unit =
+  "absolute"`.
+- Metric and linkage. Paper: compares l1, l2 and cosine; single, complete, average and Ward's
+  linkage. Here: l1 and complete. Option: `metric`, `linkage`.
 - Weights inside a cluster. Paper: by samples. Here: the same. Option: `average`.
 
-Communication per participant and round: one model down, one update up; and the same once for each client, in the round after
-the clustering. Clients that arrive later get all models once.
+Communication per participant and round: one model down, one update up; and the same once for each
+client, in the round after the clustering. Clients that arrive later get all models once.
 """
 
 from __future__ import annotations
@@ -38,20 +39,34 @@ class FLHC(FedAvg):
 
     splits, compares_all = True, True
 
-    warmup_rounds: int = option(10, "rounds of FedAvg with all clients before the clustering", low=0)
+    warmup_rounds: int = option(
+        10, "rounds of FedAvg with all clients before the clustering", low=0
+    )
     metric: str = option("l1", "distance of updates", choices=("l1", "l2", "cosine"))
-    linkage: str = option("complete", "distance of clusters", choices=("complete", "average", "single", "ward"))
-    threshold: float = option(0.9, "distance above which clusters are not merged", low=0.0, traced=True)
-    unit: str = option("median", "unit of the threshold: the median distance of two clients, or 1", choices=("median", "absolute"))
+    linkage: str = option(
+        "complete", "distance of clusters", choices=("complete", "average", "single", "ward")
+    )
+    threshold: float = option(
+        0.9, "distance above which clusters are not merged", low=0.0, traced=True
+    )
+    unit: str = option(
+        "median",
+        "unit of the threshold: the median distance of two clients, or 1",
+        choices=("median", "absolute"),
+    )
     max_clusters: int = option(32, "largest number of clusters; more are an error", low=1)
     similarity: str = similarity()
 
     def check(self, where: str) -> None:
         """Raise SpecError for options that contradict each other."""
         if self.linkage == "ward" and self.metric != "l2":
-            raise SpecError(f'{where}.linkage = "ward": is defined for metric = "l2" only, not "{self.metric}"')
+            raise SpecError(
+                f'{where}.linkage = "ward": is defined for metric = "l2" only, not "{self.metric}"'
+            )
         if self.similarity == "sketch" and self.metric == "l1":
-            raise SpecError(f'{where}.similarity = "sketch": keeps metric = "l2" and "cosine", not "l1"')
+            raise SpecError(
+                f'{where}.similarity = "sketch": keeps metric = "l2" and "cosine", not "l1"'
+            )
 
     def regroup_after(self, rounds: int) -> tuple[int, ...]:
         """Once."""
@@ -63,16 +78,29 @@ class FLHC(FedAvg):
         if not len(ids):  # nobody has training data
             return state
         updates = ask.updates(np.asarray(state.models[0]), ids, similarity=self.similarity)
-        own = self.cluster(updates, host.distance_matrix(updates, METRICS[self.metric]), float(ask.hyper["threshold"]))
-        return ask.divide(state, ids, own, f"raise it, or threshold = {float(ask.hyper['threshold']):g}")
+        own = self.cluster(
+            updates,
+            host.distance_matrix(updates, METRICS[self.metric]),
+            float(ask.hyper["threshold"]),
+        )
+        return ask.divide(
+            state, ids, own, f"raise it, or threshold = {float(ask.hyper['threshold']):g}"
+        )
 
     def cluster(self, updates: np.ndarray, distances: np.ndarray, threshold: float) -> np.ndarray:
-        """HOST. i32[n] labels of the updates f32[n, d], whose distances are f64[n, n]; `threshold` has the option `unit`."""
+        """HOST. i32[n] labels of the updates f32[n, d], whose distances are f64[n, n]; `threshold`
+        has the option `unit`."""
         pairs = distances[np.triu_indices(len(distances), 1)]
         pairs = pairs[np.isfinite(pairs)]
         if self.unit == "median" and len(pairs):
             threshold *= float(np.median(pairs))
-        threshold = max(threshold, float(np.finfo(np.float64).tiny))  # equal updates are one cluster
-        points, metric = (updates, "euclidean") if self.linkage == "ward" else (distances, "precomputed")
-        labels = host.agglomerative(points, distance_threshold=threshold, linkage=self.linkage, metric=metric)
+        threshold = max(
+            threshold, float(np.finfo(np.float64).tiny)
+        )  # equal updates are one cluster
+        points, metric = (
+            (updates, "euclidean") if self.linkage == "ward" else (distances, "precomputed")
+        )
+        labels = host.agglomerative(
+            points, distance_threshold=threshold, linkage=self.linkage, metric=metric
+        )
         return host.settle_noise(updates, labels)

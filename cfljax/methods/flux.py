@@ -1,23 +1,26 @@
-"""FLUX (Fenoglio et al. 2025): FedAvg with all clients for some rounds, one clustering by descriptors of the clients' data, and
-FedAvg inside the clusters.
+"""FLUX (Fenoglio et al. 2025): FedAvg with all clients for some rounds, one clustering by
+descriptors of the clients' data, and FedAvg inside the clusters.
 
-The inputs of the global model's last layer are projected on as many directions as there are classes, the leading ones of 200 random
-points. A client's descriptor has their means and standard deviations over all its samples, and over each label's; each of
-these parts is scaled to [0, 1] over the clients. DBSCAN joins clients whose distance is at most the elbow of the distances to the
-nearest other client; one that it leaves alone is a cluster. A client that comes later joins the cluster with the nearest mean of
-the two parts for which it needs no labels.
+The inputs of the global model's last layer are projected on as many directions as there are
+classes, the leading ones of 200 random points. A client's descriptor has their means and standard
+deviations over all its samples, and over each label's; each of these parts is scaled to [0, 1] over
+the clients. DBSCAN joins clients whose distance is at most the elbow of the distances to the
+nearest other client; one that it leaves alone is a cluster. A client that comes later joins the
+cluster with the nearest mean of the two parts for which it needs no labels.
 
 Readings:
-- When. Paper: its program clusters after the third round or later, when validation accuracy rises by less than 0.06 in a round.
-  Here: after a number of rounds. Option: `cluster_after`.
-- Samples. Paper: its program keeps a fifth of them for validation. Here: all that train. Option: none.
-- Random points. Paper: in its program from 0 to 1.02 times the largest input in the last evaluation. Here: the largest input of
-  these samples. Option: none.
+- When. Paper: its program clusters after the third round or later, when validation accuracy rises
+  by less than 0.06 in a round. Here: after a number of rounds. Option: `cluster_after`.
+- Samples. Paper: its program keeps a fifth of them for validation. Here: all that train. Option:
+  none.
+- Random points. Paper: in its program from 0 to 1.02 times the largest input in the last
+  evaluation. Here: the largest input of these samples. Option: none.
 - Label with fewer than two samples. Paper: −1 in its program. Here: the same. Option: none.
 - No elbow. Paper: its program fails. Here: the largest distance. Option: none.
 - Weights inside a cluster. Paper: by samples. Here: the same. Option: `average`.
 
-Communication per participant and round: one model down, one update up; once, for each client, its descriptor and largest input.
+Communication per participant and round: one model down, one update up; once, for each client, its
+descriptor and largest input.
 """
 
 from __future__ import annotations
@@ -49,7 +52,10 @@ class Flux(FedAvg):
 
     def check_labels(self, where: str) -> None:
         """Descriptors need one label for each sample; raises SpecError."""
-        raise SpecError(f'method.name = "{where.removeprefix("method.")}": describes samples by label, and here they have several')
+        raise SpecError(
+            f'method.name = "{where.removeprefix("method.")}": describes samples by label, '
+            "and here they have several"
+        )
 
     def first(self, ask: Ask, state: State) -> State:
         """All join the first cluster."""
@@ -64,32 +70,52 @@ class Flux(FedAvg):
         from sklearn.cluster import DBSCAN
 
         ids, others = ask.present(), ask.late()
-        n, both = len(ids), describe(ask, np.asarray(state.models[0]), np.concatenate([ids, others]), len(ids))
+        n, both = (
+            len(ids),
+            describe(ask, np.asarray(state.models[0]), np.concatenate([ids, others]), len(ids)),
+        )
         if not n:  # nobody has training data
             return state
         least, most = (of(both[:n], axis=(0, 3), keepdims=True) for of in (np.min, np.max))
         both = (both - least) / np.where(most > least, most - least, 1.0)
         apart = host.distance_matrix(both[:n].reshape(n, -1))
-        closest = np.sort(np.where(np.eye(n, dtype=bool), np.inf, apart).min(axis=1)) if n > 1 else np.ones(1)
-        found = DBSCAN(max(closest[host.elbow(closest)], 1e-12), min_samples=2, metric="precomputed").fit_predict(apart)
+        closest = (
+            np.sort(np.where(np.eye(n, dtype=bool), np.inf, apart).min(axis=1))
+            if n > 1
+            else np.ones(1)
+        )
+        found = DBSCAN(
+            max(closest[host.elbow(closest)], 1e-12), min_samples=2, metric="precomputed"
+        ).fit_predict(apart)
         alone = found < 0
         found[alone] = found.max() + 1 + np.arange(alone.sum())
         own, unlabelled = host.renumber_by_appearance(found), both[:, :, 0].reshape(len(both), -1)
         joined = nearest(unlabelled[n:], host.cluster_means(unlabelled[:n], own)[1])
         floats, guess = n * (both[0].size + 1), ask.of_all((ids, own), (others, joined))
-        return ask.divide(state, ids, own)._replace(guess=jnp.asarray(guess), floats=jnp.int32(floats))
+        return ask.divide(state, ids, own)._replace(
+            guess=jnp.asarray(guess), floats=jnp.int32(floats)
+        )
 
 
 def describe(ask: Before, w: np.ndarray, ids: np.ndarray, n: int) -> np.ndarray:
-    """HOST. f64[C, 2, M + 1, L]: means and deviations of the projected inputs of the last layer of the model w f32[d], over all
-    samples of the clients i[C], of which the first n are there, and over the samples of each of M labels."""
+    """HOST. f64[C, 2, M + 1, L]: means and deviations of the projected inputs of the last layer of
+    the model w f32[d], over all samples of the clients i[C], of which the first n are there, and
+    over the samples of each of M labels."""
     both, width = split_features(ask.model)
     params, labels = ask.model.unravel(jnp.asarray(w)), ask.federation.classes
     random = np.random.RandomState(1).uniform(size=(200, width))
     axes = np.linalg.svd(random - random.mean(axis=0), full_matrices=False)[2][:labels]
     axes *= np.sign(axes[np.arange(len(axes)), np.abs(axes).argmax(axis=1)])[:, None]
-    seen = [(z @ axes.T, y, z.max(initial=0.0)) for z, y in client_samples(ask.federation, ids, lambda x: both(params, x)[0])]
-    centre = 1.02 * max((largest for *_, largest in seen[:n]), default=0.0) * random.mean(axis=0) @ axes.T
+    seen = [
+        (z @ axes.T, y, z.max(initial=0.0))
+        for z, y in client_samples(ask.federation, ids, lambda x: both(params, x)[0])
+    ]
+    centre = (
+        1.02
+        * max((largest for *_, largest in seen[:n]), default=0.0)
+        * random.mean(axis=0)
+        @ axes.T
+    )
     out = np.full((len(ids), 2, labels + 1, len(axes)), -1.0)
     for row, (points, y, _) in zip(out, seen, strict=True):
         for part, some in enumerate([points, *(points[y == label] for label in range(labels))]):

@@ -1,26 +1,30 @@
-"""Joint gradient and loss based clustering (Lin et al.): K models; each device joins s_i = argmax_k λ S_ik + (1 − λ)(−L_ik), S_ik
-being the similarity of its gradient at model k with the last move Δw_k = w_k^t − w_k^{t−1} of that model.
+"""Joint gradient and loss based clustering (Lin et al.): K models; each device joins s_i = argmax_k
+λ S_ik + (1 − λ)(−L_ik), S_ik being the similarity of its gradient at model k with the last move
+Δw_k = w_k^t − w_k^{t−1} of that model.
 
-Loss and gradient are of one mini-batch Z_i of `batch` samples, with which the local step is then taken: `batch` and
-`local_steps` are all there is to a device's round; `train.batch`, `train.epochs` and `train.steps` do not count. The local
-solver computes the chosen model's gradient on Z_i once more (the same numbers), so that no K × S × d array is ever held.
+Loss and gradient are of one mini-batch Z_i of `batch` samples, with which the local step is then
+taken: `batch` and `local_steps` are all there is to a device's round; `train.batch`, `train.epochs`
+and `train.steps` do not count. The local solver computes the chosen model's gradient on Z_i once
+more (the same numbers), so that no K × S × d array is ever held.
 
 Readings. No experiment in `experiments/` has been run with `"literal"` or `"sum"`:
-- Similarity. Paper: cos(∇L, Δw), where Δw is called the average gradient. Here: cos(−∇L, Δw), because Δw points downhill; or
-  −‖−lr ∇L − Δw‖. Option: `similarity = "literal"`, `"euclidean"`.
-- Loss. Paper: the sum over the mini-batch (eq. 1). Here: its mean, so that λ and the step do not depend on the batch size.
-  Option: `loss_reduction = "sum"`.
-- First round. Paper: nothing. Here: no model has moved yet, so S = 0 and the loss decides. Option: none.
+- Similarity. Paper: cos(∇L, Δw), where Δw is called the average gradient. Here: cos(−∇L, Δw),
+  because Δw points downhill; or −‖−lr ∇L − Δw‖. Option: `similarity = "literal"`, `"euclidean"`.
+- Loss. Paper: the sum over the mini-batch (eq. 1). Here: its mean, so that λ and the step do not
+  depend on the batch size. Option: `loss_reduction = "sum"`.
+- First round. Paper: nothing. Here: no model has moved yet, so S = 0 and the loss decides. Option:
+  none.
 - Model without members. Paper: eq. 2. Here: the same, Δw = 0. Option: none.
 - Weights of the members. Paper: uniform (eq. 7). Here: the same. Option: `average`.
-- Empty clusters. Paper: K random devices, one into each cluster, "per iteration". Here: only in rounds with an empty cluster.
-  Option: `reseed`.
+- Empty clusters. Paper: K random devices, one into each cluster, "per iteration". Here: only in
+  rounds with an empty cluster. Option: `reseed`.
 - Number of clusters. Paper: given. Here: the same, or found from first updates (`round/auto.py`).
   Option: `clusters = "auto"`, `auto`, `most`.
-- Device without a cluster. Paper: all take part. Here: scored by the same rule, on a fixed mini-batch. Option: none.
+- Device without a cluster. Paper: all take part. Here: scored by the same rule, on a fixed
+  mini-batch. Option: none.
 
-Communication per participant and round: K models down, one model up. If not all clients take part in each round, also the K
-last moves down.
+Communication per participant and round: K models down, one model up. If not all clients take part
+in each round, also the K last moves down.
 """
 
 from __future__ import annotations
@@ -34,7 +38,8 @@ from cfljax.types import Array, Hyper
 
 PAPER = "Lin et al., “A joint gradient and loss based clustered federated learning design”"
 BLOCK = 1 << 21, 1 << 26
-"""Numbers of gradients that are held at a time on (a CPU, so that they stay in its cache; an accelerator, so that it is busy)."""
+"""Numbers of gradients that are held at a time on (a CPU, so that they stay in its cache; an
+accelerator, so that it is busy)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,14 +48,30 @@ class Joint(CountedConfig, Clustered):
 
     chooses, memory_of_clusters = True, True
 
-    clusters: int | str = option(4, 'number of models, or "auto": found before the first round', low=1, choices=("auto",))
-    similarity: str = option("descent", "how a gradient is compared with a model's last move", choices=SIMILARITIES)
-    loss_reduction: str = option("mean", "loss of a mini-batch; a sum makes the step larger, too", choices=("mean", "sum"))
+    clusters: int | str = option(
+        4, 'number of models, or "auto": found before the first round', low=1, choices=("auto",)
+    )
+    similarity: str = option(
+        "descent", "how a gradient is compared with a model's last move", choices=SIMILARITIES
+    )
+    loss_reduction: str = option(
+        "mean", "loss of a mini-batch; a sum makes the step larger, too", choices=("mean", "sum")
+    )
     reseed: str = option("when_empty", "put random participants into the clusters", choices=RESEED)
     average: str = option("uniform", "weights of the members", choices=AVERAGES)
-    local_steps: int = option(1, "mini-batch steps of a device per round (train.steps and train.epochs are not used)", low=1)
-    batch: int = option(32, "samples of the mini-batch that a device chooses and steps on (train.batch is not used)", low=1)
-    lam: float = option(0.2, "weight of the similarity; the loss has 1 − lam", low=0.0, high=1.0, traced=True)
+    local_steps: int = option(
+        1,
+        "mini-batch steps of a device per round (train.steps and train.epochs are not used)",
+        low=1,
+    )
+    batch: int = option(
+        32,
+        "samples of the mini-batch that a device chooses and steps on (train.batch is not used)",
+        low=1,
+    )
+    lam: float = option(
+        0.2, "weight of the similarity; the loss has 1 − lam", low=0.0, high=1.0, traced=True
+    )
 
     def work(self, work: Work) -> Work:
         """`local_steps` on mini-batches of `batch`."""
@@ -65,21 +86,28 @@ class Joint(CountedConfig, Clustered):
         return after.models - before.models
 
     def score(self, ask: Ask, state: State) -> Array:
-        """f32[K, S]: −λ S_ik + (1 − λ) L_ik (eq. 4), on the mini-batch with which the local step is then taken."""
+        """f32[K, S]: −λ S_ik + (1 − λ) L_ik (eq. 4), on the mini-batch with which the local step is
+        then taken."""
         last, lam, summed = state.memory, ask.hyper["lam"], self.loss_reduction == "sum"
         moved = jnp.any(last != 0)
 
         def block(clients: Array, mask: Array) -> Array:
             def judge(of: tuple[Array, Array]) -> tuple[Array, Array]:
                 gradient, loss = ask.batch_gradient(of[0], self.batch, summed, clients, mask)
-                return loss, jnp.where(moved, move_similarity(gradient, of[1], self.similarity, ask.hyper["lr"]), 0.0)  # eq. 3
+                return loss, jnp.where(
+                    moved, move_similarity(gradient, of[1], self.similarity, ask.hyper["lr"]), 0.0
+                )  # eq. 3
 
             loss, alike = jax.lax.map(judge, (state.models, last))
-            return joint_cost(ask.bound(loss), jnp.clip(alike, -1.0, 1.0) if ask.private else alike, lam)
+            return joint_cost(
+                ask.bound(loss), jnp.clip(alike, -1.0, 1.0) if ask.private else alike, lam
+            )
 
         ask.models_of_all(state.models)
         ask.broadcast(state.in_use)
-        return ask.by_blocks(block, max(1, BLOCK[not ask.solver.sequential] // ask.solver.model.size))
+        return ask.by_blocks(
+            block, max(1, BLOCK[not ask.solver.sequential] // ask.solver.model.size)
+        )
 
     def score_range(self, hyper: Hyper) -> Array:
         """Of bounded losses and cosines."""

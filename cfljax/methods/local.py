@@ -1,5 +1,6 @@
-"""Local training only: every client trains a model of its own, and nothing is communicated. A client that holds no training
-data, or has not been drawn yet, is scored with the initial model, which is the same for all clients.
+"""Local training only: every client trains a model of its own, and nothing is communicated. A
+client that holds no training data, or has not been drawn yet, is scored with the initial model,
+which is the same for all clients.
 
 Communication: none.
 """

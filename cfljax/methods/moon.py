@@ -1,15 +1,16 @@
-"""MOON (Li et al. 2021): FedAvg whose clients keep the features of their samples near to the global model's features, and away
-from their last model's.
+"""MOON (Li et al. 2021): FedAvg whose clients keep the features of their samples near to the global
+model's features, and away from their last model's.
 
-Let z be the features of a sample under the trained model, z_g those under the global model w that the client was sent, and z_p
-those under the model that it had when it last trained. With a = cos(z, z_g) / tau and b = cos(z, z_p) / tau, the loss of a sample
-is ℓ − mu · log(e^a / (e^a + e^b)).
+Let z be the features of a sample under the trained model, z_g those under the global model w that
+the client was sent, and z_p those under the model that it had when it last trained. With a = cos(z,
+z_g) / tau and b = cos(z, z_p) / tau, the loss of a sample is ℓ − mu · log(e^a / (e^a + e^b)).
 
 Readings:
-- Features. Paper: outputs of a projection of two layers that is added to the body. Here: what the head gets, as in PFLlib, so that
-  all methods have the same model. Option: none.
-- Client that has not trained. Paper: open; its program leaves the term out, and later takes a random model. Here: the first global
-  model, for which the gradient of the term is 0 in the first round. Option: none.
+- Features. Paper: outputs of a projection of two layers that is added to the body. Here: what the
+  head gets, as in PFLlib, so that all methods have the same model. Option: none.
+- Client that has not trained. Paper: open; its program leaves the term out, and later takes a
+  random model. Here: the first global model, for which the gradient of the term is 0 in the first
+  round. Option: none.
 - mu. Paper: the best of 0.1, 1, 5 and 10. Here: one number. Option: `mu`.
 - Weights of the mean. Paper: by samples. Here: the same. Option: `average`.
 
@@ -27,12 +28,15 @@ from cfljax.round.recipes import AVERAGES, AtHome, GradientAt, OwnSteps, StepRul
 from cfljax.types import Array, Hyper, LocalStep, Model, Tree
 
 PAPER = "Li et al. 2021"
-Carry = tuple[Position, Tree, Tree]  # What the steps of a client carry: its model, w, and its last model
+Carry = tuple[
+    Position, Tree, Tree
+]  # What the steps of a client carry: its model, w, and its last model
 
 
 @dataclasses.dataclass(frozen=True)
 class Moon(AtHome):
-    """MOON: FedAvg whose clients keep their features near the global model's, and away from their last model's."""
+    """MOON: FedAvg whose clients keep their features near the global model's, and away from their
+    last model's."""
 
     own, own_steps, places_unlabelled = False, True, True
 
@@ -50,10 +54,16 @@ class Moon(AtHome):
             return z * jax.lax.rsqrt(jnp.maximum(jnp.sum(z * z, axis=1, keepdims=True), 1e-16))
 
         def step(gradient: GradientAt, at: Carry) -> tuple[Carry, Array]:
-            def forward(params: Tree, x: Array, key: Array | None = None, mask: Array | None = None) -> Array:
+            def forward(
+                params: Tree, x: Array, key: Array | None = None, mask: Array | None = None
+            ) -> Array:
                 made = both(params, x, key, mask)
-                near, far = (jnp.sum(unit(made) * unit(both(other, x, key)), axis=1) for other in at[1:])
-                return jnp.column_stack([made, hyper["mu"] * jax.nn.softplus((far - near) / hyper["tau"])])
+                near, far = (
+                    jnp.sum(unit(made) * unit(both(other, x, key)), axis=1) for other in at[1:]
+                )
+                return jnp.column_stack(
+                    [made, hyper["mu"] * jax.nn.softplus((far - near) / hyper["tau"])]
+                )
 
             loss = lambda made, y: model.loss(made[:, width:-1], y) + made[:, -1]  # noqa: E731
             found = gradient(at[0].params, of=model._replace(forward=forward, loss=loss))

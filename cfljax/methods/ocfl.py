@@ -1,29 +1,35 @@
-"""OCFL, OPTICS-based clustering optimisation (Lu et al. 2022): all clients train one epoch from the same
-model, OPTICS clusters their weights without being given a number of clusters, and FedAvg runs inside the clusters from then on.
+"""OCFL, OPTICS-based clustering optimisation (Lu et al. 2022): all clients train one epoch from the
+same model, OPTICS clusters their weights without being given a number of clusters, and FedAvg runs
+inside the clusters from then on.
 
 1. All clients train `pretrain_epochs` epochs from w_0; the server flattens their weights.
 2. OPTICS, once, on the host. Where it finds no cluster, everybody is in one, with a warning.
-3. Noise points join a cluster, are clusters of their own, or are left out of training and scored with the initial model. Kept with
-   the results: `ari` against the true groups at this point, `ari_optics` with every noise point as a cluster of its own, `found`
-   clusters and `noise` points.
-4. While there are more than `merge_to` clusters, the two most similar ones become one, by their mean weights.
-5. FedAvg inside each cluster: each round draws `clients_per_cluster` clients of each (all, where it has fewer), so
-   `train.participation` has no effect; `train.dropout` and `train.stragglers` act on the clients drawn. A client that arrives late
-   trains as in step 1 and joins the cluster with the most similar mean weights.
+3. Noise points join a cluster, are clusters of their own, or are left out of training and scored
+   with the initial model. Kept with the results: `ari` against the true groups at this point,
+   `ari_optics` with every noise point as a cluster of its own, `found` clusters and `noise` points.
+4. While there are more than `merge_to` clusters, the two most similar ones become one, by their
+   mean weights.
+5. FedAvg inside each cluster: each round draws `clients_per_cluster` clients of each (all, where it
+   has fewer), so `train.participation` has no effect; `train.dropout` and `train.stragglers` act on
+   the clients drawn. A client that arrives late trains as in step 1 and joins the cluster with the
+   most similar mean weights.
 
 Readings:
-- Noise points. Paper: nothing. Here: each joins the cluster whose mean weights are most similar by cosine. Option: `noise =
-  "isolate"`, `"drop"`.
-- Distance. Paper: OPTICS's default on the weights; its argument uses cosines. Here: Euclidean. Option: `metric = "cosine"`.
-- Merging. Paper: ten clusters into three, by cosine, "to reduce the number artificially". Here: only if asked; to a given number
-  or one found from the updates of step 1 (`round/auto.py`). Option: `merge_to`, `merge_by = "updates"`, `auto`, `most`.
-- Re-clustering. Paper: none. Here: none, or every few rounds (`round/recluster.py`); clusters beyond `max_clusters` merge as in
-  step 4. Option: `every`, `max_clusters`.
+- Noise points. Paper: nothing. Here: each joins the cluster whose mean weights are most similar by
+  cosine. Option: `noise = "isolate"`, `"drop"`.
+- Distance. Paper: OPTICS's default on the weights; its argument uses cosines. Here: Euclidean.
+  Option: `metric = "cosine"`.
+- Merging. Paper: ten clusters into three, by cosine, "to reduce the number artificially". Here:
+  only if asked; to a given number or one found from the updates of step 1 (`round/auto.py`).
+  Option: `merge_to`, `merge_by = "updates"`, `auto`, `most`.
+- Re-clustering. Paper: none. Here: none, or every few rounds (`round/recluster.py`); clusters
+  beyond `max_clusters` merge as in step 4. Option: `every`, `max_clusters`.
 - Start of the clusters. Paper: not said. Here: w_0. Option: none.
 - Weights inside a cluster. Paper: by samples. Here: the same. Option: `average`.
 - Participants. Paper: m random clients per cluster. Here: ten. Option: `clients_per_cluster`.
 
-Communication: one model down, one update up; and for each client once, when it arrives, one model down and its weights up.
+Communication: one model down, one update up; and for each client once, when it arrives, one model
+down and its weights up.
 """
 
 from __future__ import annotations
@@ -37,11 +43,24 @@ from cfljax.errors import SpecError
 from cfljax.kernels import host
 from cfljax.lazy import jnp
 from cfljax.methods.fedavg import FedAvg
-from cfljax.round.recipes import Ask, Before, Begun, CountedConfig, Done, State, every, mark_slots, option
+from cfljax.round.recipes import (
+    Ask,
+    Before,
+    Begun,
+    CountedConfig,
+    Done,
+    State,
+    every,
+    mark_slots,
+    option,
+)
 from cfljax.round.similarity import shortened, similarity
 from cfljax.types import Array
 
-PAPER = "Lu et al. 2022, “Federated learning based on OPTICS clustering optimization” (not the two others called OCFL)"
+PAPER = (
+    "Lu et al. 2022, “Federated learning based on OPTICS clustering optimization” (not the two "
+    "others called OCFL)"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,13 +72,26 @@ class OCFL(CountedConfig, FedAvg):
     pretrain_epochs: int = option(1, "local epochs before the clustering", low=1)
     min_samples: int = option(2, "OPTICS: neighbours of a core point", low=2)
     xi: float = option(0.2, "OPTICS: steepness that bounds a cluster", low=0.0, high=1.0)
-    metric: str = option("euclidean", "OPTICS: distance of the weights", choices=("euclidean", "cosine"))
-    noise: str = option("nearest", "how noise points are assigned", choices=("nearest", "isolate", "drop"))
-    merge_to: int | str | None = option(
-        None, 'merge similar clusters down to this number; "auto" finds one', low=1, choices=("auto",)
+    metric: str = option(
+        "euclidean", "OPTICS: distance of the weights", choices=("euclidean", "cosine")
     )
-    merge_by: str = option("weights", "merge clusters by their mean weights, or updates", choices=("weights", "updates"))
-    clients_per_cluster: int = option(10, "participants per round and cluster (train.participation is not used)", low=1)
+    noise: str = option(
+        "nearest", "how noise points are assigned", choices=("nearest", "isolate", "drop")
+    )
+    merge_to: int | str | None = option(
+        None,
+        'merge similar clusters down to this number; "auto" finds one',
+        low=1,
+        choices=("auto",),
+    )
+    merge_by: str = option(
+        "weights",
+        "merge clusters by their mean weights, or updates",
+        choices=("weights", "updates"),
+    )
+    clients_per_cluster: int = option(
+        10, "participants per round and cluster (train.participation is not used)", low=1
+    )
     every: int | None = every()
     max_clusters: int = option(16, "largest number of clusters with `every`", low=1)
     similarity: str = similarity()
@@ -67,7 +99,9 @@ class OCFL(CountedConfig, FedAvg):
     def check(self, where: str) -> None:
         """Raise SpecError for options that contradict each other."""
         if self.every is None and self.max_clusters != OCFL.max_clusters:
-            raise SpecError(f"{where}.max_clusters = {self.max_clusters}: needs `every`; leave it out")
+            raise SpecError(
+                f"{where}.max_clusters = {self.max_clusters}: needs `every`; leave it out"
+            )
 
     @property
     def counts_clusters(self) -> bool:
@@ -86,7 +120,9 @@ class OCFL(CountedConfig, FedAvg):
         moves = ask.updates(start, ids, epochs=self.pretrain_epochs, similarity=self.similarity)
         weights = shortened(start[None], self.similarity) + moves
         number = ask.clusters(moves[:n], first) if self.counts_clusters else None
-        own, extras = self.cluster(weights[:n], moves[:n], np.asarray(ask.federation.group)[first], number)
+        own, extras = self.cluster(
+            weights[:n], moves[:n], np.asarray(ask.federation.group)[first], number
+        )
         known = np.concatenate([own, np.full(len(later), -1)])
         nearest = host.nearest_mean_cosine(weights, known, np.arange(n, n + len(later)))
         labels, guess = ask.of_all((first, own)), ask.of_all((first, own), (later, nearest))
@@ -96,16 +132,22 @@ class OCFL(CountedConfig, FedAvg):
     def cluster(
         self, weights: np.ndarray, moves: np.ndarray, group: np.ndarray, number: int | None = None
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """HOST. Steps 2 to 4 on weights f32[n, d] and how they have moved: (i32[n] labels, −1: dropped; what is kept with the
-        results). group i32[n]: the true ones, for the record. `number`: the one to merge to that was found, for `merge_to`."""
+        """HOST. Steps 2 to 4 on weights f32[n, d] and how they have moved: (i32[n] labels, −1:
+        dropped; what is kept with the results). group i32[n]: the true ones, for the record.
+        `number`: the one to merge to that was found, for `merge_to`."""
         raw = host.optics(weights, self.min_samples, self.xi, self.metric)
         if (raw < 0).all():
             warnings.warn("ocfl: OPTICS found no cluster; all clients are in one", stacklevel=2)
-        labels, alone = host.settle_noise(weights, raw, self.noise), host.settle_noise(weights, raw, "isolate")
+        labels, alone = (
+            host.settle_noise(weights, raw, self.noise),
+            host.settle_noise(weights, raw, "isolate"),
+        )
         index = {"ari": _rand_index(labels, group), "ari_optics": _rand_index(alone, group)}
         found = index | {"found": labels.max() + 1, "noise": np.sum(raw < 0)}
         wanted = self.merge_to if isinstance(self.merge_to, int) else number
-        wanted = wanted if self.every is None else min(wanted or self.max_clusters, self.max_clusters)
+        wanted = (
+            wanted if self.every is None else min(wanted or self.max_clusters, self.max_clusters)
+        )
         if wanted is not None:
             labels = host.merge_to(weights if self.merge_by == "weights" else moves, labels, wanted)
         return labels, {name: np.array(value, np.float32) for name, value in found.items()}

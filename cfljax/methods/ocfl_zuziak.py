@@ -1,17 +1,23 @@
-"""OCFL of Zuziak et al. (2024), One-Shot Clustered Federated Learning: FedAvg with all clients until their updates diverge, one
-clustering of the clients then, and FedAvg inside the clusters. (`ocfl` is another method, by Lu et al.)
+"""OCFL of Zuziak et al. (2024), One-Shot Clustered Federated Learning: FedAvg with all clients
+until their updates diverge, one clustering of the clients then, and FedAvg inside the clusters.
+(`ocfl` is another method, by Lu et al.)
 
-The temperature of a round is ‖D‖ / √(4 n (n − 1)), D being the cosine distances of the n clients' updates. After the first round
-in which it has risen the clients are clustered by D. One that arrives later joins the cluster with the least loss.
+The temperature of a round is ‖D‖ / √(4 n (n − 1)), D being the cosine distances of the n clients'
+updates. After the first round in which it has risen the clients are clustered by D. One that
+arrives later joins the cluster with the least loss.
 
 Readings:
-- Clustering. Paper: any; mean shift and HDBSCAN do best. Here: mean shift of the rows of D; or HDBSCAN with at least three
-  members per cluster, as in the authors' demonstration. Option: `algorithm`.
+- Clustering. Paper: any; mean shift and HDBSCAN do best. Here: mean shift of the rows of D; or
+  HDBSCAN with at least three members per cluster, as in the authors' demonstration. Option:
+  `algorithm`.
 - Noise of HDBSCAN. Paper: its program makes it one cluster. Here: the same. Option: none.
-- Order. Paper: its program clusters before it averages. Here: it averages, then clusters. Option: none.
-- Weights inside a cluster. Paper: its program's are equal. Here: by samples. Option: `average = "uniform"`.
+- Order. Paper: its program clusters before it averages. Here: it averages, then clusters. Option:
+  none.
+- Weights inside a cluster. Paper: its program's are equal. Here: by samples. Option: `average =
+  "uniform"`.
 
-Communication per participant and round: one model down, one update up. Clients that arrive later get all models once.
+Communication per participant and round: one model down, one update up. Clients that arrive later
+get all models once.
 """
 
 from __future__ import annotations
@@ -41,8 +47,9 @@ class OCFLZuziak(FedAvg):
     similarity: str = similarity(again=False)
 
     def first(self, ask: Ask, state: State) -> State:
-        """Remember the cosines f32[C, C] of the last round's updates, 0 throughout for clients that took no part; and the
-        temperature f32[] of the round before it, infinite if there is none, or once the clients are clustered."""
+        """Remember the cosines f32[C, C] of the last round's updates, 0 throughout for clients that
+        took no part; and the temperature f32[] of the round before it, infinite if there is none,
+        or once the clients are clustered."""
         return state._replace(memory=(jnp.zeros((len(state.labels),) * 2), jnp.float32(jnp.inf)))
 
     def remember(self, ask: Ask, before: State, after: State, done: Done) -> tuple[Array, Array]:
@@ -63,5 +70,11 @@ class OCFLZuziak(FedAvg):
             return state
         from sklearn.cluster import HDBSCAN, MeanShift
 
-        found = MeanShift() if self.algorithm == "mean_shift" else HDBSCAN(min(3, n), metric="precomputed", copy=True)
-        return ask.divide(state, ids, host.renumber_by_appearance(found.fit_predict(apart) + 1))  # noise is a cluster
+        found = (
+            MeanShift()
+            if self.algorithm == "mean_shift"
+            else HDBSCAN(min(3, n), metric="precomputed", copy=True)
+        )
+        return ask.divide(
+            state, ids, host.renumber_by_appearance(found.fit_predict(apart) + 1)
+        )  # noise is a cluster

@@ -1,19 +1,23 @@
-"""One-shot K-means (Ghosh et al. 2019, "Robust federated learning in a heterogeneous environment"): every client first trains alone
-from w_0 until it has converged. K-means on the trained weights then finds the clusters, and all rounds are FedAvg inside them.
+"""One-shot K-means (Ghosh et al. 2019, "Robust federated learning in a heterogeneous environment"):
+every client first trains alone from w_0 until it has converged. K-means on the trained weights then
+finds the clusters, and all rounds are FedAvg inside them.
 
-A client that arrives late trains in the same way and joins the nearest centre; so does one whose weights are not finite (the first
-centre).
+A client that arrives late trains in the same way and joins the nearest centre; so does one whose
+weights are not finite (the first centre).
 
 Readings:
-- Length of the first training. Paper: until the local loss is minimal. Here: ten epochs. Option: `pretrain_epochs`.
+- Length of the first training. Paper: until the local loss is minimal. Here: ten epochs. Option:
+  `pretrain_epochs`.
 - Start of the clusters. Paper: not said. Here: w_0. Option: none.
-- Training inside clusters. Paper: a Byzantine-robust mean. Here: the mean; `train.robust` has medians and trimmed means.
-  Option: `average` for the weights.
+- Training inside clusters. Paper: a Byzantine-robust mean. Here: the mean; `train.robust` has
+  medians and trimmed means. Option: `average` for the weights.
 - Number of clusters. Paper: given. Here: the same, or found from first updates (`round/auto.py`).
   Option: `clusters = "auto"`, `auto`, `most`.
-- K-means. Paper: any algorithm, or a trimmed one. Here: K-means++ with 10 restarts and at most 300 iterations. Option: none.
+- K-means. Paper: any algorithm, or a trimmed one. Here: K-means++ with 10 restarts and at most 300
+  iterations. Option: none.
 
-Communication: one model down, one update up; and for each client once, when it arrives, one model down and its weights up.
+Communication: one model down, one update up; and for each client once, when it arrives, one model
+down and its weights up.
 """
 
 from __future__ import annotations
@@ -41,24 +45,32 @@ class OneShot(CountedConfig, FedAvg):
 
     joins_on_arrival, compares_all, pairs = True, True, 0
 
-    clusters: int | str = option(3, 'number of clusters, or "auto": found before the first round', low=1, choices=("auto",))
+    clusters: int | str = option(
+        3, 'number of clusters, or "auto": found before the first round', low=1, choices=("auto",)
+    )
     pretrain_epochs: int = option(10, "local epochs before the clustering", low=1)
     similarity: str = similarity()
 
     def begin(self, ask: Before) -> Begun:
-        """HOST. K-means of everybody's trained weights; only clients that are there from the start decide where the centres are."""
+        """HOST. K-means of everybody's trained weights; only clients that are there from the start
+        decide where the centres are."""
         first, start = ask.here(), ask.first_model()
         ids = np.concatenate([first, ask.late()])
         moves = ask.updates(start, ids, epochs=self.pretrain_epochs, similarity=self.similarity)
         there = np.arange(len(ids)) < len(first)
-        found = np.asarray(_find(ask.fold("one_shot"), moves, there, ask.uid[ids], ask.clusters(moves[there], first)))
+        found = np.asarray(
+            _find(
+                ask.fold("one_shot"), moves, there, ask.uid[ids], ask.clusters(moves[there], first)
+            )
+        )
         labels, guess = ask.of_all((first, found[there])), ask.of_all((ids, found))
         return Begun(np.tile(start, (self.models_kept, 1)), labels, guess)
 
 
 @functools.partial(quick_jit, static=(4,))
 def _find(key: Array, moves: Array, there: Array, uid: Array, clusters: int) -> Array:
-    """i32[n]: the clusters of the updates f32[n, d]; only clients that are there bool[n] decide where the centres are."""
+    """i32[n]: the clusters of the updates f32[n, d]; only clients that are there bool[n] decide
+    where the centres are."""
     found = kmeans(key, moves, clusters, there, uid)
     used = members(found.labels, clusters).any(axis=1)
     used = used.at[0].set(used[0] | ~used.any())

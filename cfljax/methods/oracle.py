@@ -1,5 +1,6 @@
-"""Oracle: FedAvg inside each of the true groups, which are taken as known. It shows what the best clustering could reach.
-Where the groups change (`data.drift`), its clients go over to their new groups at once.
+"""Oracle: FedAvg inside each of the true groups, which are taken as known. It shows what the best
+clustering could reach. Where the groups change (`data.drift`), its clients go over to their new
+groups at once.
 
 Communication per participant and round: one model down, one update up.
 """

@@ -1,33 +1,39 @@
-"""PACFL (Vahidian et al. 2023): one-shot clustering by the principal angles between the subspaces of the clients' data, then FedAvg
-inside the clusters.
+"""PACFL (Vahidian et al. 2023): one-shot clustering by the principal angles between the subspaces
+of the clients' data, then FedAvg inside the clusters.
 
-Each client sends the `p` leading left singular vectors of its data (features × samples, as the model sees them), with `how =
-"vectors"` and `"labels"` of each label's samples. Agglomerative clustering of the distances in degrees follows, cut at
-`threshold`. A singular vector has no sign: all angles are at most 90 degrees. Directions that a client lacks (fewer samples than
-`p`) count as orthogonal.
+Each client sends the `p` leading left singular vectors of its data (features × samples, as the
+model sees them), with `how = "vectors"` and `"labels"` of each label's samples. Agglomerative
+clustering of the distances in degrees follows, cut at `threshold`. A singular vector has no sign:
+all angles are at most 90 degrees. Directions that a client lacks (fewer samples than `p`) count as
+orthogonal.
 
-Readings. Behind each distance, what it is on CIFAR-10 with 500 samples of two labels per client, between clients of the same
-two labels, of one in common, and of none; a threshold belongs to one reading only:
-- Distance. Paper: the smallest principal angle of two subspaces (1.0 to 1.5; 1.7 to 3.6; 1.4 to 6.8), or tr arccos(UᵀV), the sum
-  of the angles between the first vectors, the second ones, … (22 to 66; 33 to 132; 33 to 130). Here: the program's, the smallest
-  angle between any two vectors of any labels (1.3 to 2.4; 1.4 to 3.1; 3.1 to 13.6), for which its threshold was found. Option:
-  `how = "smallest"`, `how = "trace"`.
+Readings. Behind each distance, what it is on CIFAR-10 with 500 samples of two labels per client,
+between clients of the same two labels, of one in common, and of none; a threshold belongs to one
+reading only:
+- Distance. Paper: the smallest principal angle of two subspaces (1.0 to 1.5; 1.7 to 3.6; 1.4 to
+  6.8), or tr arccos(UᵀV), the sum of the angles between the first vectors, the second ones, … (22
+  to 66; 33 to 132; 33 to 130). Here: the program's, the smallest angle between any two vectors of
+  any labels (1.3 to 2.4; 1.4 to 3.1; 3.1 to 13.6), for which its threshold was found. Option: `how
+  = "smallest"`, `how = "trace"`.
 - Sum. Paper: not used. Here: the sum of all p principal angles. Option: `how = "sum"`.
-- Per label. Paper: not used. Here: cfljax's own, not PACFL: the smallest principal angle per label, averaged over the labels that
-  either client holds; a label of only one counts as orthogonal (1.5 to 2.1; 60.5 to 60.8; 90). At 4.9 only this finds the clients
-  of the same labels. Option: `how = "labels"`.
-- Clustering. Paper: hierarchical, cut at a threshold. Here: weighted linkage (the program calls it average) at 4.9 degrees, as
-  in the program's CIFAR-10 run. Option: `linkage`, `threshold`.
-- Vectors per label. Paper: p. Here: p; the program divides 20 among a client's labels with Dirichlet data. Option: `p`.
+- Per label. Paper: not used. Here: cfljax's own, not PACFL: the smallest principal angle per label,
+  averaged over the labels that either client holds; a label of only one counts as orthogonal (1.5
+  to 2.1; 60.5 to 60.8; 90). At 4.9 only this finds the clients of the same labels. Option: `how =
+  "labels"`.
+- Clustering. Paper: hierarchical, cut at a threshold. Here: weighted linkage (the program calls it
+  average) at 4.9 degrees, as in the program's CIFAR-10 run. Option: `linkage`, `threshold`.
+- Vectors per label. Paper: p. Here: p; the program divides 20 among a client's labels with
+  Dirichlet data. Option: `p`.
 - Weights inside a cluster. Paper: by samples. Here: the same. Option: `average`.
 
-A client that arrives late joins the cluster with the least loss. A newcomer sends the vectors of its few samples and joins the
-cluster that is nearest by the distance and linkage above ("weighted": the mean over all members), as the paper has it: no model
-is tried on it. Its labels are used with `how = "vectors"` and `"labels"` only; with the others it may have none. Kept with the
-results: `found`, the number of clusters.
+A client that arrives late joins the cluster with the least loss. A newcomer sends the vectors of
+its few samples and joins the cluster that is nearest by the distance and linkage above ("weighted":
+the mean over all members), as the paper has it: no model is tried on it. Its labels are used with
+`how = "vectors"` and `"labels"` only; with the others it may have none. Kept with the results:
+`found`, the number of clusters.
 
-Communication per participant and round: one model down, one update up; in the first round also p · features floats up per
-client (and label). Clients that arrive later get all models once.
+Communication per participant and round: one model down, one update up; in the first round also p ·
+features floats up per client (and label). Clients that arrive later get all models once.
 """
 
 from __future__ import annotations
@@ -49,7 +55,10 @@ from cfljax.types import Array, Federation
 PAPER = "Vahidian et al. 2023"
 BLOCK = 1024  # Samples gathered at a time
 HOW = ("vectors", "smallest", "trace", "sum", "labels")
-BY_LABEL = ("vectors", "labels")  # Distances for which a client sends vectors of each label's samples
+BY_LABEL = (
+    "vectors",
+    "labels",
+)  # Distances for which a client sends vectors of each label's samples
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,9 +68,17 @@ class PACFL(FedAvg):
     newcomers_train, compares_all = False, True
 
     p: int = option(3, "singular vectors that a client sends", low=1)
-    how: str = option("vectors", 'distance from the angles between what two clients send ("labels": cfljax\'s own)', choices=HOW)
-    linkage: str = option("weighted", "distance of clusters", choices=("weighted", "average", "complete", "single"))
-    threshold: float = option(4.9, "degrees above which clusters are not merged", low=0.0, traced=True)
+    how: str = option(
+        "vectors",
+        'distance from the angles between what two clients send ("labels": cfljax\'s own)',
+        choices=HOW,
+    )
+    linkage: str = option(
+        "weighted", "distance of clusters", choices=("weighted", "average", "complete", "single")
+    )
+    threshold: float = option(
+        4.9, "degrees above which clusters are not merged", low=0.0, traced=True
+    )
 
     @property
     def places_unlabelled(self) -> bool:
@@ -71,17 +88,26 @@ class PACFL(FedAvg):
     def check_labels(self, where: str) -> None:
         """Vectors of each label's samples need one label for each sample; raises SpecError."""
         if self.how in BY_LABEL:
-            raise SpecError(f'{where}.how = "{self.how}": samples have several labels; set how = "smallest", "trace" or "sum"')
+            raise SpecError(
+                f'{where}.how = "{self.how}": samples have several labels; set how = '
+                '"smallest", "trace" or "sum"'
+            )
 
     def begin(self, ask: Before) -> Begun:
         """HOST. Hierarchical clustering of what the clients send."""
         ids, new, by_label = ask.here(), ask.newcomers(), self.how in BY_LABEL
         sent = subspaces(ask.federation, ids, self.p, by_label)
-        cut = max(float(ask.hyper["threshold"]), float(np.finfo(np.float64).tiny))  # equal clients are one cluster
-        own = host.agglomerative(distances(sent, self.how), distance_threshold=cut, linkage=self.linkage)
+        cut = max(
+            float(ask.hyper["threshold"]), float(np.finfo(np.float64).tiny)
+        )  # equal clients are one cluster
+        own = host.agglomerative(
+            distances(sent, self.how), distance_threshold=cut, linkage=self.linkage
+        )
         size = int(sent.held.sum()) * self.p * sent.bases.shape[3]
         if size >= 2**31:
-            raise SpecError(f"method.pacfl.p = {self.p}: the clients would send {size} floats; give a smaller p")
+            raise SpecError(
+                f"method.pacfl.p = {self.p}: the clients would send {size} floats; give a smaller p"
+            )
         active, guess = mark_slots(int(own.max()) + 1), None
         if len(new):
             both = joined(sent, subspaces(ask.federation, new, self.p, by_label))
@@ -99,7 +125,8 @@ class PACFL(FedAvg):
 
 
 def subspaces(federation: Federation, ids: np.ndarray, p: int, per_label: bool) -> Subspaces:
-    """HOST. The p leading left singular vectors of the data of clients ids i32[n], or of each label's samples."""
+    """HOST. The p leading left singular vectors of the data of clients ids i32[n], or of each
+    label's samples."""
     kinds = federation.classes if per_label else 1
     bases: np.ndarray | None = None
     held = np.zeros((len(ids), kinds), bool)
@@ -117,11 +144,13 @@ def subspaces(federation: Federation, ids: np.ndarray, p: int, per_label: bool) 
 def client_samples(
     federation: Federation, ids: np.ndarray, see: Callable[[Array], Array] = lambda x: x
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """HOST. (x f32[n_i, F], y i32[n_i]) of one client after the other as the model sees them, without broken samples. `see`: what
-    is made of samples f32[B, ...]."""
+    """HOST. (x f32[n_i, F], y i32[n_i]) of one client after the other as the model sees them,
+    without broken samples. `see`: what is made of samples f32[B, ...]."""
 
     @jax.jit
-    def gather(federation: Federation, rows: Array, clients: Array, mask: Array) -> tuple[Array, Array]:
+    def gather(
+        federation: Federation, rows: Array, clients: Array, mask: Array
+    ) -> tuple[Array, Array]:
         x, y = samples(federation, clients, rows, mask)
         return see(x), y
 
@@ -133,16 +162,25 @@ def client_samples(
             part = own[at : at + BLOCK]
             block = np.zeros(min(BLOCK, 1 << max(len(own) - 1, 0).bit_length()), np.int32)
             block[: len(part)] = part
-            x, y = gather(*_these(federation, block), np.full(len(block), c, np.int32), np.arange(len(block)) < len(part))
-            pieces.append((np.asarray(x)[: len(part)].reshape(len(part), -1), np.asarray(y)[: len(part)]))
+            x, y = gather(
+                *_these(federation, block),
+                np.full(len(block), c, np.int32),
+                np.arange(len(block)) < len(part),
+            )
+            pieces.append(
+                (np.asarray(x)[: len(part)].reshape(len(part), -1), np.asarray(y)[: len(part)])
+            )
         x, y = (np.concatenate(each) for each in zip(*pieces, strict=True))
         usable = np.isfinite(x).all(axis=1)
         yield x[usable], y[usable]
 
 
 def _these(federation: Federation, rows: np.ndarray) -> tuple[Federation, np.ndarray]:
-    """Return the federation and pool rows i32[B]; where the pool is on the host, the federation with these rows for a pool."""
+    """Return the federation and pool rows i32[B]; where the pool is on the host, the federation
+    with these rows for a pool."""
     pool = federation.pool
     if not isinstance(pool.x, np.ndarray):
         return federation, rows
-    return dataclasses.replace(federation, pool=pool._replace(x=pool.x[rows], y=np.asarray(pool.y)[rows])), np.arange(len(rows))
+    return dataclasses.replace(
+        federation, pool=pool._replace(x=pool.x[rows], y=np.asarray(pool.y)[rows])
+    ), np.arange(len(rows))

@@ -1,23 +1,28 @@
-"""Per-FedAvg (Fallah et al. 2020): a global model w from which one step of gradient descent leads to a good model for each client.
-That model, w − alpha ∇f_i(w) with the gradient on all training samples of the client, is scored; the accuracy of w itself is
-the diagnostic `accuracy_global`.
+"""Per-FedAvg (Fallah et al. 2020): a global model w from which one step of gradient descent leads
+to a good model for each client. That model, w − alpha ∇f_i(w) with the gradient on all training
+samples of the client, is scored; the accuracy of w itself is the diagnostic `accuracy_global`.
 
-On each batch a participant takes half of the samples, B1, for the step ahead w' = w − alpha ∇f(w; B1), and follows the gradient on
-the other half there: w ← w − η ∇f(w'; B2), with the learning rate η of the run. So alpha = 0 is FedAvg on half of each batch.
-Momentum, weight decay and the optimiser of the run move w. The trained w are averaged.
+On each batch a participant takes half of the samples, B1, for the step ahead w' = w − alpha ∇f(w;
+B1), and follows the gradient on the other half there: w ← w − η ∇f(w'; B2), with the learning rate
+η of the run. So alpha = 0 is FedAvg on half of each batch. Momentum, weight decay and the optimiser
+of the run move w. The trained w are averaged.
 
 Readings:
-- Second derivatives. Paper: (I − alpha ∇²f(w; B3)) before the gradient, left out (FO), or by differences (HF). Here: left out,
-  or the exact product on B1, so that a step follows the gradient of f(w'; B2) by w. Option: `hessian`.
-- Batches. Paper: independent. Here: every second sample of a shuffled batch is in B1, the others are in B2; a single sample is
-  in both. Option: none.
-- Own step. Paper: on a batch; the program of pFedMe's authors scores after two steps on test samples. Here: on all training
-  samples, at each evaluation. Results keep w, and `predict` needs `cluster = 0`. Option: none.
-- Weights of the mean. Paper: uniform; that program weights by samples. Here: uniform. Option: `average = "samples"`.
+- Second derivatives. Paper: (I − alpha ∇²f(w; B3)) before the gradient, left out (FO), or by
+  differences (HF). Here: left out, or the exact product on B1, so that a step follows the gradient
+  of f(w'; B2) by w. Option: `hessian`.
+- Batches. Paper: independent. Here: every second sample of a shuffled batch is in B1, the others
+  are in B2; a single sample is in both. Option: none.
+- Own step. Paper: on a batch; the program of pFedMe's authors scores after two steps on test
+  samples. Here: on all training samples, at each evaluation. Results keep w, and `predict` needs
+  `cluster = 0`. Option: none.
+- Weights of the mean. Paper: uniform; that program weights by samples. Here: uniform. Option:
+  `average = "samples"`.
 
 Communication per participant and round: one model down, one update up.
 
-A newcomer makes its own step on its labelled samples, like every other client. Without samples it is scored with w.
+A newcomer makes its own step on its labelled samples, like every other client. Without samples it
+is scored with w.
 """
 
 from __future__ import annotations
@@ -46,7 +51,9 @@ class PerFedAvg(Clustered):
     def adapt(self, ask: Ask, state: State) -> Array:
         """f32[C, d]: the global model after a step on all of a client's samples."""
         gradient = ask.gradients(state.models)
-        return jnp.where(usable(gradient)[:, None], state.models - ask.hyper["alpha"] * gradient, state.models)
+        return jnp.where(
+            usable(gradient)[:, None], state.models - ask.hyper["alpha"] * gradient, state.models
+        )
 
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
         """On w. The loss for the report is of w' on B2."""
@@ -61,4 +68,6 @@ class PerFedAvg(Clustered):
                 grads = jax.tree.map(lambda g, h: g - alpha * h, grads, bent)
             return move(at, Gradient(loss, count, grads)), loss
 
-        return OwnSteps(lambda start, _: start_at(rule, start, None), step, lambda at: (at.params, None))
+        return OwnSteps(
+            lambda start, _: start_at(rule, start, None), step, lambda at: (at.params, None)
+        )

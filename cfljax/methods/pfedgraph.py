@@ -1,22 +1,26 @@
-"""pFedGraph (Ye et al. 2023): each client trains from its own mixture of all models, in which models of similar clients and of
-clients with many samples weigh more.
+"""pFedGraph (Ye et al. 2023): each client trains from its own mixture of all models, in which
+models of similar clients and of clients with many samples weigh more.
 
-The weights x of client i minimise lam · ‖x − p‖² − ⟨x, c⟩ on the simplex: p are the shares of samples, c_j the cosine between the
-moves of the models of i and j since w_0. The minimum is the projection of p + c / (2 lam). With a large lam it is FedAvg; with a
-small one a client keeps to itself.
+The weights x of client i minimise lam · ‖x − p‖² − ⟨x, c⟩ on the simplex: p are the shares of
+samples, c_j the cosine between the moves of the models of i and j since w_0. The minimum is the
+projection of p + c / (2 lam). With a large lam it is FedAvg; with a small one a client keeps to
+itself.
 
 Readings:
-- Local loss. Paper: less a small multiple of the cosine with the mixture; its program adds it (0.01), which pushes away. Here:
-  without this term. Option: none.
-- Cosines. Paper: as computed; its program counts those above 0.9 as 1. Here: as computed. Option: none.
-- Who is mixed. Paper: the round's participants. Here: the last models of all clients that have trained. Option: none.
+- Local loss. Paper: less a small multiple of the cosine with the mixture; its program adds it
+  (0.01), which pushes away. Here: without this term. Option: none.
+- Cosines. Paper: as computed; its program counts those above 0.9 as 1. Here: as computed. Option:
+  none.
+- Who is mixed. Paper: the round's participants. Here: the last models of all clients that have
+  trained. Option: none.
 - Compared models. Paper: how far they have moved. Here: from w_0, all parameters. Option: none.
-- Scored model. Paper: the model after local training. Here: the same, not the following mixture. Option: none.
+- Scored model. Paper: the model after local training. Here: the same, not the following mixture.
+  Option: none.
 
 Communication per participant and round: its mixture down, its model up.
 
-A newcomer, or a client that has not been drawn yet, is scored with the mean by samples of the models of all that have trained,
-which is the mixture for a model that has not moved.
+A newcomer, or a client that has not been drawn yet, is scored with the mean by samples of the
+models of all that have trained, which is the mixture for a model that has not moved.
 """
 
 from __future__ import annotations
@@ -38,7 +42,9 @@ class PFedGraph(Peers):
 
     vectors_kept = 2  # its model, and how far that has moved
 
-    lam: float = option(0.8, "weight of the shares of samples against similarity", above=0.0, traced=True)
+    lam: float = option(
+        0.8, "weight of the shares of samples against similarity", above=0.0, traced=True
+    )
 
     def start(self, state: OwnModels, ids: Array, own: Array, hyper: Hyper) -> tuple[Array, None]:
         """Its mixture."""

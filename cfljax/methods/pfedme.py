@@ -1,17 +1,24 @@
-"""pFedMe (Dinh et al. 2020): each client's personal model θ_i minimises f_i(θ) + lam/2 · ‖θ − w‖² for the global model w, which
-moves towards the personal ones. θ_i is scored; the accuracy of w is the diagnostic `accuracy_global`.
+"""pFedMe (Dinh et al. 2020): each client's personal model θ_i minimises f_i(θ) + lam/2 · ‖θ − w‖²
+for the global model w, which moves towards the personal ones. θ_i is scored; the accuracy of w is
+the diagnostic `accuracy_global`.
 
-A participant sets w_i = θ_i = w. On each batch it takes `inner_steps` steps θ_i ← θ_i − η (∇f(θ_i) + lam (θ_i − w_i)) with the
-learning rate η of the run, and then w_i ← w_i − eta · lam (w_i − θ_i). The server sets w ← (1 − beta) w + beta · mean of the w_i.
+A participant sets w_i = θ_i = w. On each batch it takes `inner_steps` steps θ_i ← θ_i − η (∇f(θ_i)
++ lam (θ_i − w_i)) with the learning rate η of the run, and then w_i ← w_i − eta · lam (w_i − θ_i).
+The server sets w ← (1 − beta) w + beta · mean of the w_i.
 
 Readings:
-- The minimum. Paper: θ_i to an accuracy ν. Here: a fixed number of steps of gradient descent. Option: `inner_steps`.
-- Start of θ_i. Paper: open. Here: at w when the client is drawn, then at the θ_i of the batch before. Option: none.
-- Who trains. Paper: all clients in each round; the server averages the drawn ones. Here: drawn clients. Option: none.
-- Weights of the mean. Paper: uniform; its program weights by samples. Here: uniform. Option: `average = "samples"`.
-- Further terms of a step. Paper: none; its program adds 0.001 · θ_i to the gradient. Here: none, and `train.optimizer`,
-  `momentum` and `weight_decay` are refused. Option: none.
-- Scored model. Paper: θ_i; its program scores w_i, which has overwritten θ_i. Here: θ_i. Option: none.
+- The minimum. Paper: θ_i to an accuracy ν. Here: a fixed number of steps of gradient descent.
+  Option: `inner_steps`.
+- Start of θ_i. Paper: open. Here: at w when the client is drawn, then at the θ_i of the batch
+  before. Option: none.
+- Who trains. Paper: all clients in each round; the server averages the drawn ones. Here: drawn
+  clients. Option: none.
+- Weights of the mean. Paper: uniform; its program weights by samples. Here: uniform. Option:
+  `average = "samples"`.
+- Further terms of a step. Paper: none; its program adds 0.001 · θ_i to the gradient. Here: none,
+  and `train.optimizer`, `momentum` and `weight_decay` are refused. Option: none.
+- Scored model. Paper: θ_i; its program scores w_i, which has overwritten θ_i. Here: θ_i. Option:
+  none.
 
 Communication per participant and round: one model down, one update up.
 
@@ -37,16 +44,22 @@ class PFedMe(AtHome):
 
     own_steps, one_sum = True, True
 
-    lam: float = option(15.0, "strength of the pull of personal models to the global one", low=0.0, traced=True)
+    lam: float = option(
+        15.0, "strength of the pull of personal models to the global one", low=0.0, traced=True
+    )
     inner_steps: int = option(5, "steps of a personal model on each batch", low=1)
     eta: float = option(0.005, "step of w_i to the personal model, times lam", low=0.0, traced=True)
-    beta: float = option(1.0, "step of the global model to the mean of the w_i", low=0.0, traced=True)
+    beta: float = option(
+        1.0, "step of the global model to the mean of the w_i", low=0.0, traced=True
+    )
     average: str = option("uniform", "weights of the participants", choices=("samples", "uniform"))
 
     @property
     def without(self) -> dict[str, str]:
         """Local training is the method's own gradient descent."""
-        return super().without | dict.fromkeys(("optimizer", "momentum", "weight_decay"), "its steps are its own")
+        return super().without | dict.fromkeys(
+            ("optimizer", "momentum", "weight_decay"), "its steps are its own"
+        )
 
     def move(self, w: Array, mean: Array, hyper: Hyper) -> Array:
         """(1 − beta) w + beta · mean."""
@@ -63,10 +76,14 @@ class PFedMe(AtHome):
         def step(gradient: GradientAt, at: Carry) -> tuple[Carry, Array]:
             def inner(i: Array, now: tuple[Tree, Array]) -> tuple[Tree, Array]:
                 loss, _, grads = gradient(now[0])
-                theta = jax.tree.map(lambda t, g, w: t - lr * (g + lam * (t - w)), now[0], grads, at[1])
+                theta = jax.tree.map(
+                    lambda t, g, w: t - lr * (g + lam * (t - w)), now[0], grads, at[1]
+                )
                 return theta, jnp.where(i == 0, loss, now[1])
 
             theta, loss = jax.lax.fori_loop(0, self.inner_steps, inner, (at[0], jnp.float32(0)))
             return (theta, jax.tree.map(lambda w, t: w - eta * lam * (w - t), at[1], theta)), loss
 
-        return OwnSteps(lambda start, _: (start, start), step, lambda at: (at[1], model.ravel(at[0])))
+        return OwnSteps(
+            lambda start, _: (start, start), step, lambda at: (at[1], model.ravel(at[0]))
+        )

@@ -1,17 +1,22 @@
-"""SCAFFOLD (Karimireddy et al. 2020): FedAvg whose clients add c − c_i to each gradient. The control variate c_i is a client's mean
-gradient when it last trained, and c the mean of the c_i of all clients: so its steps go where all clients together want to go.
+"""SCAFFOLD (Karimireddy et al. 2020): FedAvg whose clients add c − c_i to each gradient. The
+control variate c_i is a client's mean gradient when it last trained, and c the mean of the c_i of
+all clients: so its steps go where all clients together want to go.
 
-Beginning at the global model x, on each batch y ← y − η (∇f_i(y) − c_i + c). Then c_i⁺ replaces c_i, and the server sets
-x ← x + server_lr · mean of (y − x) and c ← c + (1/C) · sum of (c_i⁺ − c_i) over the participants. C counts the clients that
-train in some round. All control variates are 0 at first, so that the first round is FedAvg's.
+Beginning at the global model x, on each batch y ← y − η (∇f_i(y) − c_i + c). Then c_i⁺ replaces
+c_i, and the server sets x ← x + server_lr · mean of (y − x) and c ← c + (1/C) · sum of (c_i⁺ − c_i)
+over the participants. C counts the clients that train in some round. All control variates are 0 at
+first, so that the first round is FedAvg's.
 
 Readings:
-- The new c_i. Paper: the gradient at x (I), or c_i − c + (x − y) / (steps · η) (II). Here: II, as the mean of the gradients at
-  the client's steps, which is the same for plain SGD. Option: none.
-- Optimiser. Paper: SGD. Here: the run's, with its momentum; it gets corrected gradients. Option: none.
+- The new c_i. Paper: the gradient at x (I), or c_i − c + (x − y) / (steps · η) (II). Here: II, as
+  the mean of the gradients at the client's steps, which is the same for plain SGD. Option: none.
+- Optimiser. Paper: SGD. Here: the run's, with its momentum; it gets corrected gradients. Option:
+  none.
 - Weights. Paper: uniform, of x and of c. Here: the same. Option: `average`.
-- Clusters. Paper: one model. Here: the same, or SCAFFOLD inside each true group. Option: `groups = "true"`.
-- Compression. Paper: none. Here: of both vectors; a client adds to its c_i what the server received. Option: none.
+- Clusters. Paper: one model. Here: the same, or SCAFFOLD inside each true group. Option: `groups =
+  "true"`.
+- Compression. Paper: none. Here: of both vectors; a client adds to its c_i what the server
+  received. Option: none.
 - Privacy. Paper: none. Here: the change of c_i is clipped, and its sum gets noise. Option: none.
 
 Communication per participant and round: one model and c down, one update and the change of c_i up.
@@ -28,14 +33,17 @@ from cfljax.types import Array, Hyper, LocalStep, Model, Tree
 
 PAPER = "Karimireddy et al. 2020"
 Carry = tuple[Position, Tree, Tree, Array]
-"""What the steps of a client carry: where they are, c − c_i, the sum of the gradients without it, and their number f32[]."""
+"""What the steps of a client carry: where they are, c − c_i, the sum of the gradients without it,
+and their number f32[]."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Scaffold(Controlled):
     """SCAFFOLD: FedAvg whose steps are corrected by control variates."""
 
-    server_lr: float = option(1.0, "server learning rate, along the mean update", low=0.0, traced=True)
+    server_lr: float = option(
+        1.0, "server learning rate, along the mean update", low=0.0, traced=True
+    )
     average: str = option("uniform", "weights of the clients", choices=("samples", "uniform"))
 
     def move(self, models: Array, mean: Array, control: Array, hyper: Hyper) -> Array:
@@ -45,10 +53,18 @@ class Scaffold(Controlled):
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
         """y ← y − η (∇f_i(y) − c_i + c). The new c_i is the mean of the gradients."""
         numbers = LocalStep.of(hyper)
-        decay, move = numbers.weight_decay, make_stepper(rule, numbers._replace(weight_decay=None), ())
+        decay, move = (
+            numbers.weight_decay,
+            make_stepper(rule, numbers._replace(weight_decay=None), ()),
+        )
 
         def begin(start: Tree, home: Array) -> Carry:
-            return start_at(rule, start, None), model.unravel(home), jax.tree.map(jnp.zeros_like, start), jnp.float32(0)
+            return (
+                start_at(rule, start, None),
+                model.unravel(home),
+                jax.tree.map(jnp.zeros_like, start),
+                jnp.float32(0),
+            )
 
         def step(gradient: GradientAt, carry: Carry) -> tuple[Carry, Array]:
             at, correction, total, steps = carry

@@ -1,28 +1,36 @@
-"""StoCFL (Zeng et al. 2023): each client begins as a cluster of its own; clusters whose first moves are alike become one.
+"""StoCFL (Zeng et al. 2023): each client begins as a cluster of its own; clusters whose first moves
+are alike become one.
 
-A participant without a cluster first trains from an anchor, the initial model w_0; ψ_i is its update. Before the round's
-training, pairs of clusters (of all that have been seen, new ones included) whose mean ψ have a cosine of at least `tau` are united,
-the most similar first; the cosines are those at the start of the round. In the round all participants train twice on the same
-batches: the global model ω as in FedAvg, and their cluster's model with a pull λ/2 · ‖ω_k − ω‖² to the ω that they were sent. A
-new cluster begins at ω. The accuracy of ω is the diagnostic `accuracy_global`.
+A participant without a cluster first trains from an anchor, the initial model w_0; ψ_i is its
+update. Before the round's training, pairs of clusters (of all that have been seen, new ones
+included) whose mean ψ have a cosine of at least `tau` are united, the most similar first; the
+cosines are those at the start of the round. In the round all participants train twice on the same
+batches: the global model ω as in FedAvg, and their cluster's model with a pull λ/2 · ‖ω_k − ω‖² to
+the ω that they were sent. A new cluster begins at ω. The accuracy of ω is the diagnostic
+`accuracy_global`.
 
-There is room for `max_clusters` clusters: who finds none joins the most similar one, whatever `tau` says (diagnostic
-`without_room`). The server keeps the sums of ψ by cluster, of sketches of 4,096 numbers or (`similarity = "exact"`) as they are. A
-client that was never drawn, a newcomer too, trains from the anchor when it is scored: it gets the cluster with the most similar
-mean ψ if that cosine is at least `tau`, else ω (`train.score = "assigned"` scores the others alone).
+There is room for `max_clusters` clusters: who finds none joins the most similar one, whatever `tau`
+says (diagnostic `without_room`). The server keeps the sums of ψ by cluster, of sketches of 4,096
+numbers or (`similarity = "exact"`) as they are. A client that was never drawn, a newcomer too,
+trains from the anchor when it is scored: it gets the cluster with the most similar mean ψ if that
+cosine is at least `tau`, else ω (`train.score = "assigned"` scores the others alone).
 
 Readings:
-- First move. Paper: the gradient of the client's loss at the anchor; its program trains 10 or 20 epochs. Here: the update of
-  one epoch. Option: `pretrain_epochs`.
-- Global model. Paper: each participant trains the server's ω; in its program, and so in the published numbers, the ω of the
-  participant before it. Here: the server's. Option: none.
-- Compared clusters. Paper: its program compares only clusters of the round's participants, by their mean ψ. Here: all clusters, by
-  the mean ψ of all members. Option: none.
-- Model of merged clusters. Paper: its program keeps the larger cluster's. Here: the same. Option: none.
-- Weights of the means. Paper: its program's are equal. Here: by samples. Option: `average = "uniform"`.
-- Number of clusters. Paper: up to one per client. Here: at most `max_clusters`. Option: `max_clusters`.
+- First move. Paper: the gradient of the client's loss at the anchor; its program trains 10 or 20
+  epochs. Here: the update of one epoch. Option: `pretrain_epochs`.
+- Global model. Paper: each participant trains the server's ω; in its program, and so in the
+  published numbers, the ω of the participant before it. Here: the server's. Option: none.
+- Compared clusters. Paper: its program compares only clusters of the round's participants, by their
+  mean ψ. Here: all clusters, by the mean ψ of all members. Option: none.
+- Model of merged clusters. Paper: its program keeps the larger cluster's. Here: the same. Option:
+  none.
+- Weights of the means. Paper: its program's are equal. Here: by samples. Option: `average =
+  "uniform"`.
+- Number of clusters. Paper: up to one per client. Here: at most `max_clusters`. Option:
+  `max_clusters`.
 
-Communication per participant and round: two models down, two updates up; one more model down and update up when it is new.
+Communication per participant and round: two models down, two updates up; one more model down and
+update up when it is new.
 """
 
 from __future__ import annotations
@@ -59,11 +67,19 @@ class StoCFL(FedAvg):
 
     makes_models = True
 
-    max_clusters: int = option(16, "largest number of clusters; beyond it, clients join the most similar one", low=1)
-    tau: float = option(
-        0.3, "clusters merge if their mean first updates have at least this cosine", low=-1.0, high=1.0, traced=True
+    max_clusters: int = option(
+        16, "largest number of clusters; beyond it, clients join the most similar one", low=1
     )
-    lam: float = option(0.05, "strength of the pull of cluster models to the global one", low=0.0, traced=True)
+    tau: float = option(
+        0.3,
+        "clusters merge if their mean first updates have at least this cosine",
+        low=-1.0,
+        high=1.0,
+        traced=True,
+    )
+    lam: float = option(
+        0.05, "strength of the pull of cluster models to the global one", low=0.0, traced=True
+    )
     pretrain_epochs: int = option(1, "local epochs of the first update", low=1)
     similarity: str = similarity(again=False, default="sketch")
 
@@ -74,7 +90,9 @@ class StoCFL(FedAvg):
     def first(self, ask: Ask, state: State) -> State:
         """Make room for clusters, of which there are none."""
         moves = jnp.zeros((state.clusters, compared_size(state.models.shape[1], self.similarity)))
-        return state._replace(active=None, memory=Seen(state.models[0], moves, jnp.zeros(state.clusters, jnp.int32)))
+        return state._replace(
+            active=None, memory=Seen(state.models[0], moves, jnp.zeros(state.clusters, jnp.int32))
+        )
 
     def prepare(self, ask: Ask, state: State) -> State:
         """Let new participants train from the anchor, and unite clusters."""
@@ -84,23 +102,39 @@ class StoCFL(FedAvg):
         return state
 
     def join(self, ask: Ask, state: State) -> Array:
-        """i32[C]: the cluster of a client that was never drawn, if one is similar enough; else −1."""
+        """i32[C]: the cluster of a client that was never drawn, if one is similar enough; else
+        −1."""
         means = state.memory.means
 
         def nearest(moves: Array) -> Array:
-            cosines = jnp.where(state.memory.members > 0, cosine_matrix(brief(moves, self.similarity), means), -jnp.inf)
-            return jnp.where(jnp.max(cosines, axis=1) >= ask.hyper["tau"], jnp.argmax(cosines, axis=1), -1)
+            cosines = jnp.where(
+                state.memory.members > 0,
+                cosine_matrix(brief(moves, self.similarity), means),
+                -jnp.inf,
+            )
+            return jnp.where(
+                jnp.max(cosines, axis=1) >= ask.hyper["tau"], jnp.argmax(cosines, axis=1), -1
+            )
 
         everyone = ask.of(ask.federation.trains & (state.labels < 0))
         return everyone.pretrained(state.memory.anchor, nearest, self.pretrain_epochs)
 
 
 def placed(ask: Ask, state: State, psi: Array, new: Array) -> tuple[State, Array]:
-    """Return (the state after new participants, `new` bool[S], have become clusters of their own and similar clusters one, i32[]
-    how many of them found no room). Nodes of the comparison are the K clusters, then the participants by identity."""
-    k, clients, seen, ids, tau = state.clusters, state.labels.shape[0], state.memory, ask.cohort.ids, ask.hyper["tau"]
+    """Return (the state after new participants, `new` bool[S], have become clusters of their own
+    and similar clusters one, i32[] how many of them found no room). Nodes of the comparison are the
+    K clusters, then the participants by identity."""
+    k, clients, seen, ids, tau = (
+        state.clusters,
+        state.labels.shape[0],
+        state.memory,
+        ask.cohort.ids,
+        ask.hyper["tau"],
+    )
     assert state.whole is not None
-    order = jnp.argsort(jnp.where(new, ask.federation.uid[ids], jnp.iinfo(jnp.int32).max), stable=True)
+    order = jnp.argsort(
+        jnp.where(new, ask.federation.uid[ids], jnp.iinfo(jnp.int32).max), stable=True
+    )
     present = jnp.concatenate([seen.members > 0, new[order]])
     similar = cosine_matrix(jnp.concatenate([seen.means, psi[order]]), mask=present)
     size = jnp.concatenate([seen.members, new[order].astype(jnp.int32)])
@@ -108,10 +142,18 @@ def placed(ask: Ask, state: State, psi: Array, new: Array) -> tuple[State, Array
     slot, crowded = slots(root, present, similar, k)
     into = jnp.where(present, slot, k)  # beyond the last slot: dropped
     old = jnp.zeros(k, jnp.int32).at[into[:k]].add(seen.members, mode="drop")
-    models = jnp.where((old > 0)[:, None], state.models[jnp.minimum(kept[:k], k - 1)], state.whole)  # a new cluster begins at ω
-    moves = jnp.zeros_like(seen.moves).at[into].add(jnp.concatenate([seen.moves, psi[order]]), mode="drop")
+    models = jnp.where(
+        (old > 0)[:, None], state.models[jnp.minimum(kept[:k], k - 1)], state.whole
+    )  # a new cluster begins at ω
+    moves = (
+        jnp.zeros_like(seen.moves)
+        .at[into]
+        .add(jnp.concatenate([seen.moves, psi[order]]), mode="drop")
+    )
     members = jnp.zeros_like(seen.members).at[into].add(size, mode="drop")
     labels = jnp.where(state.labels >= 0, slot[jnp.maximum(state.labels, 0)], -1)
     joined = jnp.where(new[order], ids[order], clients)
     labels = labels.at[joined].set(slot[k:], mode="drop")
-    return state._replace(models=models, labels=labels, memory=Seen(seen.anchor, moves, members)), crowded
+    return state._replace(
+        models=models, labels=labels, memory=Seen(seen.anchor, moves, members)
+    ), crowded

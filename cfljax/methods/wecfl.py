@@ -1,21 +1,23 @@
-"""WeCFL (Ma et al. 2022), the basis of Fed-CAM: in each round K-means of the clients' trained weights makes the clusters, and a
-client counts by its samples.
+"""WeCFL (Ma et al. 2022), the basis of Fed-CAM: in each round K-means of the clients' trained
+weights makes the clusters, and a client counts by its samples.
 
-All clients begin in one cluster, from w_0. A participant trains from its cluster's model. Weighted K-means of the last layer of
-the trained weights then makes new clusters, and the model of each becomes the mean of its members' trained weights.
+All clients begin in one cluster, from w_0. A participant trains from its cluster's model. Weighted
+K-means of the last layer of the trained weights then makes new clusters, and the model of each
+becomes the mean of its members' trained weights.
 
 Readings:
-- What is compared. Paper: a representation of each client. Here: the kernel of the last dense layer, as in the authors' program.
-  Option: `compare`.
-- Weights of K-means and of the mean. Paper: by samples; its program counts mini-batches. Here: by samples. Option: `average =
-  "uniform"`.
+- What is compared. Paper: a representation of each client. Here: the kernel of the last dense
+  layer, as in the authors' program. Option: `compare`.
+- Weights of K-means and of the mean. Paper: by samples; its program counts mini-batches. Here: by
+  samples. Option: `average = "uniform"`.
 - First models. Paper: in its program one for all clients. Here: the same. Option: none.
-- K-means. Paper: in its program K-means++ with 10 restarts in each round. Here: the same. Option: none.
-- Who is clustered. Paper: all clients, in each round. Here: the participants; the others stay in their cluster, and clusters are
-  named so that most participants stay in theirs. Option: none.
+- K-means. Paper: in its program K-means++ with 10 restarts in each round. Here: the same. Option:
+  none.
+- Who is clustered. Paper: all clients, in each round. Here: the participants; the others stay in
+  their cluster, and clusters are named so that most participants stay in theirs. Option: none.
 
-Communication per participant and round: one model down, one up. A client that arrives later gets the models of all clusters once,
-and begins in the one with the least loss.
+Communication per participant and round: one model down, one up. A client that arrives later gets
+the models of all clusters once, and begins in the one with the least loss.
 """
 
 from __future__ import annotations
@@ -39,21 +41,36 @@ class WeCFL(Clustered):
     splits = True
 
     clusters: int = option(4, "number of clusters", low=1)
-    average: str = option("samples", "weights of the clients in K-means and in the mean", choices=("samples", "uniform"))
-    compare: str = option("last", 'kernel of the last dense layer, or "head", "whole", or a prefix of parameter paths')
+    average: str = option(
+        "samples",
+        "weights of the clients in K-means and in the mean",
+        choices=("samples", "uniform"),
+    )
+    compare: str = option(
+        "last", 'kernel of the last dense layer, or "head", "whole", or a prefix of parameter paths'
+    )
 
     def reassign(self, ask: Ask, state: State, trained: Array, which: Array) -> Array:
         """Weighted K-means; a participant with a broken update stays."""
-        points, uid = trained[:, compared_columns(self.compare, ask.solver, "method.wecfl")], jnp.asarray(ask.federation.uid)
+        points, uid = (
+            trained[:, compared_columns(self.compare, ask.solver, "method.wecfl")],
+            jnp.asarray(ask.federation.uid),
+        )
         weight = ask.sizes if self.average == "samples" else None
         key = keys.fold(ask.key, "wecfl")
-        found = kmeans(key, points, self.clusters, ask.cohort.mask, uid[ask.cohort.ids], weight=weight).labels
-        new, old = (members(labels, self.clusters, ask.cohort.mask).astype(jnp.int32) for labels in (found, which))
+        found = kmeans(
+            key, points, self.clusters, ask.cohort.mask, uid[ask.cohort.ids], weight=weight
+        ).labels
+        new, old = (
+            members(labels, self.clusters, ask.cohort.mask).astype(jnp.int32)
+            for labels in (found, which)
+        )
         return jnp.where(found >= 0, match(new @ old.T)[found], which)
 
 
 def match(common: Array) -> Array:
-    """i32[K]: the old cluster whose name each new one takes. The pair with the most common members i32[K, K] comes first."""
+    """i32[K]: the old cluster whose name each new one takes. The pair with the most common members
+    i32[K, K] comes first."""
 
     def take(_: Array, at: tuple[Array, Array]) -> tuple[Array, Array]:
         left, names = at

@@ -1,4 +1,5 @@
-"""Models as functions of flat parameter vectors. flax and optax are imported when a model is built, not before."""
+"""Models as functions of flat parameter vectors. flax and optax are imported when a model is built,
+not before."""
 
 from __future__ import annotations
 
@@ -31,19 +32,30 @@ MODELS: Registry[MakeModel] = Registry(
 )
 
 
-def build(name: str, options: object, sample_shape: tuple[int, ...], classes: int, several: bool = False) -> Model:
-    """Build the model of this name for samples of this shape, which may have `several` labels. `options` is an instance of its
-    Options class, a table to check, or None for the defaults. No parameters are allocated before `init` is called."""
+def build(
+    name: str, options: object, sample_shape: tuple[int, ...], classes: int, several: bool = False
+) -> Model:
+    """Build the model of this name for samples of this shape, which may have `several` labels.
+    `options` is an instance of its Options class, a table to check, or None for the defaults. No
+    parameters are allocated before `init` is called."""
     if options is None or isinstance(options, dict):
         options = MODELS.check(name, options or {}, "model")
     made = MODELS.entry(name).make(options, sample_shape, classes)
     common = common_options(options)
-    if common.frozen is not None and common.weights is not None and has_batch_statistics(common.weights):
+    if (
+        common.frozen is not None
+        and common.weights is not None
+        and has_batch_statistics(common.weights)
+    ):
         made = replace_net_norm(made)
     if several:
         net = made if isinstance(made, Net) else Net(made)
         if net.loss == "sigmoid" or net.own is not None:
-            why = "has a loss of its own" if net.own is not None else "has one output for two classes"
-            raise SpecError(f'model "{name}": {why}, but samples may have several labels; use another model')
+            why = (
+                "has a loss of its own" if net.own is not None else "has one output for two classes"
+            )
+            raise SpecError(
+                f'model "{name}": {why}, but samples may have several labels; use another model'
+            )
         made = net._replace(loss="several")
     return as_model(name, made, sample_shape, classes)

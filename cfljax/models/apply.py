@@ -1,7 +1,9 @@
-"""A network of any kind (flax.linen, flax.nnx or a pair of functions) as two functions: `init` and `apply`.
+"""A network of any kind (flax.linen, flax.nnx or a pair of functions) as two functions: `init` and
+`apply`.
 
-The running statistics of flax.linen's `BatchNorm` are entries of the parameters, beside scale and bias: `running_mean` and
-`running_var`. In training their gradient is not one: it is what they lose in the step (old − new, see `_record`)."""
+The running statistics of flax.linen's `BatchNorm` are entries of the parameters, beside scale and
+bias: `running_mean` and `running_var`. In training their gradient is not one: it is what they lose
+in the step (old − new, see `_record`)."""
 
 from __future__ import annotations
 
@@ -17,20 +19,28 @@ from cfljax.types import Array, Tree
 if TYPE_CHECKING:
     from flax import linen, nnx
 
-    Network = linen.Module | Callable[[nnx.Rngs], nnx.Module] | tuple[Callable[[Array], Tree], Callable[..., Array]]
-    """A linen module, a class or factory of nnx modules, or a pair `init(key) -> params`, `apply(params, x[, key]) -> logits`."""
+    Network = (
+        linen.Module
+        | Callable[[nnx.Rngs], nnx.Module]
+        | tuple[Callable[[Array], Tree], Callable[..., Array]]
+    )
+    """A linen module, a class or factory of nnx modules, or a pair `init(key) -> params`,
+    `apply(params, x[, key]) -> logits`."""
 
 
 Apply = Callable[..., Array]
-"""(params, x f32[B, ...], key) -> logits f32[B, outputs]. The key draws dropout; None outside of training. A network with batch
-statistics also takes the mask bool[B] of the samples that count; without a mask it uses the running statistics."""
+"""(params, x f32[B, ...], key) -> logits f32[B, outputs]. The key draws dropout; None outside of
+training. A network with batch statistics also takes the mask bool[B] of the samples that count;
+without a mask it uses the running statistics."""
 Functions = tuple[Callable[[Array], Tree], Apply, tuple[str, ...]]
-"""(init: key -> params, apply, the paths of the running statistics of batches in the parameters)."""
+"""(init: key -> params, apply, the paths of the running statistics of batches in the
+parameters)."""
 RUNNING, STATISTICS = "running_", "batch_stats"
 
 
 def to_functions(network: Network, sample: jax.ShapeDtypeStruct, name: str) -> Functions:
-    """Convert a network to functions. `sample` has the shape of a batch with one sample; `name` is for errors."""
+    """Convert a network to functions. `sample` has the shape of a batch with one sample; `name` is
+    for errors."""
     if isinstance(network, tuple) and len(network) == 2 and all(callable(part) for part in network):
         init, pair = network
         takes_key = len(inspect.signature(pair).parameters) > 2
@@ -46,7 +56,8 @@ def to_functions(network: Network, sample: jax.ShapeDtypeStruct, name: str) -> F
 
 
 def _training_argument(call: Callable[..., object], training: bool) -> dict[str, bool]:
-    """Return the keyword argument that says whether a module trains (`deterministic`, `train` or `training`); {} if it has none."""
+    """Return the keyword argument that says whether a module trains (`deterministic`, `train` or
+    `training`); {} if it has none."""
     names = inspect.signature(call).parameters
     if "deterministic" in names:
         return {"deterministic": not training}
@@ -57,43 +68,69 @@ def _wrap_linen(module: linen.Module, sample: jax.ShapeDtypeStruct, name: str) -
     from flax import linen as nn
     from flax.traverse_util import flatten_dict, unflatten_dict
 
-    arguments = {training: _training_argument(type(module).__call__, training) for training in (False, True)}
+    arguments = {
+        training: _training_argument(type(module).__call__, training) for training in (False, True)
+    }
     draw: Callable[..., Tree] = module.init
     compute: Callable[..., Tree] = module.apply
     layers: set[tuple[str, ...]] = set()
 
     def variables(key: Array) -> Tree:
         with nn.intercept_methods(_normalise_by(None, name, layers)):
-            return draw({"params": key, "dropout": key}, jnp.zeros(sample.shape, sample.dtype), **arguments[False])
+            return draw(
+                {"params": key, "dropout": key},
+                jnp.zeros(sample.shape, sample.dtype),
+                **arguments[False],
+            )
 
-    shapes = jax.eval_shape(lambda: variables(jax.random.key(0)))  # traced, so that nothing is compiled for it
-    running = {(*path[:-1], RUNNING + path[-1]): path for path in flatten_dict(shapes.get(STATISTICS, {}))}
+    shapes = jax.eval_shape(
+        lambda: variables(jax.random.key(0))
+    )  # traced, so that nothing is compiled for it
+    running = {
+        (*path[:-1], RUNNING + path[-1]): path for path in flatten_dict(shapes.get(STATISTICS, {}))
+    }
     extra = [kind for kind in shapes if kind not in ("params", STATISTICS)]
     extra += ["/".join(path) for path in running.values() if path[:-1] not in layers]
     if extra:
-        raise SpecError(f'model "{name}" keeps state besides its parameters ({", ".join(extra)}): use BatchNorm or GroupNorm')
+        raise SpecError(
+            f'model "{name}" keeps state besides its parameters ({", ".join(extra)}): use '
+            "BatchNorm or GroupNorm"
+        )
 
     def init(key: Array) -> Tree:
         drawn = variables(key)
         found = flatten_dict(drawn.get(STATISTICS, {}))
-        return unflatten_dict(flatten_dict(drawn.get("params", {})) | {new: found[old] for new, old in running.items()})
+        return unflatten_dict(
+            flatten_dict(drawn.get("params", {}))
+            | {new: found[old] for new, old in running.items()}
+        )
 
     def apply(params: Tree, x: Array, key: Array | None, mask: Array | None = None) -> Array:
         flat = flatten_dict(params)
         old = {path: flat.pop(path) for path in running}
-        used = {running[path]: jnp.maximum(each, 0) if path[-1] == RUNNING + "var" else each for path, each in old.items()}
-        given = {"params": unflatten_dict(flat), STATISTICS: jax.lax.stop_gradient(unflatten_dict(used))}
+        used = {
+            running[path]: jnp.maximum(each, 0) if path[-1] == RUNNING + "var" else each
+            for path, each in old.items()
+        }
+        given = {
+            "params": unflatten_dict(flat),
+            STATISTICS: jax.lax.stop_gradient(unflatten_dict(used)),
+        }
         if mask is not None:
             some = jnp.any(mask)  # a batch of padding leaves them alone
             mask = mask | ~some
         with nn.intercept_methods(_normalise_by(mask, name, layers)):
             if key is None:
                 return compute(given, x, **arguments[False])
-            with jax.threefry_partitionable(True):  # otherwise the padding of a batch would change the masks of its samples
+            with jax.threefry_partitionable(
+                True
+            ):  # otherwise the padding of a batch would change the masks of its samples
                 rngs = {"dropout": fold(key, "dropout")}
                 if mask is None:
                     return compute(given, x, rngs=rngs, **arguments[True])
-                logits, changed = compute(given, x, rngs=rngs, mutable=[STATISTICS], **arguments[True])
+                logits, changed = compute(
+                    given, x, rngs=rngs, mutable=[STATISTICS], **arguments[True]
+                )
         after = flatten_dict(changed[STATISTICS])
         new = {path: jnp.where(some, after[running[path]], each) for path, each in old.items()}
         return _record(logits, old, jax.lax.stop_gradient(new))
@@ -101,13 +138,19 @@ def _wrap_linen(module: linen.Module, sample: jax.ShapeDtypeStruct, name: str) -
     return init, apply, tuple("/".join(path) for path in running)
 
 
-def _normalise_by(mask: Array | None, name: str, layers: set[tuple[str, ...]]) -> Callable[..., Array]:
-    """Return what flax calls instead of a module's method: each `BatchNorm` gets the mask bool[B] of the samples that count,
-    unless it is to use its running statistics; without a mask it does. `layers` collects the paths of these layers."""
+def _normalise_by(
+    mask: Array | None, name: str, layers: set[tuple[str, ...]]
+) -> Callable[..., Array]:
+    """Return what flax calls instead of a module's method: each `BatchNorm` gets the mask bool[B]
+    of the samples that count, unless it is to use its running statistics; without a mask it does.
+    `layers` collects the paths of these layers."""
     from flax import linen as nn
 
     def call(
-        next_fun: Callable[..., Array], args: tuple[Array, ...], kwargs: dict[str, Array], context: nn.module.InterceptorContext
+        next_fun: Callable[..., Array],
+        args: tuple[Array, ...],
+        kwargs: dict[str, Array],
+        context: nn.module.InterceptorContext,
     ) -> Array:
         module = context.module
         if not isinstance(module, nn.BatchNorm) or context.method_name != "__call__":
@@ -117,12 +160,17 @@ def _normalise_by(mask: Array | None, name: str, layers: set[tuple[str, ...]]) -
         own, here = module.use_running_average, kwargs.get("mask")
         fixed = mask is None or bool(own if given is None else given)
         if mask is not None and len(x) != len(mask):
-            why = f"gets {len(x)} rows of a batch of {len(mask)}, so padding cannot be told apart; use LayerNorm"
+            why = (
+                f"gets {len(x)} rows of a batch of {len(mask)}, so padding cannot be told apart; "
+                "use LayerNorm"
+            )
             raise SpecError(f'model "{name}": BatchNorm {"/".join(module.path)} {why}')
         if mask is not None:
             of_samples = mask.reshape(-1, *[1] * (jnp.ndim(x) - 1))
             here = of_samples if here is None else here & of_samples
-        object.__setattr__(module, "use_running_average", None)  # flax accepts it once, from the module or from the call
+        object.__setattr__(
+            module, "use_running_average", None
+        )  # flax accepts it once, from the module or from the call
         try:
             return next_fun(x, use_running_average=fixed, mask=here)
         finally:
@@ -133,7 +181,8 @@ def _normalise_by(mask: Array | None, name: str, layers: set[tuple[str, ...]]) -
 
 @custom_vjp()
 def _record(logits: Array, old: Tree, new: Tree) -> Array:  # noqa: ARG001 (for its gradient)
-    """Return the logits. The gradient by the statistics `old` is old − new, whatever the loss is."""
+    """Return the logits. The gradient by the statistics `old` is old − new, whatever the loss
+    is."""
     return logits
 
 
@@ -156,16 +205,24 @@ def _wrap_nnx(factory: Callable[[nnx.Rngs], nnx.Module], name: str) -> Functions
         graph, _, streams, extra = jax.eval_shape(lambda: parts(jax.random.key(0)))
     except TypeError as error:
         reason = str(error).split("\n")[0]
-        raise SpecError(f'model "{name}": must be callable as factory(rngs) and return a flax.nnx module: {reason}') from error
+        raise SpecError(
+            f'model "{name}": must be callable as factory(rngs) and return a flax.nnx '
+            f"module: {reason}"
+        ) from error
     if jax.tree.leaves(extra):
         raise SpecError(
-            f'model "{name}" keeps state besides its parameters (batch statistics?): use GroupNorm or LayerNorm, or flax.linen'
+            f'model "{name}" keeps state besides its parameters (batch statistics?): use '
+            "GroupNorm or LayerNorm, or flax.linen"
         )
 
     def apply(params: Tree, x: Array, key: Array | None) -> Array:
         training = key is not None
-        module = nnx.merge(graph, params, _seed_streams(streams, key), copy=True)  # a copy: variables belong to one trace
-        module.set_attributes(deterministic=not training, use_running_average=not training, raise_if_not_found=False)
+        module = nnx.merge(
+            graph, params, _seed_streams(streams, key), copy=True
+        )  # a copy: variables belong to one trace
+        module.set_attributes(
+            deterministic=not training, use_running_average=not training, raise_if_not_found=False
+        )
         with jax.threefry_partitionable(True):  # as above
             return module(x, **_training_argument(type(module).__call__, training))
 
@@ -177,7 +234,9 @@ def _seed_streams(shapes: Tree, key: Array | None) -> Tree:
     leaves, tree = jax.tree.flatten(shapes)
     key = jax.random.key(0) if key is None else key
     fresh = [
-        fold(key, "dropout", number) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else jnp.zeros(leaf.shape, leaf.dtype)
+        fold(key, "dropout", number)
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+        else jnp.zeros(leaf.shape, leaf.dtype)
         for number, leaf in enumerate(leaves)
     ]
     return jax.tree.unflatten(tree, fresh)

@@ -1,4 +1,5 @@
-"""Random crops, flips, brightness and contrast for training, and the same without randomness for evaluation."""
+"""Random crops, flips, brightness and contrast for training, and the same without randomness for
+evaluation."""
 
 from __future__ import annotations
 
@@ -12,18 +13,29 @@ from cfljax.lazy import jax, jnp
 class Augmentation(NamedTuple):
     """The changes to an image f32[H, W, c], in this order."""
 
-    crop: int = 0  # Side of the square that is cut out (anywhere in training, from the centre in evaluation); 0: the whole image
+    # Side of the square that is cut out (anywhere in training, from the centre in evaluation); 0:
+    # the whole image
+    crop: int = 0
     flip: bool = False  # Mirror the image, left to right, with probability 1/2
-    brightness: float = 0.0  # The largest amount that is added to or subtracted from all pixels, in the units of the model's input
-    contrast: float = 0.0  # Each channel is stretched about its mean by a factor of 1 ± this at most
-    standardise: bool = False  # Standardise each image to mean 0 and variance 1, in training and evaluation
+    # The largest amount that is added to or subtracted from all pixels, in the units of the model's
+    # input
+    brightness: float = 0.0
+    contrast: float = (
+        0.0  # Each channel is stretched about its mean by a factor of 1 ± this at most
+    )
+    standardise: bool = (
+        False  # Standardise each image to mean 0 and variance 1, in training and evaluation
+    )
 
 
 def make_training(how: Augmentation) -> Callable[[jax.Array, jax.Array], jax.Array]:
-    """Make (key, x f32[B, H, W, c]) -> f32[B, h, w, c]. A sample's draws depend on its position only, not on padding after it."""
+    """Make (key, x f32[B, H, W, c]) -> f32[B, h, w, c]. A sample's draws depend on its position
+    only, not on padding after it."""
 
     def apply(key: jax.Array, x: jax.Array) -> jax.Array:
-        with jax.threefry_partitionable(True):  # otherwise a row of the draw would depend on the number of rows
+        with jax.threefry_partitionable(
+            True
+        ):  # otherwise a row of the draw would depend on the number of rows
             drawn = jax.random.uniform(fold(key, "augment"), (x.shape[0], 5))
         return jax.vmap(lambda numbers, image: _augment(numbers, image, how))(drawn, x)
 
@@ -31,7 +43,8 @@ def make_training(how: Augmentation) -> Callable[[jax.Array, jax.Array], jax.Arr
 
 
 def make_evaluation(how: Augmentation) -> Callable[[jax.Array], jax.Array]:
-    """Make the crop of evaluation: x f32[B, H, W, c] -> f32[B, h, w, c], the centre of the image."""
+    """Make the crop of evaluation: x f32[B, H, W, c] -> f32[B, h, w, c], the centre of the
+    image."""
 
     def apply(x: jax.Array) -> jax.Array:
         if how.crop:
@@ -61,7 +74,8 @@ def _augment(drawn: jax.Array, x: jax.Array, how: Augmentation) -> jax.Array:
 
 
 def _standardise(x: jax.Array) -> jax.Array:
-    """Standardise f32[..., H, W, c]; an image of one colour, which has only rounding errors, becomes zero."""
+    """Standardise f32[..., H, W, c]; an image of one colour, which has only rounding errors,
+    becomes zero."""
     axes = (-3, -2, -1)
     x = x - jnp.mean(x, axis=axes, keepdims=True)
     return x / jnp.maximum(jnp.sqrt(jnp.mean(x * x, axis=axes, keepdims=True)), 1e-3)

@@ -17,31 +17,49 @@ def padding_of(kernel: jax.Array) -> Around:
     return rows, columns
 
 
-def convolve_by_xla(x: jax.Array, kernel: jax.Array, strides: tuple[int, int], around: Around) -> jax.Array:
-    """Convolve by XLA: f32[B, H, W, inputs], f32[k, k, inputs, outputs] -> f32[B, H', W', outputs]."""
-    return jax.lax.conv_general_dilated(x, kernel, strides, around, dimension_numbers=("NHWC", "HWIO", "NHWC"))
+def convolve_by_xla(
+    x: jax.Array, kernel: jax.Array, strides: tuple[int, int], around: Around
+) -> jax.Array:
+    """Convolve by XLA: f32[B, H, W, inputs], f32[k, k, inputs, outputs] -> f32[B, H', W',
+    outputs]."""
+    return jax.lax.conv_general_dilated(
+        x, kernel, strides, around, dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
 
 
 def shift_images(x: jax.Array, kernel: jax.Array, stride: int) -> list[jax.Array]:
-    """Shift f32[B, H, W, c] to each position under the kernel: k · k images f32[B, ⌈H / stride⌉, ⌈W / stride⌉, c]."""
+    """Shift f32[B, H, W, c] to each position under the kernel: k · k images f32[B, ⌈H / stride⌉, ⌈W
+    / stride⌉, c]."""
     (_, high, wide, _), (rows, columns) = x.shape, kernel.shape[:2]
     x = jnp.pad(x, ((0, 0), *padding_of(kernel), (0, 0)))
-    return [x[:, i : i + high : stride, j : j + wide : stride] for i in range(rows) for j in range(columns)]
+    return [
+        x[:, i : i + high : stride, j : j + wide : stride]
+        for i in range(rows)
+        for j in range(columns)
+    ]
 
 
 MAX_ONE_HOT = 512
-"""Up to this number of tokens an embedding is a product with one-hot rows: its gradient is a product, too, and no scatter."""
+"""Up to this number of tokens an embedding is a product with one-hot rows: its gradient is a
+product, too, and no scatter."""
 
 TILE_FLOATS = 1 << 18
-"""Floats of images that a depthwise convolution takes at a time: a megabyte of cache (all at once: 1.2 to 2.4 times as long)."""
+"""Floats of images that a depthwise convolution takes at a time: a megabyte of cache (all at once:
+1.2 to 2.4 times as long)."""
 
 
 @custom_vjp(nondiff_argnums=(3, 4, 5))
 def group_norm(
-    x: jax.Array, scale: jax.Array, bias: jax.Array, groups: int, most: float | None = None, epsilon: float = 1e-5
+    x: jax.Array,
+    scale: jax.Array,
+    bias: jax.Array,
+    groups: int,
+    most: float | None = None,
+    epsilon: float = 1e-5,
 ) -> jax.Array:
-    """Normalise each image's channels in groups, f32[B, H, W, c], to mean 0 and variance 1 over the pixels, then scale and shift by
-    channel. `most`: then clip to [0, most], which may be infinite; None: do not clip."""
+    """Normalise each image's channels in groups, f32[B, H, W, c], to mean 0 and variance 1 over the
+    pixels, then scale and shift by channel. `most`: then clip to [0, most], which may be infinite;
+    None: do not clip."""
     return _normalise(x, scale, bias, groups, most, epsilon)[0]
 
 
@@ -52,7 +70,9 @@ _Kept = tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]
 def _normalise(
     x: jax.Array, scale: jax.Array, bias: jax.Array, groups: int, most: float | None, epsilon: float
 ) -> tuple[jax.Array, _Kept]:
-    wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))  # in bfloat16 the difference of the two means would be rounding
+    wide = x.astype(
+        jnp.promote_types(x.dtype, jnp.float32)
+    )  # in bfloat16 the difference of the two means would be rounding
     mean, square = (_of_group(jnp.sum(of, (1, 2)), groups, x.shape) for of in (wide, wide * wide))
     spread = jax.lax.rsqrt(jnp.maximum(square - mean * mean, 0.0) + epsilon)
     factor = scale * spread
@@ -62,7 +82,8 @@ def _normalise(
 
 
 def _of_group(sums: jax.Array, groups: int, shape: tuple[int, ...]) -> jax.Array:
-    """f32[B, c]: the mean of each channel's group over all pixels, from the sums of each channel f32[B, c]."""
+    """f32[B, c]: the mean of each channel's group over all pixels, from the sums of each channel
+    f32[B, c]."""
     batch, height, width, channels = shape
     each = channels // groups
     mean = jnp.sum(sums.reshape(batch, groups, each), -1) / (height * width * each)
@@ -72,7 +93,8 @@ def _of_group(sums: jax.Array, groups: int, shape: tuple[int, ...]) -> jax.Array
 def _gradients_of_norm(
     groups: int, most: float | None, _: float, kept: _Kept, change: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Compute the gradients by hand: fewer passes over the images than JAX's, one for two sums and one for the gradient of x."""
+    """Compute the gradients by hand: fewer passes over the images than JAX's, one for two sums and
+    one for the gradient of x."""
     x, y, scale, mean, spread = kept
     if most is not None:
         change = jnp.where((y > 0) & (y < most), change, 0.0)
@@ -83,34 +105,49 @@ def _gradients_of_norm(
     moved = -spread * _of_group(scale * straight, groups, x.shape) - mean * slope
     wide = lambda of: of[:, None, None]  # noqa: E731
     of_x = change * wide(scale * spread) + x * wide(slope) + wide(moved)
-    return of_x.astype(x.dtype), jnp.sum(along, 0).astype(scale.dtype), jnp.sum(straight, 0).astype(scale.dtype)
+    return (
+        of_x.astype(x.dtype),
+        jnp.sum(along, 0).astype(scale.dtype),
+        jnp.sum(straight, 0).astype(scale.dtype),
+    )
 
 
 group_norm.defvjp(_normalise, _gradients_of_norm)
 
 
 def depthwise(x: jax.Array, kernel: jax.Array, form: str, stride: int = 1) -> jax.Array:
-    """Convolve each channel separately: f32[B, H, W, c], f32[k, k, 1, c] -> f32[B, ⌈H / stride⌉, ⌈W / stride⌉, c]. "patches" is the
-    sum of the k · k shifted images, "native" and "windows" XLA's own, "auto" the sum on a CPU."""
+    """Convolve each channel separately: f32[B, H, W, c], f32[k, k, 1, c] -> f32[B, ⌈H / stride⌉, ⌈W
+    / stride⌉, c]. "patches" is the sum of the k · k shifted images, "native" and "windows" XLA's
+    own, "auto" the sum on a CPU."""
     if form == "auto":
-        patches, native = (functools.partial(depthwise, form=each, stride=stride) for each in ("patches", "native"))
+        patches, native = (
+            functools.partial(depthwise, form=each, stride=stride) for each in ("patches", "native")
+        )
         return jax.lax.platform_dependent(x, kernel, cpu=patches, default=native)
     if form != "patches":
         numbers = ("NHWC", "HWIO", "NHWC")
         return jax.lax.conv_general_dilated(
-            x, kernel, (stride, stride), padding_of(kernel), dimension_numbers=numbers, feature_group_count=x.shape[-1]
+            x,
+            kernel,
+            (stride, stride),
+            padding_of(kernel),
+            dimension_numbers=numbers,
+            feature_group_count=x.shape[-1],
         )
     return _convolve_by_shifts(x, kernel, stride)
 
 
 @custom_vjp(nondiff_argnums=(2,))
 def _convolve_by_shifts(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
-    out = jax.lax.map(lambda images: _sum(shift_images(images, kernel, stride), kernel), _split_tiles(x, x))
+    out = jax.lax.map(
+        lambda images: _sum(shift_images(images, kernel, stride), kernel), _split_tiles(x, x)
+    )
     return out.reshape(-1, *out.shape[2:])[: len(x)]
 
 
 def _split_tiles(values: jax.Array, images: jax.Array) -> jax.Array:
-    """Split [B, ...] into [tiles, m, ...]: m images per tile, as many as stay in the cache; zeros pad the last tile."""
+    """Split [B, ...] into [tiles, m, ...]: m images per tile, as many as stay in the cache; zeros
+    pad the last tile."""
     batch = len(images)
     number = -(-batch // max(1, TILE_FLOATS * batch // images.size))
     padded = jnp.pad(values, ((0, -batch % number), (0, 0), (0, 0), (0, 0)))
@@ -122,36 +159,55 @@ def _sum(images: list[jax.Array], kernel: jax.Array) -> jax.Array:
     return functools.reduce(jnp.add, (each * factors[i] for i, each in enumerate(images)))
 
 
-def _gradients(stride: int, kept: tuple[jax.Array, jax.Array], out: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _gradients(
+    stride: int, kept: tuple[jax.Array, jax.Array], out: jax.Array
+) -> tuple[jax.Array, jax.Array]:
     x, kernel = kept
     rows, columns, _, channels = kernel.shape
     _, height, width, _ = x.shape
     _, high, wide, _ = out.shape
-    # never a whole row: of a tile of one image XLA would make a sum over its rows, which takes 17 times as long (measured)
+    # never a whole row: of a tile of one image XLA would make a sum over its rows, which takes 17
+    # times as long (measured)
     pixels = next((each for each in (4, 2) if wide % each == 0 and wide > each), 1)
     # the pixels between those that were computed have no gradient of their own
-    gaps = [(0, length - 1 - (n - 1) * stride, stride - 1) for length, n in ((height, high), (width, wide))]
+    gaps = [
+        (0, length - 1 - (n - 1) * stride, stride - 1)
+        for length, n in ((height, high), (width, wide))
+    ]
     room = ((0, 0), (rows // 2, (rows - 1) // 2), (columns // 2, (columns - 1) // 2), (0, 0))
 
     def tile(total: jax.Array, of: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         images, change = of
-        # a few pixels are a line, and lines come first: a sum of long lines is faster than one of short ones
-        lines = [jnp.sum((each * change).reshape(-1, pixels * channels), 0) for each in shift_images(images, kernel, stride)]
+        # a few pixels are a line, and lines come first: a sum of long lines is faster than one of
+        # short ones
+        lines = [
+            jnp.sum((each * change).reshape(-1, pixels * channels), 0)
+            for each in shift_images(images, kernel, stride)
+        ]
         of_kernel = jnp.sum(jnp.stack(lines).reshape(-1, pixels, channels), 1)
         spread = jax.lax.pad(change, jnp.zeros((), change.dtype), ((0, 0, 0), *gaps, (0, 0, 0)))
         spread = jnp.pad(spread, room)
-        back = [spread[:, i : i + height, j : j + width] for i in range(rows) for j in range(columns)]
+        back = [
+            spread[:, i : i + height, j : j + width] for i in range(rows) for j in range(columns)
+        ]
         return total + of_kernel, _sum(back, kernel[::-1, ::-1])
 
-    of_kernel, of_x = jax.lax.scan(tile, jnp.zeros((rows * columns, channels), x.dtype), (_split_tiles(x, x), _split_tiles(out, x)))
+    of_kernel, of_x = jax.lax.scan(
+        tile,
+        jnp.zeros((rows * columns, channels), x.dtype),
+        (_split_tiles(x, x), _split_tiles(out, x)),
+    )
     return of_x.reshape(-1, *x.shape[1:])[: len(x)], of_kernel.reshape(kernel.shape)
 
 
-_convolve_by_shifts.defvjp(lambda x, kernel, stride: (_convolve_by_shifts(x, kernel, stride), (x, kernel)), _gradients)
+_convolve_by_shifts.defvjp(
+    lambda x, kernel, stride: (_convolve_by_shifts(x, kernel, stride), (x, kernel)), _gradients
+)
 
 
 def pool_3_2(x: jax.Array) -> jax.Array:
-    """Take the maximum of the 3 × 3 square around every second pixel, f32[B, H, W, c] -> f32[B, ⌈H / 2⌉, ⌈W / 2⌉, c]."""
+    """Take the maximum of the 3 × 3 square around every second pixel, f32[B, H, W, c] -> f32[B, ⌈H
+    / 2⌉, ⌈W / 2⌉, c]."""
     for axis in (1, 2):
         widths = [(1, 1) if axis == each else (0, 0) for each in range(4)]
         wide = jnp.pad(x, widths, constant_values=-jnp.inf)
@@ -161,15 +217,19 @@ def pool_3_2(x: jax.Array) -> jax.Array:
 
 
 def embed(ids: jax.Array, table: jax.Array) -> jax.Array:
-    """Look up rows of f32[vocabulary, width] for tokens [B, T] (floats, too): f32[B, T, width]; out of range is the nearest."""
+    """Look up rows of f32[vocabulary, width] for tokens [B, T] (floats, too): f32[B, T, width]; out
+    of range is the nearest."""
     ids = jnp.clip(ids.astype(jnp.int32), 0, len(table) - 1)
     if len(table) <= MAX_ONE_HOT:
         return jax.nn.one_hot(ids, len(table), dtype=table.dtype) @ table
     return jnp.take(table, ids, axis=0)
 
 
-def attend(queries: jax.Array, keys: jax.Array, values: jax.Array, heads: int, seen: jax.Array | None) -> jax.Array:
-    """Attend with `heads` heads: f32[B, T, width] each -> the same. `seen` bool[..., T, T]: the keys (last axis) of a query."""
+def attend(
+    queries: jax.Array, keys: jax.Array, values: jax.Array, heads: int, seen: jax.Array | None
+) -> jax.Array:
+    """Attend with `heads` heads: f32[B, T, width] each -> the same. `seen` bool[..., T, T]: the
+    keys (last axis) of a query."""
     batch, length, width = queries.shape
     split = lambda of: of.reshape(batch, length, heads, width // heads).swapaxes(1, 2)  # noqa: E731
     scores = jnp.einsum("bhqd,bhkd->bhqk", split(queries), split(keys)) / math.sqrt(width // heads)
@@ -181,24 +241,33 @@ def attend(queries: jax.Array, keys: jax.Array, values: jax.Array, heads: int, s
 
 @custom_vjp(nondiff_argnums=(2,))
 def convolve_windows(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
-    """Convolve f32[B, H, W, inputs] with f32[k, k, inputs, outputs] -> f32[B, ⌈H / stride⌉, ⌈W / stride⌉, outputs]. If its gradient
-    is wanted, or several x have a kernel each, by matrix products, otherwise by XLA."""
-    value = custom_vmap()(lambda x, kernel: convolve_by_xla(x, kernel, (stride, stride), padding_of(kernel)))
+    """Convolve f32[B, H, W, inputs] with f32[k, k, inputs, outputs] -> f32[B, ⌈H / stride⌉, ⌈W /
+    stride⌉, outputs]. If its gradient is wanted, or several x have a kernel each, by matrix
+    products, otherwise by XLA."""
+    value = custom_vmap()(
+        lambda x, kernel: convolve_by_xla(x, kernel, (stride, stride), padding_of(kernel))
+    )
 
-    def many(number: int, several: list[bool], x: jax.Array, kernel: jax.Array) -> tuple[jax.Array, bool]:
+    def many(
+        number: int, several: list[bool], x: jax.Array, kernel: jax.Array
+    ) -> tuple[jax.Array, bool]:
         if all(several):
             return jax.vmap(lambda x, kernel: _multiply_windows(x, kernel, stride))(x, kernel), True
         if several[0]:  # more images of one kernel
             made = value(x.reshape(-1, *x.shape[2:]), kernel)
             return made.reshape(number, -1, *made.shape[1:]), True
-        made = value(x, jnp.moveaxis(kernel, 0, 3).reshape(*kernel.shape[1:4], -1))  # more outputs of one x
+        made = value(
+            x, jnp.moveaxis(kernel, 0, 3).reshape(*kernel.shape[1:4], -1)
+        )  # more outputs of one x
         return jnp.moveaxis(made.reshape(*made.shape[:3], number, -1), 3, 0), True
 
     value.def_vmap(many)
     return value(x, kernel)
 
 
-def _gradients_of_windows(stride: int, kept: tuple[jax.Array, jax.Array], change: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _gradients_of_windows(
+    stride: int, kept: tuple[jax.Array, jax.Array], change: jax.Array
+) -> tuple[jax.Array, jax.Array]:
     x, kernel = kept
     windows, exact = _gather_windows(x, kernel, stride), jax.ShapeDtypeStruct(x.shape, jnp.float32)
     of_kernel = windows.reshape(-1, windows.shape[-1]).T @ change.reshape(-1, change.shape[-1])
@@ -208,11 +277,15 @@ def _gradients_of_windows(stride: int, kept: tuple[jax.Array, jax.Array], change
     return of_x.astype(x.dtype), of_kernel.reshape(kernel.shape)
 
 
-convolve_windows.defvjp(lambda x, kernel, stride: (_multiply_windows(x, kernel, stride), (x, kernel)), _gradients_of_windows)
+convolve_windows.defvjp(
+    lambda x, kernel, stride: (_multiply_windows(x, kernel, stride), (x, kernel)),
+    _gradients_of_windows,
+)
 
 
 def _gather_windows(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
-    """Gather the windows: f32[B, H, W, inputs] -> f32[B, ⌈H / stride⌉, ⌈W / stride⌉, k · k · inputs]."""
+    """Gather the windows: f32[B, H, W, inputs] -> f32[B, ⌈H / stride⌉, ⌈W / stride⌉, k · k ·
+    inputs]."""
     return jnp.concatenate(shift_images(x, kernel, stride), -1)
 
 

@@ -18,7 +18,8 @@ from cfljax.registry.options import option
 from cfljax.types import Array, Tree
 
 CONV_HELP = (
-    "how convolutions are computed: native (by XLA), patches (gradients by matrix products), windows (all by matrix products, but "
+    "how convolutions are computed: native (by XLA), patches (gradients by matrix products), "
+    "windows (all by matrix products, but "
     "depthwise ones by XLA), auto (patches on a CPU, windows on an NVIDIA GPU)"
 )
 
@@ -42,10 +43,14 @@ class MLPOptions(ModelOptions):
 class CNNOptions(ModelOptions):
     """Options of `cnn`."""
 
-    channels: tuple[int, ...] = option((32, 64), "channels of the convolutions, each followed by 2×2 pooling", low=1)
+    channels: tuple[int, ...] = option(
+        (32, 64), "channels of the convolutions, each followed by 2×2 pooling", low=1
+    )
     kernel: int = option(5, "side of the kernels", low=1)
     dense: tuple[int, ...] = option((512,), "widths of the dense layers before the outputs", low=1)
-    norm: str = option("none", "batch: batch normalisation after each convolution", choices=("none", "batch"))
+    norm: str = option(
+        "none", "batch: batch normalisation after each convolution", choices=("none", "batch")
+    )
     conv: str = option("auto", CONV_HELP, choices=CONVOLUTIONS)
     init: str = option("lecun", START_HELP, choices=INIT_NAMES)
 
@@ -54,17 +59,31 @@ class CNNOptions(ModelOptions):
 class CifarOptions(ModelOptions):
     """Options of `cnn_cifar`."""
 
-    size: str = option("ifca", "ifca: dense 384, 192, outputs (its code); paper: dense 384, outputs", choices=("ifca", "paper"))
+    size: str = option(
+        "ifca",
+        "ifca: dense 384, 192, outputs (its code); paper: dense 384, outputs",
+        choices=("ifca", "paper"),
+    )
     channels: int = option(64, "channels of both convolutions", low=1)
-    dense: tuple[int, ...] = option((384, 192), "widths of the two dense layers; size = paper has the first only", low=1)
-    crop: int = option(24, "side of the random crops (evaluation: the centre); 0: the whole image", low=0)
+    dense: tuple[int, ...] = option(
+        (384, 192), "widths of the two dense layers; size = paper has the first only", low=1
+    )
+    crop: int = option(
+        24, "side of the random crops (evaluation: the centre); 0: the whole image", low=0
+    )
     flip: bool = option(True, "flip half of the training images, left to right")
-    brightness: float = option(0.0, "largest random shift of all pixels, in the model's units; IFCA: 63/255", low=0)
-    contrast: float = option(0.0, "largest random change of the contrast, as a fraction; IFCA: 0.8", low=0, high=1)
+    brightness: float = option(
+        0.0, "largest random shift of all pixels, in the model's units; IFCA: 63/255", low=0
+    )
+    contrast: float = option(
+        0.0, "largest random change of the contrast, as a fraction; IFCA: 0.8", low=0, high=1
+    )
     standardise: bool = option(True, "standardise each image, in evaluation, too")
     decay: float = option(0.004, "adds this · ½‖W‖² of the hidden dense layers to the loss", low=0)
     conv: str = option("auto", CONV_HELP, choices=CONVOLUTIONS)
-    init: str = option("ifca", START_HELP + "; ifca: the spreads of IFCA's code", choices=("ifca", *INIT_NAMES))
+    init: str = option(
+        "ifca", START_HELP + "; ifca: the spreads of IFCA's code", choices=("ifca", *INIT_NAMES)
+    )
 
     def check(self, where: str) -> None:
         """Require two widths, because the network has two dense layers."""
@@ -80,7 +99,9 @@ class LSTMOptions(ModelOptions):
     layers: int = option(2, "number of LSTM layers", low=1)
     dense: int = option(30, "width of the linear layer before the output", low=1)
     forget_bias: float = option(1.0, "bias of the forget gate, as in TensorFlow's cell; 0: none")
-    init: str = option("lecun", START_HELP + "; recurrent kernels orthogonal but with torch", choices=INIT_NAMES)
+    init: str = option(
+        "lecun", START_HELP + "; recurrent kernels orthogonal but with torch", choices=INIT_NAMES
+    )
 
 
 def make_mclr(options: MCLROptions, sample_shape: tuple[int, ...], classes: int) -> Net:
@@ -94,13 +115,17 @@ def make_mlp(options: MLPOptions, sample_shape: tuple[int, ...], classes: int) -
 
 
 def _build_dense(widths: tuple[int, ...], init: str) -> Net:
-    """Build dense layers with ReLU between them. `widths`: the numbers of a sample, then the outputs of each layer. They are not
-    flax's: importing flax and tracing its layers took a tenth of a first command."""
+    """Build dense layers with ReLU between them. `widths`: the numbers of a sample, then the
+    outputs of each layer. They are not flax's: importing flax and tracing its layers took a tenth
+    of a first command."""
     last = len(widths) - 2
 
     def zeros(_: Array) -> Tree:
         sides = itertools.pairwise(widths)
-        return {f"dense_{n}": {"kernel": jnp.zeros(each), "bias": jnp.zeros(each[1])} for n, each in enumerate(sides)}
+        return {
+            f"dense_{n}": {"kernel": jnp.zeros(each), "bias": jnp.zeros(each[1])}
+            for n, each in enumerate(sides)
+        }
 
     def layer(params: Tree, number: int, x: jax.Array) -> jax.Array:
         own = params[f"dense_{number}"]
@@ -129,29 +154,45 @@ def make_cnn(options: CNNOptions, sample_shape: tuple[int, ...], classes: int) -
     height, width, _ = image_shape_of("cnn", sample_shape)
     if min(height, width) >> len(options.channels) < 1:
         most = min(height, width).bit_length() - 1
-        raise SpecError(f"model.channels has {len(options.channels)} layers: {height}×{width} images can be halved {most} times")
+        raise SpecError(
+            f"model.channels has {len(options.channels)} layers: {height}×{width} images can "
+            f"be halved {most} times"
+        )
     from cfljax.models.nets import Convolutional
 
-    network = Convolutional(options.channels, options.kernel, options.dense, classes, options.conv, options.norm == "batch")
+    network = Convolutional(
+        options.channels,
+        options.kernel,
+        options.dense,
+        classes,
+        options.conv,
+        options.norm == "batch",
+    )
     return Net(network, start=make_start(options.init))
 
 
 def make_cifar(options: CifarOptions, sample_shape: tuple[int, ...], classes: int) -> Net:
-    """Build IFCA's CNN for CIFAR-10: random 24×24 crops and flips, two convolutions, dense 384 and 192 with weight decay."""
+    """Build IFCA's CNN for CIFAR-10: random 24×24 crops and flips, two convolutions, dense 384 and
+    192 with weight decay."""
     height, width, _ = image_shape_of("cnn_cifar", sample_shape)
     if options.crop > min(height, width):
         raise SpecError(
-            f"model.crop = {options.crop}: the images are {height}×{width}; use a smaller crop, or 0 for the whole image"
+            f"model.crop = {options.crop}: the images are {height}×{width}; use a smaller "
+            "crop, or 0 for the whole image"
         )
     from cfljax.models.nets import Cifar
 
     hidden = options.dense if options.size == "ifca" else options.dense[:1]
 
     def penalty(params: Tree) -> jax.Array:
-        squares = [jnp.sum(params[f"dense_{number}"]["kernel"] ** 2) for number in range(len(hidden))]
+        squares = [
+            jnp.sum(params[f"dense_{number}"]["kernel"] ** 2) for number in range(len(hidden))
+        ]
         return options.decay * 0.5 * jnp.sum(jnp.stack(squares))
 
-    how = augment.Augmentation(options.crop, options.flip, options.brightness, options.contrast, options.standardise)
+    how = augment.Augmentation(
+        options.crop, options.flip, options.brightness, options.contrast, options.standardise
+    )
     return Net(
         Cifar(options.channels, hidden, classes, options.conv),
         start=make_start(options.init),
@@ -166,18 +207,27 @@ def image_shape_of(name: str, sample_shape: tuple[int, ...]) -> tuple[int, int, 
     if len(sample_shape) == 2:
         sample_shape = (*sample_shape, 1)
     if len(sample_shape) != 3:
-        raise SpecError(f'model.name = "{name}": needs images, but samples have the shape {sample_shape}; use "mlp" or "mclr"')
+        raise SpecError(
+            f'model.name = "{name}": needs images, but samples have the shape '
+            f'{sample_shape}; use "mlp" or "mclr"'
+        )
     return sample_shape
 
 
 def make_lstm(options: LSTMOptions, sample_shape: tuple[int, ...], classes: int) -> Net:
-    """Build LSTM layers over embedded tokens, last step read; two classes make one logit with the sigmoid loss."""
+    """Build LSTM layers over embedded tokens, last step read; two classes make one logit with the
+    sigmoid loss."""
     if len(sample_shape) != 2:
-        raise SpecError(f'model.name = "lstm": needs samples [steps, features], but samples have the shape {sample_shape}')
+        raise SpecError(
+            'model.name = "lstm": needs samples [steps, features], but samples have the '
+            f"shape {sample_shape}"
+        )
     from cfljax.models.nets import Recurrent
 
     binary = classes == 2
-    network = Recurrent(options.width, options.layers, options.dense, 1 if binary else classes, options.forget_bias)
+    network = Recurrent(
+        options.width, options.layers, options.dense, 1 if binary else classes, options.forget_bias
+    )
     return Net(network, start=make_start(options.init), loss="sigmoid" if binary else "softmax")
 
 

@@ -1,4 +1,5 @@
-"""From a network to a `types.Model`: flat float32 vectors outside, the network's own tree of parameters inside."""
+"""From a network to a `types.Model`: flat float32 vectors outside, the network's own tree of
+parameters inside."""
 
 from __future__ import annotations
 
@@ -21,39 +22,53 @@ if TYPE_CHECKING:
 
 
 class FirstDense(NamedTuple):
-    """A model whose first layer is dense: logits = rest(params, x.reshape(B, -1) @ kernel + bias)."""
+    """A model whose first layer is dense: logits = rest(params, x.reshape(B, -1) @ kernel +
+    bias)."""
 
-    kernel: tuple[str, ...]  # Keys that lead to the kernel f32[inputs, h] in the unravelled parameters
+    kernel: tuple[
+        str, ...
+    ]  # Keys that lead to the kernel f32[inputs, h] in the unravelled parameters
     bias: tuple[str, ...]  # Keys that lead to the bias f32[h]
-    rest: Callable[[Tree, Array], Array]  # (params, f32[B, h] the outputs of the first layer) -> logits f32[B, outputs]
+    rest: Callable[
+        [Tree, Array], Array
+    ]  # (params, f32[B, h] the outputs of the first layer) -> logits f32[B, outputs]
 
 
 class Net(NamedTuple):
     """A network with its loss, its initial parameters, its augmentation and its regularisation."""
 
-    network: Network  # A flax.linen module, a class or factory of flax.nnx modules, or a pair of functions (init, apply)
+    # A flax.linen module, a class or factory of flax.nnx modules, or a pair of functions (init,
+    # apply)
+    network: Network
     start: Callable[[Array, Tree], Tree] | None = None
     """(key, tree of shapes) -> initial params; None: the network's initialisers draw them."""
     loss: str = "softmax"
-    """"softmax": one logit per class; "sigmoid": one logit, two classes; "several": one logit per class, of which a sample may have
-    several."""
+    """"softmax": one logit per class; "sigmoid": one logit, two classes; "several": one logit per
+    class, of which a sample may have several."""
     training: Callable[[Array, Array], Array] | None = None
     """(key, x f32[B, ...]) -> x as the network sees it in training (crops, flips)."""
     evaluation: Callable[[Array], Array] | None = None
     """x f32[B, ...] -> x as the network sees it outside of training, of the same shape."""
-    penalty: Callable[[Tree], Array] | None = None  # params -> f32[]: regularisation that is added to the loss
+    penalty: Callable[[Tree], Array] | None = (
+        None  # params -> f32[]: regularisation that is added to the loss
+    )
     first: FirstDense | None = None
     own: tuple[OfLogits, OfLogits] | None = None
-    """(loss, whether correct) in place of `loss`'s functions; in training it may read more columns than the logits."""
+    """(loss, whether correct) in place of `loss`'s functions; in training it may read more columns
+    than the logits."""
     body: Callable[[Tree, Array], Array] | None = None
-    """(params, x f32[B, ...]) -> f32[B, width] what the head gets, outside of training; None: that is found in a linen module."""
+    """(params, x f32[B, ...]) -> f32[B, width] what the head gets, outside of training; None: that
+    is found in a linen module."""
 
 
 class MakeModel(Protocol):
     """The function that a registry entry for a model has."""
 
-    def __call__(self, options: Any, sample_shape: tuple[int, ...], classes: int, /) -> Network | Net:
-        """Build the network for samples of this shape and this number of classes; `options` is an instance of its Options class."""
+    def __call__(
+        self, options: Any, sample_shape: tuple[int, ...], classes: int, /
+    ) -> Network | Net:
+        """Build the network for samples of this shape and this number of classes; `options` is an
+        instance of its Options class."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -63,7 +78,9 @@ class NetForward:
     apply: Apply
     net: Net
 
-    def __call__(self, params: Tree, x: Array, key: Array | None = None, mask: Array | None = None) -> Array:
+    def __call__(
+        self, params: Tree, x: Array, key: Array | None = None, mask: Array | None = None
+    ) -> Array:
         """Return logits f32[B, outputs] of x f32[B, ...]; a key means training."""
         if key is not None and self.net.training is not None:
             x = self.net.training(key, x)
@@ -72,18 +89,31 @@ class NetForward:
         return self.apply(params, x, key) if mask is None else self.apply(params, x, key, mask)
 
 
-def from_module(module: Network, sample_shape: tuple[int, ...], classes: int, *, loss: str = "softmax", name: str = "own") -> Model:
-    """Make a model of a flax.linen module, a flax.nnx module class or factory (called with an `nnx.Rngs`), or a pair of functions
-    `init(key) -> params`, `apply(params, x f32[B, ...][, key]) -> logits f32[B, outputs]`, whose key is None outside of training. A
-    module's argument `train`, `training` or `deterministic` says whether it trains."""
+def from_module(
+    module: Network,
+    sample_shape: tuple[int, ...],
+    classes: int,
+    *,
+    loss: str = "softmax",
+    name: str = "own",
+) -> Model:
+    """Make a model of a flax.linen module, a flax.nnx module class or factory (called with an
+    `nnx.Rngs`), or a pair of functions `init(key) -> params`, `apply(params, x f32[B, ...][, key])
+    -> logits f32[B, outputs]`, whose key is None outside of training. A module's argument `train`,
+    `training` or `deterministic` says whether it trains."""
     return as_model(name, Net(module, loss=loss), sample_shape, classes)
 
 
-def as_model(name: str, network: Network | Net, sample_shape: tuple[int, ...], classes: int) -> Model:
-    """Convert the network (or Net) to functions of flat vectors. Only shapes are evaluated: no parameters are allocated."""
+def as_model(
+    name: str, network: Network | Net, sample_shape: tuple[int, ...], classes: int
+) -> Model:
+    """Convert the network (or Net) to functions of flat vectors. Only shapes are evaluated: no
+    parameters are allocated."""
     net = network if isinstance(network, Net) else Net(network)
     if net.loss not in _LOSSES:
-        raise SpecError(f'model "{name}": loss = "{net.loss}": must be "softmax", "sigmoid" or "several"')
+        raise SpecError(
+            f'model "{name}": loss = "{net.loss}": must be "softmax", "sigmoid" or "several"'
+        )
     sample = jax.ShapeDtypeStruct((1, *sample_shape), jnp.float32)
     if net.evaluation is not None:
         sample = jax.eval_shape(net.evaluation, sample)
@@ -92,11 +122,20 @@ def as_model(name: str, network: Network | Net, sample_shape: tuple[int, ...], c
         shapes = jax.eval_shape(lambda: init(jax.random.key(0)))
         logits = jax.eval_shape(lambda params, x: apply(params, x, None), shapes, sample)
         if statistics:
-            jax.eval_shape(lambda params, x: apply(params, x, jax.random.key(0), jnp.ones(1, bool)), shapes, sample)
+            jax.eval_shape(
+                lambda params, x: apply(params, x, jax.random.key(0), jnp.ones(1, bool)),
+                shapes,
+                sample,
+            )
     except (TypeError, ValueError, RuntimeError) as error:  # RuntimeError: flax's own
         reason = str(error).strip().split("\n")[0]
-        raise SpecError(f'model "{name}" cannot take samples of shape {sample.shape[1:]}: {reason}') from error
-    wanted, got = (1, 1 if net.loss == "sigmoid" else classes), getattr(logits, "shape", type(logits).__name__)
+        raise SpecError(
+            f'model "{name}" cannot take samples of shape {sample.shape[1:]}: {reason}'
+        ) from error
+    wanted, got = (
+        (1, 1 if net.loss == "sigmoid" else classes),
+        getattr(logits, "shape", type(logits).__name__),
+    )
     if got != wanted:
         need = f'must be {wanted} for {classes} classes with loss "{net.loss}"'
         raise SpecError(f'model "{name}": the output for one sample is {got}: {need}')
@@ -105,65 +144,106 @@ def as_model(name: str, network: Network | Net, sample_shape: tuple[int, ...], c
     draw = init if start is None else lambda key: start(key, shapes)
     loss, correct = net.own or _LOSSES[net.loss]()
     begin = jax.jit(lambda key: ravel(draw(key)))
-    return Model(name, size, begin, unravel, ravel, NetForward(apply, net), loss, correct, net.penalty, None, statistics)
+    return Model(
+        name,
+        size,
+        begin,
+        unravel,
+        ravel,
+        NetForward(apply, net),
+        loss,
+        correct,
+        net.penalty,
+        None,
+        statistics,
+    )
 
 
 def paths_of(model: Model) -> list[tuple[str, jax.ShapeDtypeStruct]]:
-    """Return (path, shape) of each parameter, in the order of the flat vector: "head/dense_0/kernel"."""
+    """Return (path, shape) of each parameter, in the order of the flat vector:
+    "head/dense_0/kernel"."""
     shapes = jax.eval_shape(model.unravel, jax.ShapeDtypeStruct((model.size,), jnp.float32))
     leaves = jax.tree_util.tree_flatten_with_path(shapes)[0]
     return [(jax.tree_util.keystr(path, simple=True, separator="/"), leaf) for path, leaf in leaves]
 
 
 def mark_statistics(model: Model) -> Tree:
-    """Return the tree of parameters with whether each is a running statistic of batches (`Model.statistics`)."""
-    tree = jax.tree.structure(jax.eval_shape(model.unravel, jax.ShapeDtypeStruct((model.size,), jnp.float32)))
+    """Return the tree of parameters with whether each is a running statistic of batches
+    (`Model.statistics`)."""
+    tree = jax.tree.structure(
+        jax.eval_shape(model.unravel, jax.ShapeDtypeStruct((model.size,), jnp.float32))
+    )
     return jax.tree.unflatten(tree, [path in model.statistics for path, _ in paths_of(model)])
 
 
 def part_of(model: Model, prefix: str) -> np.ndarray:
-    """bool[d]: which numbers of the flat vector belong to the parameters whose path is `prefix` or begins with it. Such a path is
-    the name of a layer, as "dense_0", or longer, as "head/dense_0/kernel"; flax's "params/" before it may be left out."""
+    """bool[d]: which numbers of the flat vector belong to the parameters whose path is `prefix` or
+    begins with it. Such a path is the name of a layer, as "dense_0", or longer, as
+    "head/dense_0/kernel"; flax's "params/" before it may be left out."""
     leaves = paths_of(model)
     names = [name for name, _ in leaves]
     begin = prefix.rstrip("/") + "/"
     chosen = [f"{name}/".startswith(begin) or f"params/{name}/".startswith(begin) for name in names]
     if not any(chosen):
-        raise SpecError(f'model "{model.name}": has no parameters "{prefix}"' + suggest(prefix, names))
+        raise SpecError(
+            f'model "{model.name}": has no parameters "{prefix}"' + suggest(prefix, names)
+        )
     return np.repeat(chosen, [math.prod(leaf.shape) for _, leaf in leaves])
 
 
 def head_of(model: Model) -> str:
-    """Return the path of the head: the last dense layer in the order of names and numbers. A SpecError if there is none."""
+    """Return the path of the head: the last dense layer in the order of names and numbers. A
+    SpecError if there is none."""
     paths = paths_of(model)
     layers: dict[str, set[tuple[str, int]]] = {}
     for path, leaf in paths:
         layer, _, name = path.rpartition("/")
         layers.setdefault(layer, set()).add((name, leaf.ndim))
-    dense = [layer for layer, names in layers.items() if ("kernel", 2) in names and names <= {("kernel", 2), ("bias", 1)}]
+    dense = [
+        layer
+        for layer, names in layers.items()
+        if ("kernel", 2) in names and names <= {("kernel", 2), ("bias", 1)}
+    ]
     if not dense:
         names = sorted({path.partition("/")[0] for path, _ in paths})
         raise SpecError(
-            f'model "{model.name}": no dense layer that could be its head: name parts by their paths' + suggest("head", names)
+            f'model "{model.name}": no dense layer that could be its head: name parts by '
+            "their paths" + suggest("head", names)
         )
-    return max(dense, key=lambda path: [(p.isdigit(), int(p) if p.isdigit() else 0, p) for p in re.split(r"(\d+)", path) if p])
+    return max(
+        dense,
+        key=lambda path: [
+            (p.isdigit(), int(p) if p.isdigit() else 0, p) for p in re.split(r"(\d+)", path) if p
+        ],
+    )
 
 
 def norm_of(model: Model) -> np.ndarray:
-    """bool[d]: which numbers belong to layers of normalisation: scale, bias and running statistics. A SpecError if none do."""
-    split = [(path.removesuffix("/value").rpartition("/"), math.prod(leaf.shape)) for path, leaf in paths_of(model)]
+    """bool[d]: which numbers belong to layers of normalisation: scale, bias and running statistics.
+    A SpecError if none do."""
+    split = [
+        (path.removesuffix("/value").rpartition("/"), math.prod(leaf.shape))
+        for path, leaf in paths_of(model)
+    ]
     layers = {layer for (layer, _, name), _ in split if name == "scale" or name.startswith(RUNNING)}
     if not layers:
-        why = 'has no layers of normalisation for the part "norm"; use resnet20 or another model that has'
+        why = (
+            'has no layers of normalisation for the part "norm"; use resnet20 or another model '
+            "that has"
+        )
         raise SpecError(f'model "{model.name}": {why}')
     return np.repeat([layer in layers for (layer, _, _), _ in split], [size for _, size in split])
 
 
 def mask_head(model: Model) -> np.ndarray:
-    """bool[d]: which numbers of the flat vector belong to the head. A SpecError if there is none, or nothing else."""
+    """bool[d]: which numbers of the flat vector belong to the head. A SpecError if there is none,
+    or nothing else."""
     head = part_of(model, head_of(model))
     if head.all():
-        raise SpecError(f'model "{model.name}": has one layer, so its head is all of it and there is no body; use more layers')
+        raise SpecError(
+            f'model "{model.name}": has one layer, so its head is all of it and there is no '
+            "body; use more layers"
+        )
     return head
 
 
@@ -175,14 +255,20 @@ def find_head(model: Model) -> str | None:
         return None
 
 
-def make_flattening(name: str, shapes: Tree) -> tuple[int, Callable[[Tree], Array], Callable[[Array], Tree]]:
-    """Return (d, ravel: params -> f32[d], unravel: f32[d] -> params) for a tree of shapes, in the order of JAX's `ravel_pytree`.
-    Unlike that function's `unravel`, this one needs no parameters and accepts float64."""
+def make_flattening(
+    name: str, shapes: Tree
+) -> tuple[int, Callable[[Tree], Array], Callable[[Array], Tree]]:
+    """Return (d, ravel: params -> f32[d], unravel: f32[d] -> params) for a tree of shapes, in the
+    order of JAX's `ravel_pytree`. Unlike that function's `unravel`, this one needs no parameters
+    and accepts float64."""
     paths, tree = jax.tree_util.tree_flatten_with_path(shapes)
     for path, leaf in paths:
         if leaf.dtype != jnp.float32:
             where = jax.tree_util.keystr(path)
-            raise SpecError(f'model "{name}": parameter {where} is {leaf.dtype}: parameters are float32 (compute in another dtype)')
+            raise SpecError(
+                f'model "{name}": parameter {where} is {leaf.dtype}: parameters are float32 '
+                "(compute in another dtype)"
+            )
     forms = [leaf.shape for _, leaf in paths]
     sizes = [math.prod(form) for form in forms]
     if not sum(sizes):
@@ -197,21 +283,28 @@ def make_flattening(name: str, shapes: Tree) -> tuple[int, Callable[[Tree], Arra
 
     @functools.partial(jax.jit, inline=True)
     def unravel(flat: Array) -> Tree:
-        parts = jax.lax.split(flat, sizes)  # its transpose is one concatenation, not a sum of padded vectors
-        return jax.tree.unflatten(tree, [part.reshape(form) for part, form in zip(parts, forms, strict=True)])
+        parts = jax.lax.split(
+            flat, sizes
+        )  # its transpose is one concatenation, not a sum of padded vectors
+        return jax.tree.unflatten(
+            tree, [part.reshape(form) for part, form in zip(parts, forms, strict=True)]
+        )
 
     return sum(sizes), ravel, unravel
 
 
 @custom_jvp()
 def cross_entropy(logits: Array, y: Array) -> Array:
-    """Compute −log softmax(logits f32[B, C])[y], f32[B]; 0 out of range. Its own derivative takes half the kernels."""
+    """Compute −log softmax(logits f32[B, C])[y], f32[B]; 0 out of range. Its own derivative takes
+    half the kernels."""
     return _losses_and_powers(logits, y)[0]
 
 
 def _losses_and_powers(logits: Array, y: Array) -> tuple[Array, Array, Array, Array]:
-    """Return the losses f32[B], f32[B, C] 1 at the label, f32[B, C] the exponentials, and f32[B] their sums."""
-    # one-hot labels, not a gather: its gradient is a scatter, and a label out of range would make a NaN
+    """Return the losses f32[B], f32[B, C] 1 at the label, f32[B, C] the exponentials, and f32[B]
+    their sums."""
+    # one-hot labels, not a gather: its gradient is a scatter, and a label out of range would make a
+    # NaN
     wanted = jax.nn.one_hot(y, logits.shape[-1], dtype=logits.dtype)
     shifted = logits - jnp.max(logits, axis=-1, keepdims=True)
     powers = jnp.exp(shifted)
@@ -246,7 +339,8 @@ def _sigmoid() -> tuple[OfLogits, OfLogits]:
 
 
 def _several() -> tuple[OfLogits, OfLogits]:
-    """Return (loss, correct) for y of 0 and 1 per class: the mean loss of a sample's labels; correct if all are."""
+    """Return (loss, correct) for y of 0 and 1 per class: the mean loss of a sample's labels;
+    correct if all are."""
 
     def loss(logits: Array, y: Array) -> Array:
         logits = logits.astype(_real(logits))
@@ -255,7 +349,11 @@ def _several() -> tuple[OfLogits, OfLogits]:
     return loss, lambda logits, y: jnp.all((logits > 0) == (y > 0), axis=-1)
 
 
-_LOSSES: dict[str, Callable[[], tuple[OfLogits, OfLogits]]] = {"softmax": _softmax, "sigmoid": _sigmoid, "several": _several}
+_LOSSES: dict[str, Callable[[], tuple[OfLogits, OfLogits]]] = {
+    "softmax": _softmax,
+    "sigmoid": _sigmoid,
+    "several": _several,
+}
 
 
 def _real(logits: Array) -> jnp.dtype:

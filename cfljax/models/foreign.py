@@ -1,4 +1,5 @@
-"""Map the parameter names of torchvision, timm and PyTorch's encoder layers to this package's layers."""
+"""Map the parameter names of torchvision, timm and PyTorch's encoder layers to this package's
+layers."""
 
 from __future__ import annotations
 
@@ -19,39 +20,69 @@ class Family(NamedTuple):
     """How one kind of file names its layers."""
 
     mark: str  # A parameter by which such a file is known
-    block: str  # What the names in a block begin with. The blocks of a file are ours, in their order.
-    inside: list[Mapping[str, str]]  # Layers of a block → ours: the first table of which the block has all layers
-    outside: Mapping[str, str]  # Patterns of other layers, and of parameters that belong to none → ours
+    block: (
+        str  # What the names in a block begin with. The blocks of a file are ours, in their order.
+    )
+    inside: list[
+        Mapping[str, str]
+    ]  # Layers of a block → ours: the first table of which the block has all layers
+    outside: Mapping[
+        str, str
+    ]  # Patterns of other layers, and of parameters that belong to none → ours
 
 
-FAMILIES = [Family(**each) for each in tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))["family"]]
+FAMILIES = [
+    Family(**each)
+    for each in tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))["family"]
+]
 _TOGETHER = "attention.together"  # Queries, keys and values in one layer
 
 
 def rename_arrays(arrays: Arrays, blocks: Sequence[str], where: str) -> Arrays:
-    """Rename the arrays as PyTorch's modules with our layers would name them; unchanged if they are of no known family. `blocks`:
-    the names of the model's blocks, in order. Raises a SpecError about `where` if their number differs."""
+    """Rename the arrays as PyTorch's modules with our layers would name them; unchanged if they are
+    of no known family. `blocks`: the names of the model's blocks, in order. Raises a SpecError
+    about `where` if their number differs."""
     family = next((each for each in FAMILIES if each.mark in arrays), None)
     if family is None:
         return arrays
-    plain = {re.sub(r"\.in_proj_(weight|bias)$", r".in_proj.\1", name): array for name, array in arrays.items()}
+    plain = {
+        re.sub(r"\.in_proj_(weight|bias)$", r".in_proj.\1", name): array
+        for name, array in arrays.items()
+    }
     theirs = sorted({begin for name in plain if (begin := _find_block(family, name))}, key=_numbers)
     if len(theirs) != len(blocks):
-        raise SpecError(f"{where}: its network has {len(theirs)} blocks, and the model {len(blocks)}")
+        raise SpecError(
+            f"{where}: its network has {len(theirs)} blocks, and the model {len(blocks)}"
+        )
     ours = dict(zip(theirs, blocks, strict=True))
-    whole = {b: [table for table in family.inside if all(f"{b}{layer}.weight" in plain for layer in table)] for b in theirs}
+    whole = {
+        b: [
+            table
+            for table in family.inside
+            if all(f"{b}{layer}.weight" in plain for layer in table)
+        ]
+        for b in theirs
+    }
     inside = {begin: (tables or family.inside[-1:])[0] for begin, tables in whole.items()}
     found: dict[str, np.ndarray] = {}
     for name, array in plain.items():
         begin = _find_block(family, name)
-        own = f"{ours[begin]}.{_rename(inside[begin], name[len(begin) :])}" if begin else _rename(family.outside, name)
+        own = (
+            f"{ours[begin]}.{_rename(inside[begin], name[len(begin) :])}"
+            if begin
+            else _rename(family.outside, name)
+        )
         found |= _convert(own, array)
     return found
 
 
 def blocks_of(names: Sequence[str]) -> list[str]:
-    """List the names of a model's blocks ("block_1_0") in order, from the paths of its parameters."""
-    return sorted({found[0] for name in names if (found := re.match(r"block(_\d+)+(?=/)", name))}, key=_numbers)
+    """List the names of a model's blocks ("block_1_0") in order, from the paths of its
+    parameters."""
+    return sorted(
+        {found[0] for name in names if (found := re.match(r"block(_\d+)+(?=/)", name))},
+        key=_numbers,
+    )
 
 
 def _numbers(name: str) -> list[int]:
@@ -65,7 +96,8 @@ def _find_block(family: Family, name: str) -> str:
 
 
 def _rename(table: Mapping[str, str], name: str) -> str:
-    """Return our name of a parameter, found by its own name or its layer's; its own name if neither is known."""
+    """Return our name of a parameter, found by its own name or its layer's; its own name if neither
+    is known."""
     layer, _, last = name.rpartition(".")
     for part, end in ((name, ""), (layer, f".{last}")):
         ours = next((ours for theirs, ours in table.items() if re.fullmatch(theirs, part)), None)

@@ -13,23 +13,32 @@ from cfljax.models.blocks import Around, convolve_by_xla, padding_of
 
 CONVOLUTIONS = ("auto", "patches", "native", "windows")
 TILE_FLOATS = 1 << 17
-"""Floats of shifted images that are held at a time for the gradient of a kernel, but at least one image's: half a megabyte, which
-stays in the cache. If the kernel has more numbers than that, as many as the kernel: each tile reads and writes all of its
-gradient."""
+"""Floats of shifted images that are held at a time for the gradient of a kernel, but at least one
+image's: half a megabyte, which stays in the cache. If the kernel has more numbers than that, as
+many as the kernel: each tile reads and writes all of its gradient."""
 MOST, FEW = 64, 8
-"""XLA's convolution on a CPU is slow for few outputs, so neighbouring pixels are computed together: as many as have MOST / 2
-outputs, or MOST where a pixel has at most FEW numbers (measured: 0.2 to 0.6 of the time)."""
+"""XLA's convolution on a CPU is slow for few outputs, so neighbouring pixels are computed together:
+as many as have MOST / 2 outputs, or MOST where a pixel has at most FEW numbers (measured: 0.2 to
+0.6 of the time)."""
 
 
-def convolve(x: jax.Array, kernel: jax.Array, form: str, pooled: bool = False, stride: int = 1) -> jax.Array:
-    """Convolve around every `stride`-th pixel: f32[B, H, W, inputs], f32[k, k, inputs, outputs] -> f32[B, ⌈H / stride⌉, ⌈W /
-    stride⌉, outputs], followed by `pool_2_2` if `pooled`. "native" is XLA's own; "patches" computes the gradient of the kernel by
-    matrix products of shifted images, and "windows" everything by matrix products; "auto" is "patches" on a CPU, where the gradient
-    of XLA's own convolution is some hundred times slower inside a loop, and "windows" on an NVIDIA GPU, where XLA's own
-    convolutions of several clients take longer (`windows`)."""
+def convolve(
+    x: jax.Array, kernel: jax.Array, form: str, pooled: bool = False, stride: int = 1
+) -> jax.Array:
+    """Convolve around every `stride`-th pixel: f32[B, H, W, inputs], f32[k, k, inputs, outputs] ->
+    f32[B, ⌈H / stride⌉, ⌈W / stride⌉, outputs], followed by `pool_2_2` if `pooled`. "native" is
+    XLA's own; "patches" computes the gradient of the kernel by matrix products of shifted images,
+    and "windows" everything by matrix products; "auto" is "patches" on a CPU, where the gradient of
+    XLA's own convolution is some hundred times slower inside a loop, and "windows" on an NVIDIA
+    GPU, where XLA's own convolutions of several clients take longer (`windows`)."""
     if form == "auto":
-        ways = {each: functools.partial(convolve, form=each, pooled=pooled, stride=stride) for each in CONVOLUTIONS[1:]}
-        return jax.lax.platform_dependent(x, kernel, cpu=ways["patches"], cuda=ways["windows"], default=ways["native"])
+        ways = {
+            each: functools.partial(convolve, form=each, pooled=pooled, stride=stride)
+            for each in CONVOLUTIONS[1:]
+        }
+        return jax.lax.platform_dependent(
+            x, kernel, cpu=ways["patches"], cuda=ways["windows"], default=ways["native"]
+        )
     if form == "native":
         outputs = convolve_by_xla(x, kernel, (stride, stride), padding_of(kernel))
     elif form == "windows":
@@ -45,7 +54,9 @@ def product(x: jax.Array, kernel: jax.Array) -> jax.Array:
     return x @ kernel
 
 
-def _gradients_of_product(kept: tuple[jax.Array, jax.Array], change: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _gradients_of_product(
+    kept: tuple[jax.Array, jax.Array], change: jax.Array
+) -> tuple[jax.Array, jax.Array]:
     x, kernel = kept
     return change @ kernel.T, _kernel_gradient(x, change)
 
@@ -56,7 +67,9 @@ product.defvjp(lambda x, kernel: (x @ kernel, (x, kernel)), _gradients_of_produc
 def _kernel_gradient(x: jax.Array, change: jax.Array) -> jax.Array:
     """Sum the products of f32[..., a] and f32[..., b] over all other axes: f32[a, b]."""
     # the barrier keeps XLA from turning the product, for which it would turn the images first
-    return jax.lax.optimization_barrier(x.reshape(-1, x.shape[-1]).T @ change.reshape(-1, change.shape[-1]))
+    return jax.lax.optimization_barrier(
+        x.reshape(-1, x.shape[-1]).T @ change.reshape(-1, change.shape[-1])
+    )
 
 
 @custom_vjp(nondiff_argnums=(2,))
@@ -73,32 +86,53 @@ def _convolve_pixels(x: jax.Array, kernel: jax.Array, stride: int, around: Aroun
 
     def one(x: jax.Array, kernel: jax.Array) -> jax.Array:
         # the kernel for the first of them, for the second one to the right of it, ...
-        moved = [jnp.pad(kernel, ((0, 0), (n * stride, (pixels - 1 - n) * stride), (0, 0), (0, 0))) for n in range(pixels)]
-        return convolve_by_xla(x, jnp.concatenate(moved, -1), (stride, stride * pixels), around).reshape(-1, high, wide, outputs)
+        moved = [
+            jnp.pad(kernel, ((0, 0), (n * stride, (pixels - 1 - n) * stride), (0, 0), (0, 0)))
+            for n in range(pixels)
+        ]
+        return convolve_by_xla(
+            x, jnp.concatenate(moved, -1), (stride, stride * pixels), around
+        ).reshape(-1, high, wide, outputs)
 
-    def many(_: int, several: list[bool], x: jax.Array, kernel: jax.Array) -> tuple[jax.Array, bool]:
+    def many(
+        _: int, several: list[bool], x: jax.Array, kernel: jax.Array
+    ) -> tuple[jax.Array, bool]:
         if not several[1]:
             return jax.vmap(one, (0, None))(x, kernel), True
-        # of several kernels XLA would make a convolution in groups, which takes twice as long (measured)
-        return jax.lax.map(lambda own: one(own[0] if several[0] else x, own[-1]), (x, kernel) if several[0] else (kernel,)), True
+        # of several kernels XLA would make a convolution in groups, which takes twice as long
+        # (measured)
+        return jax.lax.map(
+            lambda own: one(own[0] if several[0] else x, own[-1]),
+            (x, kernel) if several[0] else (kernel,),
+        ), True
 
     each = jax.custom_batching.custom_vmap(one)
     each.def_vmap(many)
     return each(x, kernel)
 
 
-def _gradients(stride: int, kept: tuple[jax.Array, jax.Array], change: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _gradients(
+    stride: int, kept: tuple[jax.Array, jax.Array], change: jax.Array
+) -> tuple[jax.Array, jax.Array]:
     x, kernel = kept
     small, back = jax.vjp(lambda kernel: _kernel_in_squares(kernel, stride), kernel)
-    (above, below), (left, right) = ((-(-first // stride), last // stride) for first, last in padding_of(kernel))
+    (above, below), (left, right) = (
+        (-(-first // stride), last // stride) for first, last in padding_of(kernel)
+    )
     rows, columns, inputs, outputs = small.shape
     _, high, wide, _ = change.shape
 
-    batch, together = _count_tiles(len(x), high * wide * (rows * inputs + columns * outputs), kernel.size)
-    filled = [jnp.pad(each, ((0, batch - len(each)), (0, 0), (0, 0), (0, 0))) for each in (x, change)]
+    batch, together = _count_tiles(
+        len(x), high * wide * (rows * inputs + columns * outputs), kernel.size
+    )
+    filled = [
+        jnp.pad(each, ((0, batch - len(each)), (0, 0), (0, 0), (0, 0))) for each in (x, change)
+    ]
 
     def tile(number: jax.Array, total: jax.Array) -> jax.Array:
-        images, change = (jax.lax.dynamic_slice_in_dim(each, number * together, together) for each in filled)
+        images, change = (
+            jax.lax.dynamic_slice_in_dim(each, number * together, together) for each in filled
+        )
         images = jnp.pad(_to_squares(images, stride), ((0, 0), (above, below), (0, 0), (0, 0)))
         change = jnp.pad(change, ((0, 0), (0, 0), (right, left), (0, 0)))
         down = [images[:, i : i + high] for i in range(rows)]
@@ -108,19 +142,30 @@ def _gradients(stride: int, kept: tuple[jax.Array, jax.Array], change: jax.Array
     nothing = jnp.zeros((rows * inputs, columns * outputs), kernel.dtype)
     of_small = jax.lax.fori_loop(0, batch // together, tile, nothing)
     of_small = of_small.reshape(rows, inputs, columns, outputs).swapaxes(1, 2)
-    of_x = _convolve_pixels(change, jnp.swapaxes(small[::-1, ::-1], 2, 3), 1, ((below, above), (right, left)))
+    of_x = _convolve_pixels(
+        change, jnp.swapaxes(small[::-1, ::-1], 2, 3), 1, ((below, above), (right, left))
+    )
     return _from_squares(of_x, stride)[:, : x.shape[1], : x.shape[2]], back(of_small)[0]
 
 
-_convolve_xla.defvjp(lambda x, kernel, stride: (_convolve_pixels(x, kernel, stride, padding_of(kernel)), (x, kernel)), _gradients)
+_convolve_xla.defvjp(
+    lambda x, kernel, stride: (
+        _convolve_pixels(x, kernel, stride, padding_of(kernel)),
+        (x, kernel),
+    ),
+    _gradients,
+)
 
 
 def _to_squares(x: jax.Array, stride: int) -> jax.Array:
-    """Reshape squares of stride · stride pixels to one pixel, zeros outside: for these a stride is one."""
+    """Reshape squares of stride · stride pixels to one pixel, zeros outside: for these a stride is
+    one."""
     if stride == 1:
         return x
     x = jnp.pad(x, ((0, 0), *((0, -side % stride) for side in x.shape[1:3]), (0, 0)))
-    return jnp.concatenate([x[:, i::stride, j::stride] for i in range(stride) for j in range(stride)], -1)
+    return jnp.concatenate(
+        [x[:, i::stride, j::stride] for i in range(stride) for j in range(stride)], -1
+    )
 
 
 def _from_squares(x: jax.Array, stride: int) -> jax.Array:
@@ -135,12 +180,15 @@ def _kernel_in_squares(kernel: jax.Array, stride: int) -> jax.Array:
     gaps = [(-first % stride, stride - 1 - last % stride) for first, last in padding_of(kernel)]
     kernel = jnp.pad(kernel, (*gaps, (0, 0), (0, 0)))
     rows, columns, _, outputs = kernel.shape
-    kernel = kernel.reshape(rows // stride, stride, columns // stride, stride, -1, outputs).swapaxes(1, 2)
+    kernel = kernel.reshape(
+        rows // stride, stride, columns // stride, stride, -1, outputs
+    ).swapaxes(1, 2)
     return kernel.reshape(rows // stride, columns // stride, -1, outputs)
 
 
 def _count_tiles(batch: int, size: int, least: int) -> tuple[int, int]:
-    """Return the padded number of images, and the images per tile: as many of this size as fit into TILE_FLOATS or `least`."""
+    """Return the padded number of images, and the images per tile: as many of this size as fit into
+    TILE_FLOATS or `least`."""
     fewest = -(-batch // max(1, max(TILE_FLOATS, least) // size))
     number = min(range(fewest, 3 * fewest), key=lambda n: -(-batch // n) * n)  # the least padding
     together = -(-batch // number)
@@ -149,25 +197,31 @@ def _count_tiles(batch: int, size: int, least: int) -> tuple[int, int]:
 
 @custom_vjp()
 def pool_2_2(x: jax.Array) -> jax.Array:
-    """Take the maximum of each 2 × 2 square, f32[B, H // 2, W // 2, c], odd ends left out. A tie's gradient goes to the first."""
+    """Take the maximum of each 2 × 2 square, f32[B, H // 2, W // 2, c], odd ends left out. A tie's
+    gradient goes to the first."""
     return _find_largest(x)[0]
 
 
 def _find_largest(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Return the maximum of each 2 × 2 square, and its position in it, i32 of the same shape."""
     batch, height, width, channels = x.shape
-    x = x[:, : height // 2 * 2, : width // 2 * 2].reshape(batch, height // 2, 2, width // 2, 2, channels)
+    x = x[:, : height // 2 * 2, : width // 2 * 2].reshape(
+        batch, height // 2, 2, width // 2, 2, channels
+    )
     a, b, c, d = (x[:, :, row, :, column] for row in (0, 1) for column in (0, 1))
     most = jnp.maximum(jnp.maximum(a, b), jnp.maximum(c, d))
     return most, jnp.where(a == most, 0, jnp.where(b == most, 1, jnp.where(c == most, 2, 3)))
 
 
 def _scatter_largest(change: jax.Array, which: jax.Array, size: tuple[int, ...]) -> jax.Array:
-    """Scatter each number to position `which` in its 2 × 2 square, zeros elsewhere, f32[B, H, W, c]; `size` is (H, W)."""
+    """Scatter each number to position `which` in its 2 × 2 square, zeros elsewhere, f32[B, H, W,
+    c]; `size` is (H, W)."""
     batch, rows, columns, channels = change.shape
     squares = lambda of: of[:, :, None, :, None, :]  # noqa: E731
     index = jnp.arange(4).reshape(1, 2, 1, 2, 1)
-    spread = jnp.where(squares(which) == index, squares(change), 0.0).reshape(batch, 2 * rows, 2 * columns, channels)
+    spread = jnp.where(squares(which) == index, squares(change), 0.0).reshape(
+        batch, 2 * rows, 2 * columns, channels
+    )
     return jnp.pad(spread, ((0, 0), (0, size[0] - 2 * rows), (0, size[1] - 2 * columns), (0, 0)))
 
 
@@ -178,7 +232,8 @@ pool_2_2.defvjp(
 
 
 def pool_3_2(x: jax.Array) -> jax.Array:
-    """Take the maximum of 3 × 3 squares at steps of 2, -> f32[B, ⌈H / 2⌉, ⌈W / 2⌉, c], padded as TensorFlow's SAME."""
+    """Take the maximum of 3 × 3 squares at steps of 2, -> f32[B, ⌈H / 2⌉, ⌈W / 2⌉, c], padded as
+    TensorFlow's SAME."""
     return _pool_axis(_pool_axis(x, 1), 2)
 
 
@@ -193,20 +248,27 @@ def _pool_axis(x: jax.Array, axis: int) -> jax.Array:
     return jnp.maximum(jnp.maximum(first, second), third)
 
 
-def local_response(x: jax.Array, radius: int = 4, alpha: float = 0.001 / 9, beta: float = 0.75) -> jax.Array:
+def local_response(
+    x: jax.Array, radius: int = 4, alpha: float = 0.001 / 9, beta: float = 0.75
+) -> jax.Array:
     """Normalise over neighbouring channels, with the numbers of TensorFlow's CIFAR-10 tutorial."""
     channel = jnp.arange(x.shape[-1])
     near = (jnp.abs(channel[:, None] - channel) <= radius).astype(x.dtype)
     return x * (1 + alpha * ((x * x) @ near)) ** -beta
 
 
-def lstm(x: jax.Array, kernel: jax.Array, recurrent: jax.Array, bias: jax.Array, forget_bias: float) -> jax.Array:
-    """Run an LSTM layer with one bias per gate: f32[B, T, inputs] -> f32[B, T, h]; kernel f32[inputs, 4h], recurrent f32[h, 4h],
-    bias f32[4h], the gates in the order input, forget, cell, output."""
+def lstm(
+    x: jax.Array, kernel: jax.Array, recurrent: jax.Array, bias: jax.Array, forget_bias: float
+) -> jax.Array:
+    """Run an LSTM layer with one bias per gate: f32[B, T, inputs] -> f32[B, T, h]; kernel
+    f32[inputs, 4h], recurrent f32[h, 4h], bias f32[4h], the gates in the order input, forget, cell,
+    output."""
     width = recurrent.shape[0]
     driven = jnp.swapaxes(x @ kernel + bias, 0, 1)  # all steps in one product; f32[T, B, 4h]
 
-    def step(carry: tuple[jax.Array, jax.Array], drive: jax.Array) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
+    def step(
+        carry: tuple[jax.Array, jax.Array], drive: jax.Array
+    ) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
         hidden, cell = carry
         enter, forget, new, leave = jnp.split(drive + hidden @ recurrent, 4, axis=-1)
         cell = jax.nn.sigmoid(forget + forget_bias) * cell + jax.nn.sigmoid(enter) * jnp.tanh(new)
@@ -218,18 +280,21 @@ def lstm(x: jax.Array, kernel: jax.Array, recurrent: jax.Array, bias: jax.Array,
 
 
 MAX_THIN_OUTPUTS = 32
-"""Kernels of at most this many outputs are thin. Measured (784 inputs): transposed halves the time at 20, not at 64."""
+"""Kernels of at most this many outputs are thin. Measured (784 inputs): transposed halves the time
+at 20, not at 64."""
 _by_rows: contextvars.ContextVar[bool] = contextvars.ContextVar("by_rows", default=False)
 
 
 def is_thin(shape: tuple[int, ...]) -> bool:
-    """Return True if a kernel of this shape is stored transposed while a client trains (`local.turned`)."""
+    """Return True if a kernel of this shape is stored transposed while a client trains
+    (`local.turned`)."""
     return len(shape) == 2 and shape[1] <= min(MAX_THIN_OUTPUTS, shape[0] // 4)
 
 
 @contextlib.contextmanager
 def by_rows() -> Iterator[None]:
-    """Compute gradients of dense layers from rows in memory: XLA's product over first axes takes a CPU half as long again."""
+    """Compute gradients of dense layers from rows in memory: XLA's product over first axes takes a
+    CPU half as long again."""
     token = _by_rows.set(True)
     try:
         yield
@@ -249,11 +314,16 @@ def dense_product(x: jax.Array, kernel: jax.Array) -> jax.Array:
 
 
 @dense_product.defjvp
-def _(primals: tuple[jax.Array, jax.Array], changes: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+def _(
+    primals: tuple[jax.Array, jax.Array], changes: tuple[jax.Array, jax.Array]
+) -> tuple[jax.Array, jax.Array]:
     (x, kernel), (dx, dkernel) = primals, changes
-    # transposed, this is the gradient of the kernel: the barriers keep XLA from undoing the turns, and so from the slow product
+    # transposed, this is the gradient of the kernel: the barriers keep XLA from undoing the turns,
+    # and so from the slow product
     if is_thin(kernel.shape):
         change = jax.lax.optimization_barrier(jnp.matmul(dkernel.T, x.T)).T
     else:
-        change = jax.lax.dot_general(jax.lax.optimization_barrier(x.T), dkernel, (((0,), (0,)), ((), ())))
+        change = jax.lax.dot_general(
+            jax.lax.optimization_barrier(x.T), dkernel, (((0,), (0,)), ((), ()))
+        )
     return x @ kernel, dx @ kernel + change

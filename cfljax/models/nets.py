@@ -15,13 +15,16 @@ class Conv(nn.Module):
     outputs: int
     size: int
     form: str
-    pooled: bool = False  # Followed by 2 × 2 pooling; the bias comes after it: the same values, a quarter of the sums
+    # Followed by 2 × 2 pooling; the bias comes after it: the same values, a quarter of the sums
+    pooled: bool = False
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         """f32[B, H, W, inputs] -> f32[B, H, W, outputs], or f32[B, H // 2, W // 2, outputs]."""
         kernel = self.param("kernel", ZEROS, (self.size, self.size, x.shape[-1], self.outputs))
-        return layers.convolve(x, kernel, self.form, self.pooled) + self.param("bias", ZEROS, (self.outputs,))
+        return layers.convolve(x, kernel, self.form, self.pooled) + self.param(
+            "bias", ZEROS, (self.outputs,)
+        )
 
 
 def batch_norm(name: str) -> nn.BatchNorm:
@@ -30,7 +33,8 @@ def batch_norm(name: str) -> nn.BatchNorm:
 
 
 class Dense(nn.Module):
-    """Dense layers with ReLU between them, on flattened images: the head of a network of convolutions."""
+    """Dense layers with ReLU between them, on flattened images: the head of a network of
+    convolutions."""
 
     hidden: tuple[int, ...]
     classes: int
@@ -45,7 +49,8 @@ class Dense(nn.Module):
 
 
 class Convolutional(nn.Module):
-    """Convolutions, each with batch normalisation if `batched`, 2 × 2 pooling and ReLU, then dense layers."""
+    """Convolutions, each with batch normalisation if `batched`, 2 × 2 pooling and ReLU, then dense
+    layers."""
 
     channels: tuple[int, ...]
     kernel: int
@@ -59,7 +64,9 @@ class Convolutional(nn.Module):
         """f32[B, H, W] or f32[B, H, W, c] -> f32[B, classes]."""
         x = x[..., None] if x.ndim == 3 else x
         for number, outputs in enumerate(self.channels):
-            x = Conv(outputs, self.kernel, self.form, pooled=not self.batched, name=f"conv_{number}")(x)
+            x = Conv(
+                outputs, self.kernel, self.form, pooled=not self.batched, name=f"conv_{number}"
+            )(x)
             x = nn.relu(layers.pool_2_2(batch_norm(f"norm_{number}")(x)) if self.batched else x)
         return Dense(self.hidden, self.classes, name="head")(x)
 
@@ -96,7 +103,9 @@ class LSTM(nn.Module):
         """f32[B, T, inputs] -> f32[B, T, width]."""
         kernel = self.param("kernel", ZEROS, (x.shape[-1], 4 * self.width))
         recurrent = self.param("recurrent", ZEROS, (self.width, 4 * self.width))
-        return layers.lstm(x, kernel, recurrent, self.param("bias", ZEROS, (4 * self.width,)), self.forget_bias)
+        return layers.lstm(
+            x, kernel, recurrent, self.param("bias", ZEROS, (4 * self.width,)), self.forget_bias
+        )
 
 
 class Recurrent(nn.Module):

@@ -1,4 +1,5 @@
-"""Networks of tokens (an LSTM of characters, a transformer) as flax.linen modules. Imported when one is built."""
+"""Networks of tokens (an LSTM of characters, a transformer) as flax.linen modules. Imported when
+one is built."""
 
 from __future__ import annotations
 
@@ -17,7 +18,9 @@ class Affine(nn.Module):
     @nn.compact
     def __call__(self, inputs: int) -> tuple[jax.Array, jax.Array]:
         """(f32[inputs, outputs], f32[outputs])."""
-        return self.param("kernel", ZEROS, (inputs, self.outputs)), self.param("bias", ZEROS, (self.outputs,))
+        return self.param("kernel", ZEROS, (inputs, self.outputs)), self.param(
+            "bias", ZEROS, (self.outputs,)
+        )
 
 
 class Attention(nn.Module):
@@ -29,8 +32,12 @@ class Attention(nn.Module):
     def __call__(self, x: jax.Array, seen: jax.Array | None) -> jax.Array:
         """f32[B, T, width] -> the same. `seen` as in `blocks.attend`."""
         width = x.shape[-1]
-        kernels, biases = zip(*(Affine(width, name=name)(width) for name in ("query", "key", "value")), strict=True)
-        together = x @ jnp.concatenate(kernels, 1) + jnp.concatenate(biases)  # one product instead of three
+        kernels, biases = zip(
+            *(Affine(width, name=name)(width) for name in ("query", "key", "value")), strict=True
+        )
+        together = x @ jnp.concatenate(kernels, 1) + jnp.concatenate(
+            biases
+        )  # one product instead of three
         queries, keys, values = jnp.split(together, 3, -1)
         return nn.Dense(width, name="out")(blocks.attend(queries, keys, values, self.heads, seen))
 
@@ -47,7 +54,11 @@ class Block(nn.Module):
     def __call__(self, x: jax.Array, seen: jax.Array | None, deterministic: bool) -> jax.Array:
         """f32[B, T, width] -> the same."""
         drop = lambda of: nn.Dropout(self.dropout, deterministic=deterministic)(of)  # noqa: E731
-        x = x + drop(Attention(self.heads, name="attention")(nn.LayerNorm(self.epsilon, name="norm_0")(x), seen))
+        x = x + drop(
+            Attention(self.heads, name="attention")(
+                nn.LayerNorm(self.epsilon, name="norm_0")(x), seen
+            )
+        )
         y = nn.Dense(self.hidden, name="dense_0")(nn.LayerNorm(self.epsilon, name="norm_1")(x))
         return x + drop(nn.Dense(x.shape[-1], name="dense_1")(drop(nn.gelu(y, approximate=False))))
 
@@ -62,17 +73,21 @@ class Transformer(nn.Module):
     hidden: int
     dropout: float
     outputs: int
-    causal: bool  # Each token sees those before it and itself, and the last is read; else each sees all, and their mean is read
+    # Each token sees those before it and itself, and the last is read; else each sees all, and
+    # their mean is read
+    causal: bool
     every: bool
     padding: int
-    """The token that fills up short sequences; −1: there is none. No loss asks for it, and where tokens see all others, none sees
-    it."""
+    """The token that fills up short sequences; −1: there is none. No loss asks for it, and where
+    tokens see all others, none sees it."""
 
     @nn.compact
     def __call__(self, x: jax.Array, deterministic: bool = True) -> jax.Array:
         """f32[B, T] tokens or f32[B, T, inputs] -> f32[B, outputs], or as `read`."""
         length = x.shape[1]
-        there = x != self.padding if self.vocabulary and self.padding >= 0 and not self.causal else None
+        there = (
+            x != self.padding if self.vocabulary and self.padding >= 0 and not self.causal else None
+        )
         seen = jnp.tril(jnp.ones((length, length), bool)) if self.causal else None
         if there is not None:
             seen = there[:, None, None, :]
@@ -84,10 +99,14 @@ class Transformer(nn.Module):
         x = x + self.param("embed_positions", ZEROS, (length, self.width))
         x = nn.Dropout(self.dropout, deterministic=deterministic)(x)
         for number in range(self.depth):
-            x = Block(self.heads, self.hidden, self.dropout, name=f"block_{number}")(x, seen, deterministic)
+            x = Block(self.heads, self.hidden, self.dropout, name=f"block_{number}")(
+                x, seen, deterministic
+            )
         norm, head = nn.LayerNorm(1e-5, name="last_norm"), nn.Dense(self.outputs, name="head")
         if self.causal:
-            return read(x, ids, lambda of: head(norm(of)), self.every and not deterministic, self.padding)
+            return read(
+                x, ids, lambda of: head(norm(of)), self.every and not deterministic, self.padding
+            )
         x = norm(x)
         if there is None:
             return head(jnp.mean(x, 1))
@@ -116,18 +135,32 @@ class Characters(nn.Module):
         for number in range(self.depth):
             x = LSTM(self.width, self.forget_bias, name=f"lstm_{number}")(x)
             x = nn.Dropout(self.dropout, deterministic=deterministic)(x)
-        return read(x, ids, nn.Dense(self.outputs, name="head"), self.every and not deterministic, self.padding)
+        return read(
+            x,
+            ids,
+            nn.Dense(self.outputs, name="head"),
+            self.every and not deterministic,
+            self.padding,
+        )
 
 
-def read(x: jax.Array, ids: jax.Array, head: Callable[[jax.Array], jax.Array], every: bool, padding: int) -> jax.Array:
-    """f32[B, outputs]: the logits of the token after the sequence, from its last step f32[B, T, width]. With `every` another
-    column has the summed loss of the tokens 1 … T − 1, each predicted from those before it; a token for padding is
-    left out, and a last column has the number of the others."""
+def read(
+    x: jax.Array, ids: jax.Array, head: Callable[[jax.Array], jax.Array], every: bool, padding: int
+) -> jax.Array:
+    """f32[B, outputs]: the logits of the token after the sequence, from its last step f32[B, T,
+    width]. With `every` another column has the summed loss of the tokens 1 … T − 1, each predicted
+    from those before it; a token for padding is left out, and a last column has the number of the
+    others."""
     if not every:
         return head(x[:, -1])
     logits = head(x)
-    losses = optax.softmax_cross_entropy_with_integer_labels(logits[:, :-1], ids[:, 1:].astype(jnp.int32))
+    losses = optax.softmax_cross_entropy_with_integer_labels(
+        logits[:, :-1], ids[:, 1:].astype(jnp.int32)
+    )
     if padding < 0:
         return jnp.concatenate([logits[:, -1], jnp.sum(losses, 1, keepdims=True)], -1)
     real = (ids[:, 1:] != padding).astype(losses.dtype)
-    return jnp.concatenate([logits[:, -1], jnp.sum(losses * real, 1, keepdims=True), jnp.sum(real, 1, keepdims=True)], -1)
+    return jnp.concatenate(
+        [logits[:, -1], jnp.sum(losses * real, 1, keepdims=True), jnp.sum(real, 1, keepdims=True)],
+        -1,
+    )

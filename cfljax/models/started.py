@@ -1,5 +1,6 @@
-"""A model that starts from a file: whole, with a frozen body of which only the head trains, or with LoRA's adapters beside frozen
-kernels. The flat vector has only the parameters that train, so methods cluster on them and send nothing else."""
+"""A model that starts from a file: whole, with a frozen body of which only the head trains, or with
+LoRA's adapters beside frozen kernels. The flat vector has only the parameters that train, so
+methods cluster on them and send nothing else."""
 
 from __future__ import annotations
 
@@ -14,15 +15,30 @@ import numpy as np
 from cfljax.errors import SpecError, SpecWarning
 from cfljax.keys import fold
 from cfljax.lazy import jax, jnp
-from cfljax.models.flat import FirstDense, Net, NetForward, as_model, find_head, head_of, make_flattening, mark_statistics, paths_of
+from cfljax.models.flat import (
+    FirstDense,
+    Net,
+    NetForward,
+    as_model,
+    find_head,
+    head_of,
+    make_flattening,
+    mark_statistics,
+    paths_of,
+)
 from cfljax.models.options import common_options
 from cfljax.models.starts import to_normal
 from cfljax.models.weights import Start, read_start
 from cfljax.types import Array, Model, Tree
 
-POOLED_MODELS = ("resnet20", "resnet18", "mobilenet_v2")  # Models whose head sees the mean of all pixels
+POOLED_MODELS = (
+    "resnet20",
+    "resnet18",
+    "mobilenet_v2",
+)  # Models whose head sees the mean of all pixels
 ATTENTION_LAYERS = ("query", "key", "value", "out")
-"""The layers of an attention, as here and in flax's own, whose kernels have an axis for the heads."""
+"""The layers of an attention, as here and in flax's own, whose kernels have an axis for the
+heads."""
 
 
 class Adapters(NamedTuple):
@@ -35,31 +51,50 @@ class Adapters(NamedTuple):
 
 
 def apply_start(model: Model, options: object, lora: Adapters | None) -> Model:
-    """Apply the weights file and the division that the options ask for; the model itself if they ask for none."""
+    """Apply the weights file and the division that the options ask for; the model itself if they
+    ask for none."""
     common = common_options(options)
     if common.weights is None:
         return model
-    start = read_start(model, common.weights, float(getattr(options, "forget_bias", 0.0)), model.name not in POOLED_MODELS)
+    start = read_start(
+        model,
+        common.weights,
+        float(getattr(options, "forget_bias", 0.0)),
+        model.name not in POOLED_MODELS,
+    )
     if start.misfit:
-        warnings.warn(f'model.weights = "{common.weights}": the head is initialised: {start.misfit}', SpecWarning, stacklevel=2)
+        warnings.warn(
+            f'model.weights = "{common.weights}": the head is initialised: {start.misfit}',
+            SpecWarning,
+            stacklevel=2,
+        )
     if start.batches and (lora is not None or common.frozen is not None):
         raise SpecError(
-            f'model.weights = "{common.weights}": has batch normalisation, for whose means and variances model "{model.name}" has '
-            f"no place, and what is frozen cannot get used to that; leave {'train.lora' if lora else 'model.frozen'} out"
+            f'model.weights = "{common.weights}": has batch normalisation, for whose means '
+            f'and variances model "{model.name}" has '
+            "no place, and what is frozen cannot get used to that; leave "
+            f"{'train.lora' if lora else 'model.frozen'} out"
         )
     for words in start.spare:
         warnings.warn(f'model.weights = "{common.weights}": {words}', SpecWarning, stacklevel=2)
     if lora is not None:
         return _add_lora(model, start, lora, common.jitter)
     begin = _make_draw(model, start, common.jitter)
-    return model._replace(init=jax.jit(begin)) if common.frozen is None else _train_head(model, start, begin)
+    return (
+        model._replace(init=jax.jit(begin))
+        if common.frozen is None
+        else _train_head(model, start, begin)
+    )
 
 
 def _make_draw(model: Model, start: Start, jitter: float) -> Callable[[Array], Array]:
-    """Return key -> f32[d]: the start, `jitter` times each parameter's spread as noise; what the file lacks is drawn."""
+    """Return key -> f32[d]: the start, `jitter` times each parameter's spread as noise; what the
+    file lacks is drawn."""
     sizes = [math.prod(leaf.shape) for _, leaf in paths_of(model)]
     edges = np.cumsum(sizes)[:-1]
-    spread = np.repeat([float(np.std(part)) for part in np.split(start.flat, edges)], sizes).astype(np.float32)
+    spread = np.repeat([float(np.std(part)) for part in np.split(start.flat, edges)], sizes).astype(
+        np.float32
+    )
 
     def begin(key: Array) -> Array:
         flat = jnp.asarray(start.flat)
@@ -83,7 +118,9 @@ def _divide(model: Model, parts: Division) -> Model:
     size, ravel, unravel = make_flattening(model.name, parts.shapes)
     whole, penalty = parts.whole, model.penalty
 
-    def forward(params: Tree, x: Array, key: Array | None = None, mask: Array | None = None) -> Array:
+    def forward(
+        params: Tree, x: Array, key: Array | None = None, mask: Array | None = None
+    ) -> Array:
         return model.forward(whole(params), x, key, mask)
 
     return model._replace(
@@ -102,16 +139,21 @@ def _train_head(model: Model, start: Start, begin: Callable[[Array], Array]) -> 
     path = head_of(model).split("/")
     _check_known(model, start, f"{head_of(model)}/", "frozen: the body")
     body = model.unravel(jnp.asarray(start.flat))
-    shapes = _nest({name: leaf for name, leaf in paths_of(model) if name.startswith("/".join(path) + "/")})
+    shapes = _nest(
+        {name: leaf for name, leaf in paths_of(model) if name.startswith("/".join(path) + "/")}
+    )
 
     def draw(key: Array) -> Tree:
         return _set_at(shapes, path, _get_at(model.unravel(begin(key)), path))
 
-    return _divide(model, Division(shapes, lambda params: _set_at(body, path, _get_at(params, path)), draw))
+    return _divide(
+        model, Division(shapes, lambda params: _set_at(body, path, _get_at(params, path)), draw)
+    )
 
 
 def to_head_model(model: Model, divided: Model, classes: int, width: int) -> Model:
-    """Make a model of the body's features f32[width] with the head of `_train_head`'s model: the same vector, without the body."""
+    """Make a model of the body's features f32[width] with the head of `_train_head`'s model: the
+    same vector, without the body."""
     path = head_of(model).split("/")
     leaf = dict(paths_of(divided))
     bias = "/".join([*path, "bias"]) in leaf
@@ -123,7 +165,8 @@ def to_head_model(model: Model, divided: Model, classes: int, width: int) -> Mod
     shapes = jax.eval_shape(divided.unravel, jax.ShapeDtypeStruct((divided.size,), jnp.float32))
     first = FirstDense((*path, "kernel"), (*path, "bias"), lambda params, z: z) if bias else None  # noqa: ARG005
     assert isinstance(model.forward, NetForward)
-    net = Net((lambda key: jax.tree.map(lambda of: jnp.zeros(of.shape), shapes), apply), first=first)  # noqa: ARG005
+    zeros = lambda key: jax.tree.map(lambda of: jnp.zeros(of.shape), shapes)  # noqa: ARG005, E731
+    net = Net((zeros, apply), first=first)
     net = net._replace(loss=model.forward.net.loss, own=model.forward.net.own)
     return as_model(model.name, net, (width,), classes)._replace(init=divided.init)
 
@@ -131,14 +174,25 @@ def to_head_model(model: Model, divided: Model, classes: int, width: int) -> Mod
 def _add_lora(model: Model, start: Start, lora: Adapters, jitter: float) -> Model:
     leaves = dict(paths_of(model))
     head = find_head(model)
-    kernels = {name: sides for name in leaves if (sides := _adapter_shape(name, leaves, lora, head)) is not None}
+    kernels = {
+        name: sides
+        for name in leaves
+        if (sides := _adapter_shape(name, leaves, lora, head)) is not None
+    }
     if not kernels:
-        raise SpecError(f'train.lora.where = "{lora.where}": model "{model.name}" has no such layer')
+        raise SpecError(
+            f'train.lora.where = "{lora.where}": model "{model.name}" has no such layer'
+        )
     if lora.head and head is None:
-        raise SpecError(f'train.lora.head = true: model "{model.name}" has no dense layer that could be its head')
+        raise SpecError(
+            f'train.lora.head = true: model "{model.name}" has no dense layer that could be '
+            "its head"
+        )
     _check_known(model, start, f"{head}/" if lora.head else None, "train.lora: what does not train")
     base, scale = model.unravel(jnp.asarray(start.flat)), lora.alpha / lora.rank
-    whole_head = {name: leaf for name, leaf in leaves.items() if lora.head and name.startswith(f"{head}/")}
+    whole_head = {
+        name: leaf for name, leaf in leaves.items() if lora.head and name.startswith(f"{head}/")
+    }
     shapes: dict[str, jax.ShapeDtypeStruct] = dict(whole_head)
     for name, (inputs, outputs) in kernels.items():
         owner = name.rpartition("/")[0]
@@ -150,7 +204,11 @@ def _add_lora(model: Model, start: Start, lora: Adapters, jitter: float) -> Mode
         tree = base
         for name in kernels:
             layer, old = _get_at(params, name.split("/")[:-1]), _get_at(base, name.split("/"))
-            tree = _set_at(tree, name.split("/"), old + scale * (layer["down"] @ layer["up"]).reshape(old.shape))
+            tree = _set_at(
+                tree,
+                name.split("/"),
+                old + scale * (layer["down"] @ layer["up"]).reshape(old.shape),
+            )
         for name in whole_head:
             tree = _set_at(tree, name.split("/"), _get_at(params, name.split("/")))
         return tree
@@ -161,9 +219,12 @@ def _add_lora(model: Model, start: Start, lora: Adapters, jitter: float) -> Mode
         for number, (name, (inputs, outputs)) in enumerate(kernels.items()):
             owner = name.rpartition("/")[0]
             with jax.threefry_partitionable(True):
-                one = jax.random.uniform(fold(key, "lora", number), (inputs + outputs, lora.rank), jnp.float32, -1, 1)
+                one = jax.random.uniform(
+                    fold(key, "lora", number), (inputs + outputs, lora.rank), jnp.float32, -1, 1
+                )
             drawn[f"{owner}/down"] = to_normal(one[:inputs]) / math.sqrt(inputs)
-            # kernel noise of `jitter` times its spread: scale · down @ up has scale² · rank / inputs times the variance of up
+            # kernel noise of `jitter` times its spread: scale · down @ up has scale² · rank /
+            # inputs times the variance of up
             size = jitter * spreads[name] / (scale * math.sqrt(lora.rank / inputs))
             drawn[f"{owner}/up"] = size * to_normal(one[inputs:].T)
         return _nest(drawn)
@@ -171,8 +232,11 @@ def _add_lora(model: Model, start: Start, lora: Adapters, jitter: float) -> Mode
     return _divide(model, Division(_nest(shapes), whole, draw))
 
 
-def _adapter_shape(name: str, leaves: dict[str, jax.ShapeDtypeStruct], lora: Adapters, head: str | None) -> tuple[int, int] | None:
-    """Return (inputs, outputs) of a parameter that is a kernel and gets an adapter; None: it gets none."""
+def _adapter_shape(
+    name: str, leaves: dict[str, jax.ShapeDtypeStruct], lora: Adapters, head: str | None
+) -> tuple[int, int] | None:
+    """Return (inputs, outputs) of a parameter that is a kernel and gets an adapter; None: it gets
+    none."""
     owner, _, last = name.rpartition("/")
     if last != "kernel" or f"{owner}/recurrent" in leaves or owner == head:
         return None
@@ -180,9 +244,14 @@ def _adapter_shape(name: str, leaves: dict[str, jax.ShapeDtypeStruct], lora: Ada
     all_four = all(f"{above}/{each}/kernel" in leaves for each in ATTENTION_LAYERS)
     attention = own in ATTENTION_LAYERS and (all_four or "attention" in above.lower())
     shape = leaves[name].shape
-    if len(shape) not in ((2, 3) if attention else (2,)) or lora.where not in ("all", "attention" if attention else "dense"):
+    if len(shape) not in ((2, 3) if attention else (2,)) or lora.where not in (
+        "all",
+        "attention" if attention else "dense",
+    ):
         return None
-    inputs = math.prod(shape[: len(shape) - 1 if own == "out" else 1])  # heads × numbers of a head are what "out" gets
+    inputs = math.prod(
+        shape[: len(shape) - 1 if own == "out" else 1]
+    )  # heads × numbers of a head are what "out" gets
     return inputs, math.prod(shape) // inputs
 
 
@@ -190,10 +259,14 @@ def _check_known(model: Model, start: Start, but: str | None, what: str) -> None
     """Require that the file has all parameters (except those that begin with `but`)."""
     leaves = paths_of(model)
     trains = np.repeat(
-        [but is not None and name.startswith(but) for name, _ in leaves], [math.prod(leaf.shape) for _, leaf in leaves]
+        [but is not None and name.startswith(but) for name, _ in leaves],
+        [math.prod(leaf.shape) for _, leaf in leaves],
     )
     if not (start.known | trains).all():
-        raise SpecError(f"{what} must be in model.weights unchanged: {start.misfit}; give train.lora.head = true")
+        raise SpecError(
+            f"{what} must be in model.weights unchanged: {start.misfit}; give "
+            "train.lora.head = true"
+        )
 
 
 def _get_at(tree: Tree, path: list[str]) -> Tree:
@@ -215,10 +288,12 @@ def _nest(flat: dict[str, Tree]) -> Tree:
 
 
 def in_bfloat16(model: Model, tokens: bool = False) -> Model:
-    """Return the model whose network computes in bfloat16, forwards and backwards, in training and when it is scored.
+    """Return the model whose network computes in bfloat16, forwards and backwards, in training and
+    when it is scored.
 
-    Parameters, their gradients, statistics of batches and losses stay float32. The model does not train on Gram matrices, which are
-    products of the samples as they are. `tokens`: samples are ids of tokens, which stay: bfloat16 has no odd numbers above 256.
+    Parameters, their gradients, statistics of batches and losses stay float32. The model does not
+    train on Gram matrices, which are products of the samples as they are. `tokens`: samples are ids
+    of tokens, which stay: bfloat16 has no odd numbers above 256.
     """
     forward = model.forward
     assert isinstance(forward, NetForward)
@@ -228,7 +303,9 @@ def in_bfloat16(model: Model, tokens: bool = False) -> Model:
         halves = jax.tree.map(lambda leaf, running: leaf if running else _half(leaf), params, marks)
         return forward.apply(halves, x if tokens else _half(x), key, *mask).astype(jnp.float32)
 
-    return model._replace(forward=dataclasses.replace(forward, apply=apply, net=forward.net._replace(first=None)))
+    return model._replace(
+        forward=dataclasses.replace(forward, apply=apply, net=forward.net._replace(first=None))
+    )
 
 
 def _half(leaf: Array) -> Array:

@@ -1,4 +1,5 @@
-"""Initial weights of the package's models, from one draw: a draw per parameter, as in flax, takes seconds to compile."""
+"""Initial weights of the package's models, from one draw: a draw per parameter, as in flax, takes
+seconds to compile."""
 
 from __future__ import annotations
 
@@ -24,12 +25,14 @@ _IFCA = {  # layer: spread of the kernel, and the bias
 
 
 Published = Callable[[tuple[str, ...], Array], Array | None]
-"""(path, numbers that are uniform in [−1, 1)) -> a parameter as a model's paper or program draws it; None: as every model."""
+"""(path, numbers that are uniform in [−1, 1)) -> a parameter as a model's paper or program draws
+it; None: as every model."""
 
 
 def make_start(word: str, published: Published | None = None) -> Callable[[Array, Tree], Tree]:
-    """Return (key, tree of shapes {layer: {"kernel", "bias"[, "recurrent"]}}) -> parameters. Normalisation layers ("scale", "bias",
-    "running_mean", "running_var") and embeddings ("embed_…") may be among them. `published`: what the word "published" means."""
+    """Return (key, tree of shapes {layer: {"kernel", "bias"[, "recurrent"]}}) -> parameters.
+    Normalisation layers ("scale", "bias", "running_mean", "running_var") and embeddings ("embed_…")
+    may be among them. `published`: what the word "published" means."""
 
     def draw(key: Array, shapes: Tree) -> Tree:
         paths, tree = jax.tree_util.tree_flatten_with_path(shapes)
@@ -38,14 +41,20 @@ def make_start(word: str, published: Published | None = None) -> Callable[[Array
         for (path, leaf), part in zip(paths, jax.lax.split(drawn, sizes), strict=True):
             *above, name = (step.key for step in path)
             layer = functools.reduce(operator.getitem, above, shapes)
-            leaves.append(_init_parameter(word, published, (*above, name), layer, part.reshape(leaf.shape)))
+            leaves.append(
+                _init_parameter(word, published, (*above, name), layer, part.reshape(leaf.shape))
+            )
         return jax.tree.unflatten(tree, leaves)
 
     return draw
 
 
 def _init_parameter(
-    word: str, published: Published | None, path: tuple[str, ...], layer: dict[str, jax.ShapeDtypeStruct], drawn: Array
+    word: str,
+    published: Published | None,
+    path: tuple[str, ...],
+    layer: dict[str, jax.ShapeDtypeStruct],
+    drawn: Array,
 ) -> Array:
     found = published(path, drawn) if published is not None and word == "published" else None
     if found is not None:
@@ -62,7 +71,9 @@ def _init_parameter(
     return _init_kernel(word, above[-1], name, layer, drawn)
 
 
-def _init_kernel(word: str, kind: str, name: str, layer: dict[str, jax.ShapeDtypeStruct], drawn: Array) -> Array:
+def _init_kernel(
+    word: str, kind: str, name: str, layer: dict[str, jax.ShapeDtypeStruct], drawn: Array
+) -> Array:
     recurrent = layer.get("recurrent")
     *window, inputs, outputs = layer["kernel"].shape
     inputs, outputs = math.prod(window) * inputs, math.prod(window) * outputs
@@ -79,7 +90,9 @@ def _init_kernel(word: str, kind: str, name: str, layer: dict[str, jax.ShapeDtyp
         return _orthogonal(drawn)
     if word == "glorot":
         return drawn * math.sqrt(6 / (inputs + outputs))
-    return to_truncated(drawn) / 0.8796256610342398 * math.sqrt((2 if word == "he" else 1) / inputs)  # to variance 1 first
+    return (
+        to_truncated(drawn) / 0.8796256610342398 * math.sqrt((2 if word == "he" else 1) / inputs)
+    )  # to variance 1 first
 
 
 def to_normal(drawn: Array) -> Array:

@@ -17,7 +17,11 @@ from cfljax.types import Model
 if TYPE_CHECKING:
     from cfljax.models.apply import Network
 
-STATISTICS = ("running_mean", "running_var", "num_batches_tracked")  # The statistics of batch normalisation
+STATISTICS = (
+    "running_mean",
+    "running_var",
+    "num_batches_tracked",
+)  # The statistics of batch normalisation
 
 
 class Start(NamedTuple):
@@ -27,11 +31,14 @@ class Start(NamedTuple):
     known: np.ndarray  # bool[d]: the parameters that the file has
     misfit: str  # The head of another shape than the model's, in words; "" if it fits
     spare: tuple[str, ...] = ()  # The parts of the file that the model does not use, in words
-    batches: int = 0  # Layers of batch normalisation whose means and variances the model does not use
+    batches: int = (
+        0  # Layers of batch normalisation whose means and variances the model does not use
+    )
 
 
 def has_batch_statistics(path: str) -> bool:
-    """Return whether a safetensors file has means and variances of batch normalisation; False if it is not such a file."""
+    """Return whether a safetensors file has means and variances of batch normalisation; False if it
+    is not such a file."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -42,7 +49,8 @@ def has_batch_statistics(path: str) -> bool:
 
 
 def replace_net_norm(made: Network | Net) -> Network | Net:
-    """Give the network batch normalisation with fixed statistics, if it can; its body must be frozen."""
+    """Give the network batch normalisation with fixed statistics, if it can; its body must be
+    frozen."""
     from cfljax.models.nets_images import replace_norm
 
     net = made if isinstance(made, Net) else Net(made)
@@ -51,7 +59,8 @@ def replace_net_norm(made: Network | Net) -> Network | Net:
 
 
 def read_arrays(path: str) -> dict[str, np.ndarray]:
-    """Read the arrays of a safetensors file by name, numbers as f32. Raise a SpecError if it is not one."""
+    """Read the arrays of a safetensors file by name, numbers as f32. Raise a SpecError if it is not
+    one."""
     from safetensors import safe_open
 
     load()  # with JAX comes ml_dtypes, by which numpy knows bfloat16
@@ -75,18 +84,27 @@ def _to_float(array: np.ndarray) -> np.ndarray:
 
 
 def read_start(model: Model, path: str, forget_bias: float = 0.0, flattened: bool = True) -> Start:
-    """Read the model's parameters from the file, by the names that `export` writes in either layout or the names of a known family
-    (`foreign`). A head of another shape is initialised; everything else must fit. Raises a SpecError."""
+    """Read the model's parameters from the file, by the names that `export` writes in either layout
+    or the names of a known family (`foreign`). A head of another shape is initialised; everything
+    else must fit. Raises a SpecError."""
     arrays, leaves, where = read_arrays(path), paths_of(model), f'model.weights = "{path}"'
     names = [name for name, _ in leaves]
     taken = {name.replace("/", ".") for name in names}
-    if any(name.rpartition("/")[2] == "kernel" and name.replace("/", ".") in arrays for name in names):
+    if any(
+        name.rpartition("/")[2] == "kernel" and name.replace("/", ".") in arrays for name in names
+    ):
         named = arrays
     else:
         arrays = dict(rename_arrays(arrays, blocks_of(names), where))
         named, taken = _from_torch(arrays, leaves, forget_bias, flattened)
     head = find_head(model)
-    flat, known, at, misfit, missing = np.zeros(model.size, np.float32), np.zeros(model.size, bool), 0, "", []
+    flat, known, at, misfit, missing = (
+        np.zeros(model.size, np.float32),
+        np.zeros(model.size, bool),
+        0,
+        "",
+        [],
+    )
     for name, leaf in leaves:
         size, found = math.prod(leaf.shape), named.get(name.replace("/", "."))
         if found is not None and found.shape == leaf.shape:
@@ -94,11 +112,13 @@ def read_start(model: Model, path: str, forget_bias: float = 0.0, flattened: boo
         elif head is not None and name.startswith(f"{head}/"):
             misfit = (
                 misfit
-                or f"{name} is {'missing' if found is None else _format_shape(found.shape)}, here {_format_shape(leaf.shape)}"
+                or f"{name} is {'missing' if found is None else _format_shape(found.shape)}, "
+                f"here {_format_shape(leaf.shape)}"
             )
         else:
             missing.append(
-                f"{name} {'is missing' if found is None else _format_shape(found.shape)}, here {_format_shape(leaf.shape)}"
+                f"{name} {'is missing' if found is None else _format_shape(found.shape)}, "
+                f"here {_format_shape(leaf.shape)}"
             )
         at += size
     if missing:
@@ -113,14 +133,19 @@ def read_start(model: Model, path: str, forget_bias: float = 0.0, flattened: boo
     return Start(flat, known, misfit, _describe_spare(arrays, taken, batches), batches)
 
 
-def _describe_spare(arrays: dict[str, np.ndarray], taken: set[str], counted: int) -> tuple[str, ...]:
-    """Describe the arrays that the model has no use for; `counted` are layers of batch normalisation."""
+def _describe_spare(
+    arrays: dict[str, np.ndarray], taken: set[str], counted: int
+) -> tuple[str, ...]:
+    """Describe the arrays that the model has no use for; `counted` are layers of batch
+    normalisation."""
     rest = [name for name in arrays if name not in taken and not name.endswith(STATISTICS)]
     words = []
     if counted:
         words.append(
-            f"its {counted} layers of batch normalisation are of group normalisation here: they take scales and biases, but not "
-            "their means and variances, so outputs are not those of its network before the whole of it has trained; "
+            f"its {counted} layers of batch normalisation are of group normalisation here: "
+            "they take scales and biases, but not "
+            "their means and variances, so outputs are not those of its network before the "
+            "whole of it has trained; "
             'model.norm = "batch" and model.frozen = "body" take all of them'
         )
     if rest:
@@ -130,9 +155,13 @@ def _describe_spare(arrays: dict[str, np.ndarray], taken: set[str], counted: int
 
 
 def _from_torch(
-    arrays: dict[str, np.ndarray], leaves: list[tuple[str, jax.ShapeDtypeStruct]], forget_bias: float, flattened: bool
+    arrays: dict[str, np.ndarray],
+    leaves: list[tuple[str, jax.ShapeDtypeStruct]],
+    forget_bias: float,
+    flattened: bool,
 ) -> tuple[dict[str, np.ndarray], set[str]]:
-    """Convert arrays of PyTorch's modules to our names, and list those looked for: the inverse of `export.state_dict`."""
+    """Convert arrays of PyTorch's modules to our names, and list those looked for: the inverse of
+    `export.state_dict`."""
     kinds = {name: leaf.shape for name, leaf in leaves}
     found: dict[str, np.ndarray] = {}
     taken: set[str] = set()
@@ -141,21 +170,33 @@ def _from_torch(
         taken.add(name)
         return arrays.get(name)
 
-    channels = [shape[3] for name, shape in kinds.items() if name.endswith("/kernel") and len(shape) == 4]
+    channels = [
+        shape[3] for name, shape in kinds.items() if name.endswith("/kernel") and len(shape) == 4
+    ]
     dense = [name for name, shape in kinds.items() if name.endswith("/kernel") and len(shape) == 2]
     for name, shape in kinds.items():
         owner, _, last = name.replace("/", ".").rpartition(".")
         of = lambda word, owner=owner: get(f"{owner}.{word}" if owner else word)  # noqa: E731
         recurrent = f"{owner.replace('.', '/')}/recurrent" in kinds
         value = _convert_parameter(last, len(shape), of, recurrent, forget_bias)
-        if value is not None and flattened and channels and name == dense[0] and value.shape[0] % channels[-1] == 0:
-            value = value.reshape(channels[-1], -1, value.shape[1]).swapaxes(0, 1).reshape(value.shape)
+        if (
+            value is not None
+            and flattened
+            and channels
+            and name == dense[0]
+            and value.shape[0] % channels[-1] == 0
+        ):
+            value = (
+                value.reshape(channels[-1], -1, value.shape[1]).swapaxes(0, 1).reshape(value.shape)
+            )
         if value is not None:
             found[f"{owner}.{last}" if owner else last] = value
     return found, taken
 
 
-def _convert_parameter(last: str, axes: int, of: object, recurrent: bool, forget_bias: float) -> np.ndarray | None:
+def _convert_parameter(
+    last: str, axes: int, of: object, recurrent: bool, forget_bias: float
+) -> np.ndarray | None:
     """Convert a parameter called `last` from the arrays `of(word)` of its layer."""
     get = of if callable(of) else None
     assert get is not None

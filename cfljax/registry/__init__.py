@@ -1,4 +1,5 @@
-"""What specs may name: registries of entries, the options that an entry takes, and where a user's entry comes from."""
+"""What specs may name: registries of entries, the options that an entry takes, and where a user's
+entry comes from."""
 
 from cfljax.registry.entries import Entry, Registry, adopt, list_origins, when_replaced
 from cfljax.registry.options import NoOptions, option

@@ -1,5 +1,6 @@
-"""Checksums of data. They are part of a run's id, so that results of two versions of a file never mix, whatever its path. The
-checksum of a large file is cached until the file's size, times or inode change."""
+"""Checksums of data. They are part of a run's id, so that results of two versions of a file never
+mix, whatever its path. The checksum of a large file is cached until the file's size, times or inode
+change."""
 
 from __future__ import annotations
 
@@ -20,14 +21,17 @@ from cfljax.files import cache_folder, write_whole
 if TYPE_CHECKING:
     from cfljax.types import Parts, Source
 
-MIN_CACHED_BYTES = 1 << 20  # Files of at least this many bytes have their checksum cached; smaller files are read each time
+MIN_CACHED_BYTES = (
+    1 << 20
+)  # Files of at least this many bytes have their checksum cached; smaller files are read each time
 SETTLED_SECONDS = 2.0
-"""Seconds after a file's last change before its checksum is cached: two versions within one tick of a coarse clock have the same
-time."""
+"""Seconds after a file's last change before its checksum is cached: two versions within one tick of
+a coarse clock have the same time."""
 
 
 def hash_files(files: Iterable[tuple[str, Path]]) -> str:
-    """Compute the SHA-256 over the contents of (role, file). It does not depend on the names and paths of the files."""
+    """Compute the SHA-256 over the contents of (role, file). It does not depend on the names and
+    paths of the files."""
     digest = hashlib.sha256()
     for role, file in sorted(files):
         digest.update(f"{role} {hash_file(file)}\n".encode())
@@ -38,8 +42,15 @@ def hash_file(file: Path) -> str:
     """Compute the SHA-256 of a file's contents, 64 hexadecimal digits."""
     try:
         before = _file_state(file)
-        cached = cache_folder() / "sums" / hashlib.sha256(repr((os.path.realpath(file), before)).encode()).hexdigest()[:32]
-        if before[1] >= MIN_CACHED_BYTES and len(kept := cached.read_text("utf-8", "replace") if cached.is_file() else "") == 64:
+        cached = (
+            cache_folder()
+            / "sums"
+            / hashlib.sha256(repr((os.path.realpath(file), before)).encode()).hexdigest()[:32]
+        )
+        if (
+            before[1] >= MIN_CACHED_BYTES
+            and len(kept := cached.read_text("utf-8", "replace") if cached.is_file() else "") == 64
+        ):
             return kept
         with file.open("rb") as f:
             found = hashlib.file_digest(f, "sha256").hexdigest()
@@ -49,7 +60,9 @@ def hash_file(file: Path) -> str:
     if after != before:
         raise DataError(f"{file}: changes while it is read; start again when it is complete")
     if before[1] >= MIN_CACHED_BYTES and time.time() - max(before[2:]) / 1e9 > SETTLED_SECONDS:
-        with contextlib.suppress(OSError):  # a full or read-only disk costs time at the next start, nothing else
+        with contextlib.suppress(
+            OSError
+        ):  # a full or read-only disk costs time at the next start, nothing else
             cached.parent.mkdir(parents=True, exist_ok=True)
             with write_whole(cached) as part:
                 part.write_text(found, "utf-8")
@@ -68,14 +81,19 @@ def hash_source(source: Source) -> str:
 
 def hash_parts(parts: Parts) -> str:
     """Compute the SHA-256 over the result of a partition: which client holds which samples."""
-    named = {field.name: getattr(parts, field.name) for field in dataclasses.fields(parts) if field.name != "by_group"}
+    named = {
+        field.name: getattr(parts, field.name)
+        for field in dataclasses.fields(parts)
+        if field.name != "by_group"
+    }
     made = named.pop("source")
     return _hash([*named.items(), ("source", "" if made is None else hash_source(made))])
 
 
 def hash_or_failure(make: Callable[[], str]) -> str:
-    """Return what `make` returns, the checksum of a user's data set or partition. If it raises anything but a DataError, return the
-    checksum of the error: the runs will fail in the same way, and are recorded as failed."""
+    """Return what `make` returns, the checksum of a user's data set or partition. If it raises
+    anything but a DataError, return the checksum of the error: the runs will fail in the same way,
+    and are recorded as failed."""
     try:
         return make()
     except DataError:

@@ -1,7 +1,8 @@
 """From names in specs to entries. An entry's module is imported when the entry is first used.
 
-A name may be registered by the package, by the user, or by an installed package that offers it as an entry point. The hash of the
-source of an entry that is not part of the package is part of a run's id, so that results of two versions never mix."""
+A name may be registered by the package, by the user, or by an installed package that offers it as
+an entry point. The hash of the source of an entry that is not part of the package is part of a
+run's id, so that results of two versions never mix."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ _when_replaced: list[Callable[[], None]] = []
 _of_kind: dict[str, Registry[Any]] = {}
 
 Make = TypeVar("Make", bound=Callable[..., object])
-"""The kind of function that a registry's entries have, such as `Callable[[Seen], Array]` for metrics."""
+"""The kind of function that a registry's entries have, such as `Callable[[Seen], Array]` for
+metrics."""
 
 
 class Entry(NamedTuple, Generic[Make]):
@@ -49,7 +51,8 @@ class Origin(NamedTuple):
     """Where a user's entry comes from."""
 
     code: str  # SHA-256 of the source, 64 hexadecimal digits
-    plugin: str = ""  # The file or module that another process must load to have the entry; "" where none is known
+    # The file or module that another process must load to have the entry; "" where none is known
+    plugin: str = ""
 
 
 _loading: list[Origin] = []
@@ -57,7 +60,8 @@ _loading: list[Origin] = []
 
 @contextlib.contextmanager
 def load_as(origin: Origin) -> Iterator[None]:
-    """Give this origin to everything that is registered in this context. JAX is loaded first, since what registers may use it."""
+    """Give this origin to everything that is registered in this context. JAX is loaded first, since
+    what registers may use it."""
     lazy.load()
     _loading.append(origin)
     try:
@@ -67,8 +71,9 @@ def load_as(origin: Origin) -> Iterator[None]:
 
 
 def _find_origin(make: Callable[..., object], options: type, version: object) -> Origin:
-    """Return the origin of an entry that no plugin registers: of the file which defines it and of what this file imports, or of
-    the text of a function in a notebook. Its code is "" if Python does not have the text and no version was given."""
+    """Return the origin of an entry that no plugin registers: of the file which defines it and of
+    what this file imports, or of the text of a function in a notebook. Its code is "" if Python
+    does not have the text and no version was given."""
     file = _find_file(make)
     try:
         text = (
@@ -78,7 +83,11 @@ def _find_origin(make: Callable[..., object], options: type, version: object) ->
         )
     except (OSError, TypeError):
         text = ""
-    return Origin(hashlib.sha256(f"{text} {version}".encode()).hexdigest() if text or version is not None else "")
+    return Origin(
+        hashlib.sha256(f"{text} {version}".encode()).hexdigest()
+        if text or version is not None
+        else ""
+    )
 
 
 def _find_file(make: Callable[..., object]) -> Path:
@@ -88,7 +97,9 @@ def _find_file(make: Callable[..., object]) -> Path:
 
 
 def _describe_fields(options: type) -> str:
-    return source_text([(f.name, f.type, f.default, dict(f.metadata)) for f in dataclasses.fields(options)])
+    return source_text(
+        [(f.name, f.type, f.default, dict(f.metadata)) for f in dataclasses.fields(options)]
+    )
 
 
 def _find_object(line: str) -> Any:
@@ -97,29 +108,39 @@ def _find_object(line: str) -> Any:
 
 
 def when_replaced(forget: Callable[[], None]) -> None:
-    """Call `forget` whenever a name is redefined, so that caches of what entries have made are cleared."""
+    """Call `forget` whenever a name is redefined, so that caches of what entries have made are
+    cleared."""
     _when_replaced.append(forget)
 
 
 def list_origins(named: Iterable[tuple[str, str]]) -> tuple[Origin, ...]:
-    """Return the origins of the users' entries among these (kind, name), each once. Names of the package have no origin, nor have
-    kinds that no registry of this process knows."""
+    """Return the origins of the users' entries among these (kind, name), each once. Names of the
+    package have no origin, nor have kinds that no registry of this process knows."""
     found = (_of_kind[kind].origin(name) for kind, name in named if kind in _of_kind)
     return tuple(dict.fromkeys(origin for origin in found if origin is not None))
 
 
 def adopt(files: Collection[str], origin: Origin) -> None:
-    """Give this origin to all that these files have registered: a plugin may be imported before it is named."""
+    """Give this origin to all that these files have registered: a plugin may be imported before it
+    is named."""
     for registry in _of_kind.values():
         registry.adopt(files, origin)
 
 
 class Registry(Generic[Make]):
-    """The entries of one kind. `lines`: name -> "module:attribute" of an Entry, or of an object from which `maker`, a function
-    (name, object) -> Entry that is given as such a line, too, makes it; "": it is a function without options. `group`: the entry
-    points that add to it. `base`: a class that all Options inherit from; it is added to a plug-in's Options that do not."""
+    """The entries of one kind. `lines`: name -> "module:attribute" of an Entry, or of an object
+    from which `maker`, a function (name, object) -> Entry that is given as such a line, too, makes
+    it; "": it is a function without options. `group`: the entry points that add to it. `base`: a
+    class that all Options inherit from; it is added to a plug-in's Options that do not."""
 
-    def __init__(self, kind: str, lines: dict[str, str], group: str | None = None, base: type = object, maker: str = ""):
+    def __init__(
+        self,
+        kind: str,
+        lines: dict[str, str],
+        group: str | None = None,
+        base: type = object,
+        maker: str = "",
+    ):
         self.kind = kind
         self.base = base
         self._maker = maker
@@ -137,14 +158,21 @@ class Registry(Generic[Make]):
         return name in self._lines or name in self._entry_points()
 
     def add(self, name: str, make: Make, options: type = NoOptions, version: object = None) -> None:
-        """Register a user's entry. It replaces an earlier one of the user's (a notebook's cell that is run twice); what comes with
-        the package cannot be replaced. `version`: part of its runs' ids, for what its source does not say."""
+        """Register a user's entry. It replaces an earlier one of the user's (a notebook's cell that
+        is run twice); what comes with the package cannot be replaced. `version`: part of its runs'
+        ids, for what its source does not say."""
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise SpecError(f"{self.kind} {name!r}: a name begins with a letter and has letters, digits, _ and - only")
+            raise SpecError(
+                f"{self.kind} {name!r}: a name begins with a letter and has letters, digits, "
+                "_ and - only"
+            )
         if name in self._lines and name not in self._own:
             raise SpecError(f'{self.kind} "{name}" exists already')
         if not (isinstance(options, type) and dataclasses.is_dataclass(options)):
-            raise SpecError(f'{self.kind} "{name}": options = {options!r:.60}: must be a frozen dataclass (the class itself)')
+            raise SpecError(
+                f'{self.kind} "{name}": options = {options!r:.60}: must be a frozen '
+                "dataclass (the class itself)"
+            )
         if name in self._own:
             for forget in _when_replaced:
                 forget()
@@ -157,11 +185,17 @@ class Registry(Generic[Make]):
         if line is None and name in self._entry_points():
             line = self._take(name)
         if line is None:
-            raise SpecError(f'{where or self.kind} = "{name}": unknown {self.kind}' + suggest(name, self))
+            raise SpecError(
+                f'{where or self.kind} = "{name}": unknown {self.kind}' + suggest(name, self)
+            )
         if isinstance(line, str):
             found = _find_object(line)
             if not isinstance(found, Entry):
-                found = _find_object(self._maker)(name, found) if self._maker else Entry(NoOptions, found)
+                found = (
+                    _find_object(self._maker)(name, found)
+                    if self._maker
+                    else Entry(NoOptions, found)
+                )
             line = self._lines[name] = found
         return line
 
@@ -175,8 +209,14 @@ class Registry(Generic[Make]):
             self._take(name)
         own = self._own.get(name)
         if own is not None and not own.code:
-            what = f'the source of {self.kind} "{name}" cannot be read, so its versions cannot be distinguished'
-            raise SpecError(f'{what}; give its register function a version, as in version="1", and a new one with each change')
+            what = (
+                f'the source of {self.kind} "{name}" cannot be read, so its versions cannot be '
+                "distinguished"
+            )
+            raise SpecError(
+                f'{what}; give its register function a version, as in version="1", and a new '
+                "one with each change"
+            )
         return own
 
     def adopt(self, files: Collection[str], origin: Origin) -> None:
@@ -197,7 +237,8 @@ class Registry(Generic[Make]):
         return self._offered
 
     def _take(self, name: str) -> Entry[Make]:
-        """Load the entry behind an entry point: an Entry, or a function that its module has registered."""
+        """Load the entry behind an entry point: an Entry, or a function that its module has
+        registered."""
         point = self._entry_points()[name]
         package = "" if point.dist is None else f"{point.dist.name} {point.dist.version}"
         try:
@@ -207,10 +248,13 @@ class Registry(Generic[Make]):
                 found = point.load()
         except Exception as error:  # whatever a foreign package raises on import
             what = f"{type(error).__name__}: {error}"
-            raise SpecError(f'{self.kind} "{name}" of the package {package}: cannot be imported ({what})') from error
+            raise SpecError(
+                f'{self.kind} "{name}" of the package {package}: cannot be imported ({what})'
+            ) from error
         if not isinstance(found, Entry) and name not in self._lines:
             raise SpecError(
-                f'{self.kind} "{name}" of the package {package}: {point.value} is neither an Entry nor registered as "{name}"'
+                f'{self.kind} "{name}" of the package {package}: {point.value} is neither an '
+                f'Entry nor registered as "{name}"'
             )
         entry = found if isinstance(found, Entry) else self._lines[name]
         assert isinstance(entry, Entry)
@@ -221,14 +265,27 @@ class Registry(Generic[Make]):
     def _with_base(self, entry: Entry[Make]) -> Entry[Make]:
         if issubclass(entry.options, self.base) or not dataclasses.is_dataclass(entry.options):
             return entry
-        names = {name: getattr(entry.options, name) for name in ("__module__", "__qualname__", "__doc__")}
+        names = {
+            name: getattr(entry.options, name) for name in ("__module__", "__qualname__", "__doc__")
+        }
         if not (dataclasses.is_dataclass(self.base) and dataclasses.fields(self.base)):
-            return entry._replace(options=type(entry.options.__name__, (entry.options, self.base), names))
-        own, hints = {field.name for field in dataclasses.fields(entry.options)}, get_type_hints(self.base)
+            return entry._replace(
+                options=type(entry.options.__name__, (entry.options, self.base), names)
+            )
+        own, hints = (
+            {field.name for field in dataclasses.fields(entry.options)},
+            get_type_hints(self.base),
+        )
         more = [
-            (field.name, hints[field.name], dataclasses.field(default=field.default, metadata=field.metadata, kw_only=True))
+            (
+                field.name,
+                hints[field.name],
+                dataclasses.field(default=field.default, metadata=field.metadata, kw_only=True),
+            )
             for field in dataclasses.fields(self.base)
             if field.name not in own  # an option of the user's of this name stays
         ]
-        made = dataclasses.make_dataclass(entry.options.__name__, more, bases=(entry.options,), namespace=names, frozen=True)
+        made = dataclasses.make_dataclass(
+            entry.options.__name__, more, bases=(entry.options,), namespace=names, frozen=True
+        )
         return entry._replace(options=made)

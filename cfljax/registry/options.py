@@ -1,5 +1,5 @@
-"""Options: frozen dataclasses whose fields say what they accept. One declaration drives checking, `--help`, the method
-table and the split between static options and traced numbers."""
+"""Options: frozen dataclasses whose fields say what they accept. One declaration drives checking,
+`--help`, the method table and the split between static options and traced numbers."""
 
 from __future__ import annotations
 
@@ -15,10 +15,18 @@ from typing import Any, ClassVar, Protocol, TypeGuard, TypeVar
 
 from cfljax.errors import SpecError, suggest
 
-Value = Any  # Whatever TOML or JSON can say: a word, a number, true or false, a date, a list, a table
+Value = (
+    Any  # Whatever TOML or JSON can say: a word, a number, true or false, a date, a list, a table
+)
 Table = dict[str, Value]  # A table of a spec or of a record, as it was read
-Hint = Any  # The type of an option, as its annotation says it: a class, a union of classes, or tuple[…] for a list
-Meta = Mapping[str, Value]  # What an option accepts: `help`, `low`, `high`, `above`, `choices` and the other arguments of `option`
+# The type of an option, as its annotation says it: a class, a union of classes, or tuple[…] for a
+# list
+Hint = Any
+Meta = Mapping[
+    str, Value
+    # What an option accepts: `help`, `low`, `high`, `above`, `choices` and the other arguments of
+    # `option`
+]
 
 
 class Options(Protocol):
@@ -54,12 +62,11 @@ def option(
     """Declare a field of an Options class.
 
     Args:
-        low, high, above: `low ≤ value ≤ high`, `value > above`.
-        choices: the words that the value may be.
-        traced: a number that a sweep may vary without compiling again; it reaches the method through `hyper`.
-        file: the name of a file, whose contents are part of a run's id instead of the name.
-        lists: keys of an option's table whose value is a list.
-        beside: a table whose keys are written beside the other options."""
+        low, high, above: `low ≤ value ≤ high`, `value > above`. choices: the words that the value
+        may be. traced: a number that a sweep may vary without compiling again; it reaches the
+        method through `hyper`. file: the name of a file, whose contents are part of a run's id
+        instead of the name. lists: keys of an option's table whose value is a list. beside: a table
+        whose keys are written beside the other options."""
     bounds = {"low": low, "high": high, "above": above, "choices": choices}
     meta = {"help": help, "traced": traced, "file": file, "lists": lists, "beside": beside} | bounds
     if isinstance(default, (list, dict)):
@@ -76,7 +83,8 @@ _hints = functools.cache(typing.get_type_hints)
 
 
 def check(cls: type[T], table: Table, where: str) -> T:
-    """Make `cls(**table)`; a SpecError names the key (in the table `where`), the bad value and the nearest valid one."""
+    """Make `cls(**table)`; a SpecError names the key (in the table `where`), the bad value and the
+    nearest valid one."""
     fields = {f.name: f for f in dataclasses.fields(cls)}
     for key in table:
         if key not in fields:
@@ -87,7 +95,10 @@ def check(cls: type[T], table: Table, where: str) -> T:
         if name in table:
             values[name] = check_value(table[name], hints[name], field.metadata, f"{where}.{name}")
         elif field.default is dataclasses.MISSING:
-            raise SpecError(f"{where}.{name}: missing" + (f" ({field.metadata['help']})" if field.metadata.get("help") else ""))
+            raise SpecError(
+                f"{where}.{name}: missing"
+                + (f" ({field.metadata['help']})" if field.metadata.get("help") else "")
+            )
     made = cls(**values)
     if hasattr(made, "check"):  # a SpecError for options that cannot be combined
         made.check(where)
@@ -95,7 +106,8 @@ def check(cls: type[T], table: Table, where: str) -> T:
 
 
 def check_value(value: Value, hint: Hint, meta: Meta, where: str) -> Value:
-    """Convert the value to its type (a list to a tuple, an int to a float); raise a SpecError if it does not fit."""
+    """Convert the value to its type (a list to a tuple, an int to a float); raise a SpecError if it
+    does not fit."""
     choices = meta.get("choices")
     allowed = list_alternatives(hint)
     if choices and isinstance(value, str) and str in allowed:
@@ -109,7 +121,9 @@ def check_value(value: Value, hint: Hint, meta: Meta, where: str) -> Value:
             return converted
     wanted = " or ".join(_name_type(k) for k in allowed if not (k is str and choices))
     words = " or ".join(f'"{c}"' for c in choices) if choices and str in allowed else ""
-    raise SpecError(f"{where} = {show(value)}: must be {' or '.join(w for w in (wanted, words) if w)}")
+    raise SpecError(
+        f"{where} = {show(value)}: must be {' or '.join(w for w in (wanted, words) if w)}"
+    )
 
 
 def list_alternatives(hint: Hint) -> tuple[Hint, ...]:
@@ -135,13 +149,19 @@ def _convert(value: Value, kind: Hint) -> tuple[bool, Value]:
     if isinstance(value, bool):
         return False, None
     if kind is float:
-        return isinstance(value, (int, float)), float(value) if isinstance(value, (int, float)) else None
+        return isinstance(value, (int, float)), float(value) if isinstance(
+            value, (int, float)
+        ) else None
     if typing.get_origin(kind) is dict or kind is dict:
         return isinstance(value, dict), value
     return isinstance(value, kind), value
 
 
-_BOUNDS = {"low": (operator.ge, "at least"), "high": (operator.le, "at most"), "above": (operator.gt, "greater than")}
+_BOUNDS = {
+    "low": (operator.ge, "at least"),
+    "high": (operator.le, "at most"),
+    "above": (operator.gt, "greater than"),
+}
 
 
 def _check_range(value: Value, meta: Meta, where: str) -> None:
@@ -157,7 +177,11 @@ def _check_range(value: Value, meta: Meta, where: str) -> None:
 
 def list_files(options: Options) -> dict[str, Path]:
     """Return the files that options name, by the options' names."""
-    pairs = ((f.name, getattr(options, f.name)) for f in dataclasses.fields(options) if f.metadata.get("file"))
+    pairs = (
+        (f.name, getattr(options, f.name))
+        for f in dataclasses.fields(options)
+        if f.metadata.get("file")
+    )
     return {name: Path(value).expanduser() for name, value in pairs if value}
 
 
@@ -176,19 +200,33 @@ def show(value: Value) -> str:
 
 def _name_type(kind: Hint) -> str:
     if typing.get_origin(kind) is tuple:
-        return f"a list of {_name_type(typing.get_args(kind)[0]).removeprefix('a ').removeprefix('an ')}s"
+        return (
+            "a list of "
+            f"{_name_type(typing.get_args(kind)[0]).removeprefix('a ').removeprefix('an ')}s"
+        )
     if typing.get_origin(kind) is dict:
         return "a table"
     if kind is Any:
         return "a value"
-    names = {int: "an integer", float: "a number", str: "a string", bool: "true or false", dict: "a table", type(None): "left out"}
+    names = {
+        int: "an integer",
+        float: "a number",
+        str: "a string",
+        bool: "true or false",
+        dict: "a table",
+        type(None): "left out",
+    }
     return names.get(kind, getattr(kind, "__name__", str(kind)))
 
 
 def list_traced(options: Options) -> dict[str, float]:
-    """Return the numbers of an Options instance that reach compiled code through `hyper`, by name; numbers in its tables by
-    dotted names."""
-    pairs = ((f.name, getattr(options, f.name)) for f in dataclasses.fields(options) if f.metadata.get("traced"))
+    """Return the numbers of an Options instance that reach compiled code through `hyper`, by name;
+    numbers in its tables by dotted names."""
+    pairs = (
+        (f.name, getattr(options, f.name))
+        for f in dataclasses.fields(options)
+        if f.metadata.get("traced")
+    )
     found = {name: value for name, value in pairs if value is not None}
     for name, table in _list_tables(options).items():
         found |= {f"{name}.{key}": value for key, value in list_traced(table).items()}
@@ -196,7 +234,8 @@ def list_traced(options: Options) -> dict[str, float]:
 
 
 def drop_traced(options: T) -> T:
-    """Reset every traced number to its default; the result is equal for runs that share one compiled program."""
+    """Reset every traced number to its default; the result is equal for runs that share one
+    compiled program."""
     fields = [f for f in dataclasses.fields(options) if f.metadata.get("traced")]
     numbers = {f.name: 0.0 if f.default is dataclasses.MISSING else f.default for f in fields}
     tables = {name: drop_traced(table) for name, table in _list_tables(options).items()}

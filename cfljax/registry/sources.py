@@ -16,8 +16,9 @@ from pathlib import Path
 
 
 def find_program(files: Iterable[Path], folder: Path | None = None) -> list[Path]:
-    """Return the files and what they import by name: modules and packages of `folder`, directly or through each other, and the
-    user's own packages elsewhere on Python's path. Installed packages are left out, as their versions are on record."""
+    """Return the files and what they import by name: modules and packages of `folder`, directly or
+    through each other, and the user's own packages elsewhere on Python's path. Installed packages
+    are left out, as their versions are on record."""
     waiting, found, elsewhere = [file.resolve() for file in files], set[Path](), set[Path]()
     while waiting:
         file = waiting.pop()
@@ -32,9 +33,14 @@ def find_program(files: Iterable[Path], folder: Path | None = None) -> list[Path
 
 
 def find_package(module: str) -> list[Path]:
-    """Return the files of the package of a module, as Python finds it; none for modules of Python and of cfljax."""
+    """Return the files of the package of a module, as Python finds it; none for modules of Python
+    and of cfljax."""
     spec = _find_spec(module.partition(".")[0])
-    roots = [] if spec is None else list(spec.submodule_search_locations or [(spec.origin or "").removesuffix(".py")])
+    roots = (
+        []
+        if spec is None
+        else list(spec.submodule_search_locations or [(spec.origin or "").removesuffix(".py")])
+    )
     return [file for root in roots for file in find_modules(Path(root))]
 
 
@@ -46,30 +52,43 @@ def _find_spec(name: str) -> ModuleSpec | None:
 
 
 def find_modules(path: Path) -> list[Path]:
-    """Return the file of the module of this path, which is without `.py`, or the files of all modules of the package there."""
+    """Return the file of the module of this path, which is without `.py`, or the files of all
+    modules of the package there."""
     files = [path.with_name(f"{path.name}.py"), *path.rglob("*.py")] if path.name else []
-    return [file.resolve() for file in files if file.is_file() and not _is_installed(file.relative_to(path.parent))]
+    return [
+        file.resolve()
+        for file in files
+        if file.is_file() and not _is_installed(file.relative_to(path.parent))
+    ]
 
 
 def is_beside(folder: Path, name: str) -> bool:
-    """Return whether a file of this folder that imports the name means a module in the folder. A subfolder without `__init__.py`
-    counts if no other module has its name; modules of Python and cfljax are never meant."""
+    """Return whether a file of this folder that imports the name means a module in the folder. A
+    subfolder without `__init__.py` counts if no other module has its name; modules of Python and
+    cfljax are never meant."""
     if name in (*sys.stdlib_module_names, "cfljax", ""):
         return False
     if (folder / f"{name}.py").is_file() or (folder / name / "__init__.py").is_file():
         return True
     other = _find_spec(name)
-    return (folder / name).is_dir() and bool(find_modules(folder / name)) and (other is None or other.origin is None)
+    return (
+        (folder / name).is_dir()
+        and bool(find_modules(folder / name))
+        and (other is None or other.origin is None)
+    )
 
 
 def hash_sources(files: Iterable[Path]) -> str:
     """Return the SHA-256 over the contents of files, whatever their order and path."""
-    return hashlib.sha256("".join(sorted(hashlib.sha256(file.read_bytes()).hexdigest() for file in files)).encode()).hexdigest()
+    return hashlib.sha256(
+        "".join(sorted(hashlib.sha256(file.read_bytes()).hexdigest() for file in files)).encode()
+    ).hexdigest()
 
 
 def source_text(thing: object) -> str:
-    """Return what identifies an object that is in no file: the source of a function or class; for another object what it prints
-    itself as, without addresses. Raise an OSError or TypeError if Python does not have the source."""
+    """Return what identifies an object that is in no file: the source of a function or class; for
+    another object what it prints itself as, without addresses. Raise an OSError or TypeError if
+    Python does not have the source."""
     if isinstance(thing, tuple):
         return "\n".join(map(source_text, thing))
     if inspect.isroutine(thing) or inspect.isclass(thing) or hasattr(thing, "__wrapped__"):
@@ -83,7 +102,8 @@ def _is_installed(file: Path) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def _find_imports(content: bytes) -> list[str]:
-    """Return the first parts of the names that a file imports, with a dot in front if the import is relative."""
+    """Return the first parts of the names that a file imports, with a dot in front if the import is
+    relative."""
     try:
         nodes = list(ast.walk(ast.parse(content)))
     except (SyntaxError, ValueError):
@@ -91,6 +111,9 @@ def _find_imports(content: bytes) -> list[str]:
     names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
     for node in nodes:
         if isinstance(node, ast.ImportFrom):
-            dot, inside = "." if node.level else "", [node.module] if node.module else [alias.name for alias in node.names]
+            dot, inside = (
+                "." if node.level else "",
+                [node.module] if node.module else [alias.name for alias in node.names],
+            )
             names += [dot + name for name in inside]
     return list(dict.fromkeys(re.match(r"\.?[^.]*", name)[0] for name in names))  # type: ignore[index]

@@ -1,4 +1,5 @@
-"""Enters: runs. Leaves: the columns that a table has only where they are asked for, because they take time to compute."""
+"""Enters: runs. Leaves: the columns that a table has only where they are asked for, because they
+take time to compute."""
 
 from __future__ import annotations
 
@@ -18,9 +19,10 @@ from cfljax.results.models import KeptModels
 
 
 def generalisation(run: KeptModels) -> float:
-    """Return the mean over the clients that train of the accuracy that a client's model has on the test samples of the other
-    clients of its true group, those that never train among them. A client that mixes models counts with the model of its largest
-    weight. NaN if the run has not kept its models, and for methods that make a client's model when they score it."""
+    """Return the mean over the clients that train of the accuracy that a client's model has on the
+    test samples of the other clients of its true group, those that never train among them. A client
+    that mixes models counts with the model of its largest weight. NaN if the run has not kept its
+    models, and for methods that make a client's model when they score it."""
     models, labels = run.models, run.labels
     if models is None or labels is None or (scene := predict.scene_of(run.record)).adapts:
         return math.nan
@@ -29,9 +31,13 @@ def generalisation(run: KeptModels) -> float:
     federation = scene.federation
     group, test = np.asarray(federation.group), federation.test
     count = np.where(np.asarray(federation.real), np.asarray(test.count), 0)
-    own = np.where(np.asarray(federation.trains) & (group >= 0), labels if len(models) > 1 else 0, -1)
+    own = np.where(
+        np.asarray(federation.trains) & (group >= 0), labels if len(models) > 1 else 0, -1
+    )
     first = jnp.zeros(len(own), jnp.int32)
-    correct_of = jax.jit(lambda model, who: score(scene.model, federation, test, model[None], first, who).correct)
+    correct_of = jax.jit(
+        lambda model, who: score(scene.model, federation, test, model[None], first, who).correct
+    )
     found = [np.zeros(0)]
     for cluster, of in np.unique(np.stack([own, group], 1)[own >= 0], axis=0):
         correct = np.asarray(correct_of(models[cluster], group == of), np.float64)
@@ -43,9 +49,9 @@ def generalisation(run: KeptModels) -> float:
 
 
 def wasserstein_adjusted(run: KeptModels) -> float:
-    """Return FedGWC's Wasserstein Adjusted Score: the silhouette of the clusters at the end, where the distance of two clients is
-    the Euclidean one of their class frequencies in the training samples, as they see the labels, each sorted. NaN with one
-    cluster, or as many as clients."""
+    """Return FedGWC's Wasserstein Adjusted Score: the silhouette of the clusters at the end, where
+    the distance of two clients is the Euclidean one of their class frequencies in the training
+    samples, as they see the labels, each sorted. NaN with one cluster, or as many as clients."""
     from sklearn.metrics import silhouette_score
 
     from cfljax.experiment.federations import host_federation
@@ -59,7 +65,9 @@ def wasserstein_adjusted(run: KeptModels) -> float:
     if federation.several or not 1 < len(np.unique(labels[known])) < known.sum():
         return math.nan
     counts = labels_seen(federation)[known]
-    return float(silhouette_score(np.sort(counts / counts.sum(axis=1, keepdims=True), axis=1), labels[known]))
+    return float(
+        silhouette_score(np.sort(counts / counts.sum(axis=1, keepdims=True), axis=1), labels[known])
+    )
 
 
 Values = Callable[[Sequence[Unit]], list[float]]
@@ -72,15 +80,23 @@ def _from_arrays(score: Callable[[KeptModels], float], prefixes: tuple[str, ...]
 def _generalisation(units: Sequence[Unit]) -> list[float]:
     found = _from_arrays(generalisation, ("models", "labels"))(units)
     if units and all(map(math.isnan, found)):
-        raise SpecError("--columns generalisation: needs models and true groups; compute the runs with --keep models")
+        raise SpecError(
+            "--columns generalisation: needs models and true groups; compute the runs with "
+            "--keep models"
+        )
     return found
 
 
 def _over_fedavg(quantity: Callable[[Unit], float]) -> Values:
-    """Divide the quantity by FedAvg's with the same seed, data, model and training in the same folder; NaN without one."""
+    """Divide the quantity by FedAvg's with the same seed, data, model and training in the same
+    folder; NaN without one."""
 
     def values(units: Sequence[Unit]) -> list[float]:
-        first = {_alike(unit): quantity(unit) for unit in reversed(units) if unit.record["method"] == "fedavg"}
+        first = {
+            _alike(unit): quantity(unit)
+            for unit in reversed(units)
+            if unit.record["method"] == "fedavg"
+        }
         return [quantity(unit) / (first.get(_alike(unit)) or math.nan) for unit in units]
 
     return values
@@ -106,5 +122,11 @@ def compute_columns(names: Sequence[str], units: Sequence[Unit]) -> list[Column]
 
 
 def _compute(column: Column, units: Sequence[Unit]) -> Column:
-    found = dict(zip([(unit.store.folder, unit.id) for unit in units], _COMPUTED[column.key](units), strict=True))
+    found = dict(
+        zip(
+            [(unit.store.folder, unit.id) for unit in units],
+            _COMPUTED[column.key](units),
+            strict=True,
+        )
+    )
     return column._replace(value=lambda unit: found[unit.store.folder, unit.id])

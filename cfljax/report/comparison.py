@@ -1,4 +1,5 @@
-"""Enters: configurations. Leaves: the rows of the comparison table: means over seeds, the best of each column, and its tests."""
+"""Enters: configurations. Leaves: the rows of the comparison table: means over seeds, the best of
+each column, and its tests."""
 
 from __future__ import annotations
 
@@ -10,7 +11,16 @@ from typing import NamedTuple
 from cfljax.federation import VIEWS
 from cfljax.report.configurations import Configuration, Unit
 from cfljax.results.frames import NEW, new_steps, number
-from cfljax.results.statistics import FEWEST, LEVEL, Difference, difference, holm, interval, mean_and_deviation, paired_t
+from cfljax.results.statistics import (
+    FEWEST,
+    LEVEL,
+    Difference,
+    difference,
+    holm,
+    interval,
+    mean_and_deviation,
+    paired_t,
+)
 
 
 class Column(NamedTuple):
@@ -22,7 +32,9 @@ class Column(NamedTuple):
     kind: str = "percent"  # How it is printed: percent, score, count, bytes or seconds
     better: int = 1  # 1: the higher the better, −1: the lower, 0: neither is marked
     interval: bool = False  # Whether the 95 % interval stands beside the mean
-    window: str = ""  # The one of WINDOWS whose evaluations it is about; "": it is about no single ones, and is in all tables
+    # The one of WINDOWS whose evaluations it is about; "": it is about no single ones, and is in
+    # all tables
+    window: str = ""
 
 
 class Cell(NamedTuple):
@@ -34,8 +46,13 @@ class Cell(NamedTuple):
     total: int  # The number of runs that are done; `n` of them have the quantity
     best: bool = False
     p: float | None = None  # The corrected p value of the test against the best; None: not tested
-    interval: tuple[float, float] | None = None  # The 95 % interval of the mean; None for fewer than FEWEST runs
-    behind: Difference | None = None  # How far it is from the best, over the seeds that both have; None where it was not tested
+    interval: tuple[float, float] | None = (
+        None  # The 95 % interval of the mean; None for fewer than FEWEST runs
+    )
+    behind: Difference | None = (
+        # How far it is from the best, over the seeds that both have; None where it was not tested
+        None
+    )
 
     @property
     def tied(self) -> bool:
@@ -60,29 +77,52 @@ def sum_bytes(unit: Unit) -> float:
 
 
 def seconds(unit: Unit) -> float:
-    """Return the seconds that a run took: compiling, training and evaluating; NaN if they are not recorded."""
-    return math.fsum(number(v) for v in unit.record["timings"].values()) if unit.record["timings"] else math.nan
+    """Return the seconds that a run took: compiling, training and evaluating; NaN if they are not
+    recorded."""
+    return (
+        math.fsum(number(v) for v in unit.record["timings"].values())
+        if unit.record["timings"]
+        else math.nan
+    )
 
 
-WINDOWS = {"at_best_val": ("at best validation", "{}_at_best_val"), "last10": ("last 10", "{}_last10"), "last": ("last", "{}_last")}
-"""Which evaluations a table is about, the first of these that its runs have: (the heading, what quantities of them are called)."""
+WINDOWS = {
+    "at_best_val": ("at best validation", "{}_at_best_val"),
+    "last10": ("last 10", "{}_last10"),
+    "last": ("last", "{}_last"),
+}
+"""Which evaluations a table is about, the first of these that its runs have: (the heading, what
+quantities of them are called)."""
 
 
 def _list_columns(window: str) -> list[Column]:
     heading, called = WINDOWS[window]
     worst = "accuracy_worst10" if window == "last" else called.format("accuracy_worst10")
-    kinds = ((called.format("accuracy"), heading, "percent", 1), (worst, "worst tenth", "percent", 1),
-             (called.format("ari"), "ARI", "score", 1), (called.format("nmi"), "NMI", "score", 1),
-             (called.format("clusters"), "clusters", "count", 0))  # fmt: skip
-    return [Column(key, title, _summary(key), kind, better, window=window) for key, title, kind, better in kinds]
+    kinds = (
+        (called.format("accuracy"), heading, "percent", 1),
+        (worst, "worst tenth", "percent", 1),
+        (called.format("ari"), "ARI", "score", 1),
+        (called.format("nmi"), "NMI", "score", 1),
+        (called.format("clusters"), "clusters", "count", 0),
+    )
+    return [
+        Column(key, title, _summary(key), kind, better, window=window)
+        for key, title, kind, better in kinds
+    ]
 
 
 COLUMNS = (
     *(column for window in WINDOWS for column in _list_columns(window)),
     *(Column(f"ari_{name}", f"ARI of {name}", _summary(f"ari_{name}"), "score") for name in VIEWS),
     Column("accuracy_max", "max", _summary("accuracy_max")),
-    Column("accuracy_train_clients_last", "last, training clients", _summary("accuracy_train_clients_last")),
-    Column("accuracy_test_clients_last", "last, test clients", _summary("accuracy_test_clients_last")),
+    Column(
+        "accuracy_train_clients_last",
+        "last, training clients",
+        _summary("accuracy_train_clients_last"),
+    ),
+    Column(
+        "accuracy_test_clients_last", "last, test clients", _summary("accuracy_test_clients_last")
+    ),
     Column("accuracy_finetuned", "last, fine-tuned", _summary("accuracy_finetuned")),
     Column("round_to_target", "rounds to target", _summary("round_to_target"), "count", -1),
     Column("bytes_to_target", "bytes to target", _summary("bytes_to_target"), "bytes", -1),
@@ -90,7 +130,9 @@ COLUMNS = (
     Column("ari_in_drift", "ARI in drift", _summary("ari_in_drift"), "score"),
     Column("recovery_rounds", "rounds to recover", _summary("recovery_rounds"), "count", -1),
     Column("clock_s", "simulated seconds", _summary("clock_s"), "seconds", 0),
-    Column("clock_to_target", "simulated seconds to target", _summary("clock_to_target"), "seconds", -1),
+    Column(
+        "clock_to_target", "simulated seconds to target", _summary("clock_to_target"), "seconds", -1
+    ),
     Column("cost", "cost", _summary("cost"), "seconds", 0),
     Column("bytes", "bytes", sum_bytes, "bytes", 0),
     Column("seconds", "seconds", seconds, "seconds", 0),
@@ -99,45 +141,72 @@ MORE = (
     Column("generalisation", "generalisation", _summary("generalisation")),
     Column("was", "WAS", _summary("was"), "score"),
     Column("bytes_over_fedavg", "bytes over FedAvg", _summary("bytes_over_fedavg"), "score", 0),
-    Column("seconds_over_fedavg", "seconds over FedAvg", _summary("seconds_over_fedavg"), "score", 0),
+    Column(
+        "seconds_over_fedavg", "seconds over FedAvg", _summary("seconds_over_fedavg"), "score", 0
+    ),
 )
 """Columns that are computed only for tables that name them (`asked.py`); no record has them."""
 HEADLINES = tuple(called.format("accuracy") for _, called in WINDOWS.values())
 """What a comparison rests on: the first of these that the table has."""
 MAXIMUM = "accuracy_max"
-"""The column that tables have only where it is asked for: a maximum over evaluations is chosen on test data."""
+"""The column that tables have only where it is asked for: a maximum over evaluations is chosen on
+test data."""
 TARGETS = ("round_to_target", "bytes_to_target", "clock_to_target")
-APART = ("accuracy_train_clients_last", "accuracy_test_clients_last")  # Columns for data sets in which some clients never train
-DRIFT = ("accuracy_in_drift", "ari_in_drift", "recovery_rounds")  # Columns for runs whose data change
+APART = (
+    "accuracy_train_clients_last",
+    "accuracy_test_clients_last",
+)  # Columns for data sets in which some clients never train
+DRIFT = (
+    "accuracy_in_drift",
+    "ari_in_drift",
+    "recovery_rounds",
+)  # Columns for runs whose data change
 NOT_BY_ALL = (*TARGETS, "recovery_rounds")
 """Columns that tell what a run may never reach: their cells say how many of the runs have."""
 
 
 def window_of(configurations: Iterable[Configuration]) -> str:
-    """Return the window of a table: of the best validation if any run has it, else the last ten if all have, or one."""
+    """Return the window of a table: of the best validation if any run has it, else the last ten if
+    all have, or one."""
     done = [unit.record["summary"] for each in configurations for unit in each.by_status("done")]
     if any("accuracy_at_best_val" in summary for summary in done):
         return "at_best_val"
-    return "last10" if done and all("accuracy_worst10_last10" in summary for summary in done) else "last"
+    return (
+        "last10"
+        if done and all("accuracy_worst10_last10" in summary for summary in done)
+        else "last"
+    )
 
 
 def with_new(columns: Iterable[Column], names: Iterable[str]) -> list[Column]:
-    """Return the columns, then the named columns of new clients: accuracy after each number of steps, and ARI."""
+    """Return the columns, then the named columns of new clients: accuracy after each number of
+    steps, and ARI."""
     found = set(names)
     new = []
     for name in sorted((name for name in found if name.startswith(NEW)), key=new_steps):
         steps = new_steps(name)
         what = "unlabelled" if steps < 0 else f"{steps} step{'' if steps == 1 else 's'}"
         new.append(Column(name, f"new clients, {what}", _summary(name)))
-    return [*columns, *new, *([Column("ari_new", "new clients, ARI", _summary("ari_new"), "score")] if "ari_new" in found else [])]
+    return [
+        *columns,
+        *new,
+        *(
+            [Column("ari_new", "new clients, ARI", _summary("ari_new"), "score")]
+            if "ari_new" in found
+            else []
+        ),
+    ]
 
 
 def rows(configurations: Sequence[Configuration], columns: Iterable[Column] = COLUMNS) -> list[Row]:
-    """Make a row per configuration, mark the best of each block, and test the others against it unless they lost runs.
-    The columns are of one window, without columns that no run has; columns of new clients are added if there are any."""
+    """Make a row per configuration, mark the best of each block, and test the others against it
+    unless they lost runs. The columns are of one window, without columns that no run has; columns
+    of new clients are added if there are any."""
     window = window_of(configurations)
     columns = [column for column in columns if column.window in ("", window)]
-    summaries = (unit.record["summary"] for each in configurations for unit in each.by_status("done"))
+    summaries = (
+        unit.record["summary"] for each in configurations for unit in each.by_status("done")
+    )
     columns = with_new(columns, {name for summary in summaries for name in summary})
     table = [Row(configuration, {}) for configuration in configurations]
     blocks: dict[str, list[Row]] = {}
@@ -160,7 +229,9 @@ def headline_of(configurations: Iterable[Configuration]) -> Column:
 
 def headline(table: Sequence[Row]) -> Column | None:
     """Return the column that a comparison rests on; None for a table without it."""
-    found = (c for key in HEADLINES for c in COLUMNS if c.key == key and table and key in table[0].cells)
+    found = (
+        c for key in HEADLINES for c in COLUMNS if c.key == key and table and key in table[0].cells
+    )
     return next((column._replace(interval=True) for column in found), None)
 
 
@@ -168,12 +239,23 @@ def _fill(block: list[Row], column: Column) -> None:
     by_seed = []
     for row in block:
         done = row.configuration.by_status("done")
-        values = {key: v for key, unit in _key_units(done) if math.isfinite(v := column.value(unit))}
+        values = {
+            key: v for key, unit in _key_units(done) if math.isfinite(v := column.value(unit))
+        }
         by_seed.append(values)
         numbers = list(values.values())
-        row.cells[column.key] = Cell(*mean_and_deviation(numbers), len(values), len(done), interval=_make_interval(numbers, column))
+        row.cells[column.key] = Cell(
+            *mean_and_deviation(numbers),
+            len(values),
+            len(done),
+            interval=_make_interval(numbers, column),
+        )
     cells = [row.cells[column.key] for row in block]
-    whole = [i for i, cell in enumerate(cells) if cell.n and cell.n == cell.total and not block[i].configuration.lost]
+    whole = [
+        i
+        for i, cell in enumerate(cells)
+        if cell.n and cell.n == cell.total and not block[i].configuration.lost
+    ]
     if column.better == 0 or len(whole) < 2:
         return
     best = max(whole, key=lambda i: column.better * cells[i].mean)
@@ -187,7 +269,9 @@ def _fill(block: list[Row], column: Column) -> None:
     corrected = dict(zip(pairs, holm([paired_t(*pair) for pair in pairs.values()]), strict=True))
     behind = {i: difference(*pair) for i, pair in pairs.items()}
     for i in whole:
-        block[i].cells[column.key] = cells[i]._replace(best=i not in others, p=corrected.get(i), behind=behind.get(i))
+        block[i].cells[column.key] = cells[i]._replace(
+            best=i not in others, p=corrected.get(i), behind=behind.get(i)
+        )
 
 
 def _make_interval(numbers: Sequence[float], column: Column) -> tuple[float, float] | None:
@@ -199,7 +283,8 @@ def _make_interval(numbers: Sequence[float], column: Column) -> tuple[float, flo
 
 
 def _key_units(units: Iterable[Unit]) -> Iterator[tuple[tuple[int, int], Unit]]:
-    """((seed, number of earlier runs with this seed), run): the key distinguishes runs that share a seed."""
+    """((seed, number of earlier runs with this seed), run): the key distinguishes runs that share a
+    seed."""
     often: Counter[int] = Counter()
     for unit in units:
         yield (unit.seed, often[unit.seed]), unit

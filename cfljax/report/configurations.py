@@ -1,4 +1,5 @@
-"""Enters: results folders. Leaves: configurations, each with the runs that differ in nothing but their seed."""
+"""Enters: results folders. Leaves: configurations, each with the runs that differ in nothing but
+their seed."""
 
 from __future__ import annotations
 
@@ -38,16 +39,23 @@ class Unit(NamedTuple):
 
 
 class Configuration(NamedTuple):
-    """One method with its options, and its runs with different seeds: a row of the table, a curve, a panel."""
+    """One method with its options, and its runs with different seeds: a row of the table, a curve,
+    a panel."""
 
     folder: str  # Name of its results folder among the report's folders; "" where there is only one
     method: str
     label: str
-    options: tuple[tuple[str, str], ...]  # (name, value) of the options that vary, as they are shown
+    options: tuple[
+        tuple[str, str], ...
+    ]  # (name, value) of the options that vary, as they are shown
     data: tuple[tuple[str, str], ...]  # The options among them that belong to the data
-    block: str  # Equal for configurations that were trained on the same data: only those are compared
+    block: (
+        str  # Equal for configurations that were trained on the same data: only those are compared
+    )
     units: list[Unit]
-    telling: tuple[tuple[str, str], ...] = ()  # The options in which it differs from others of its label
+    telling: tuple[
+        tuple[str, str], ...
+    ] = ()  # The options in which it differs from others of its label
 
     @property
     def called(self) -> str:
@@ -91,14 +99,22 @@ class Configuration(NamedTuple):
 
     @property
     def lost(self) -> str:
-        """How many runs did not end well: `1 diverged, 2 failed`; "" for none. A configuration that lost runs is not compared with
-        others, as `tune` drops a setting that lost a run: the mean of the runs that are left would flatter it."""
-        return ", ".join(f"{n} {s}" for s in ("diverged", "failed") if (n := len(self.by_status(s))))
+        """How many runs did not end well: `1 diverged, 2 failed`; "" for none. A configuration that
+        lost runs is not compared with others, as `tune` drops a setting that lost a run: the mean
+        of the runs that are left would flatter it."""
+        return ", ".join(
+            f"{n} {s}" for s in ("diverged", "failed") if (n := len(self.by_status(s)))
+        )
 
 
 def _join(*words: str | Iterable[tuple[str, str]]) -> str:
     """Join the words, and name=value of each option."""
-    return " ".join(part for word in words for part in ([word] if isinstance(word, str) else [f"{k}={v}" for k, v in word]) if part)
+    return " ".join(
+        part
+        for word in words
+        for part in ([word] if isinstance(word, str) else [f"{k}={v}" for k, v in word])
+        if part
+    )
 
 
 class Collected(NamedTuple):
@@ -107,7 +123,8 @@ class Collected(NamedTuple):
     title: str
     stores: list[Store]
     configurations: list[Configuration]
-    planned: int  # The number of runs that the plans list; of a folder without a plan, the runs that it has
+    # The number of runs that the plans list; of a folder without a plan, the runs that it has
+    planned: int
     left_out: int  # The number of runs of earlier specs, which no configuration has
 
     @property
@@ -117,11 +134,19 @@ class Collected(NamedTuple):
         return list({(unit.store.folder, unit.id): unit for unit in every}.values())
 
 
-def collect(sources: Iterable[str | os.PathLike[str] | Results], target: float | None = None) -> Collected:
-    """Collect the configurations of results folders, or of results that are read already, in the order of their plans; StoreError
-    if a folder is no results folder. `target`: the accuracy to which rounds and bytes are counted in the folders."""
-    distinct = {os.path.realpath(s.store.folder if isinstance(s, Results) else s): s for s in sources}.values()
-    each = [source if isinstance(source, Results) else Results(source, target=target) for source in distinct]
+def collect(
+    sources: Iterable[str | os.PathLike[str] | Results], target: float | None = None
+) -> Collected:
+    """Collect the configurations of results folders, or of results that are read already, in the
+    order of their plans; StoreError if a folder is no results folder. `target`: the accuracy to
+    which rounds and bytes are counted in the folders."""
+    distinct = {
+        os.path.realpath(s.store.folder if isinstance(s, Results) else s): s for s in sources
+    }.values()
+    each = [
+        source if isinstance(source, Results) else Results(source, target=target)
+        for source in distinct
+    ]
     names = _name_folders([results.store.folder for results in each])
     configurations: dict[tuple[object, ...], Configuration] = {}
     titles: dict[str, None] = {}
@@ -135,31 +160,51 @@ def collect(sources: Iterable[str | os.PathLike[str] | Results], target: float |
         shown = _shorten_names(table)
         for record in table:
             new = _make_configuration(folder, record, shown)
-            configurations.setdefault(new[:-2], new).units.append(Unit(record["id"], record, results.store))
+            configurations.setdefault(new[:-2], new).units.append(
+                Unit(record["id"], record, results.store)
+            )
     left_out = sum(results.left_out for results in each)
-    return Collected(", ".join(titles), [r.store for r in each], _distinguish(list(configurations.values())), planned, left_out)
+    return Collected(
+        ", ".join(titles),
+        [r.store for r in each],
+        _distinguish(list(configurations.values())),
+        planned,
+        left_out,
+    )
 
 
 def _distinguish(configurations: list[Configuration]) -> list[Configuration]:
     """Return them, each with the options that some configuration of its label lacks."""
     alike: dict[tuple[str, str], set[tuple[str, str]]] = {}
     for each in configurations:
-        alike.setdefault((each.folder, each.label), set(each.options)).intersection_update(each.options)
+        alike.setdefault((each.folder, each.label), set(each.options)).intersection_update(
+            each.options
+        )
     return [
-        each._replace(telling=tuple(pair for pair in each.options if pair not in alike[each.folder, each.label]))
+        each._replace(
+            telling=tuple(
+                pair for pair in each.options if pair not in alike[each.folder, each.label]
+            )
+        )
         for each in configurations
     ]
 
 
 def _make_configuration(folder: str, record: Table, shown: dict[str, str]) -> Configuration:
-    options = {name: (shown[name], value if isinstance(value, str) else show(value)) for name, value in record["varies"].items()}
+    options = {
+        name: (shown[name], value if isinstance(value, str) else show(value))
+        for name, value in record["varies"].items()
+    }
     data = tuple(pair for name, pair in options.items() if name.startswith("data."))
     block = json.dumps([record["config"].get("data", {}), data], sort_keys=True, default=str)
-    return Configuration(folder, record["method"], label_of(record), tuple(options.values()), data, block, [])
+    return Configuration(
+        folder, record["method"], label_of(record), tuple(options.values()), data, block, []
+    )
 
 
 def _name_folders(folders: list[Path]) -> list[str]:
-    """Names that distinguish the folders: their last parts, or whole paths if two have the same last part; "" for only one."""
+    """Names that distinguish the folders: their last parts, or whole paths if two have the same
+    last part; "" for only one."""
     if len(folders) == 1:
         return [""]
     last = [folder.absolute().name for folder in folders]
@@ -167,8 +212,12 @@ def _name_folders(folders: list[Path]) -> list[str]:
 
 
 def _shorten_names(records: Iterable[Table]) -> dict[str, str]:
-    """Dotted name of an option -> its last word, or the whole name if two options share that word; `data.name` -> `data`."""
+    """Dotted name of an option -> its last word, or the whole name if two options share that word;
+    `data.name` -> `data`."""
     dotted = dict.fromkeys(name for record in records for name in record["varies"])
-    short = {name: name.removesuffix(".name") if name.endswith(".name") else name.split(".", 1)[-1] for name in dotted}
+    short = {
+        name: name.removesuffix(".name") if name.endswith(".name") else name.split(".", 1)[-1]
+        for name in dotted
+    }
     often = Counter(short.values())
     return {name: word if often[word] == 1 else name for name, word in short.items()}

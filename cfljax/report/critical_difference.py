@@ -1,4 +1,5 @@
-"""Enters: mean ranks over data sets. Leaves: the critical-difference picture (Demšar 2006) as lines and words, and as SVG."""
+"""Enters: mean ranks over data sets. Leaves: the critical-difference picture (Demšar 2006) as lines
+and words, and as SVG."""
 
 from __future__ import annotations
 
@@ -7,8 +8,16 @@ from typing import NamedTuple
 
 from cfljax.results.statistics import Ranks
 
-WIDTH, MARGIN, NAMES = 560.0, 14.0, 150.0  # Of the picture, of its edge, and of the names on either side
-AXIS, ROW, BAR = 46.0, 17.0, 7.0  # Where the axis stands, and the heights of a name's row and of a bar
+WIDTH, MARGIN, NAMES = (
+    560.0,
+    14.0,
+    150.0,
+)  # Of the picture, of its edge, and of the names on either side
+AXIS, ROW, BAR = (
+    46.0,
+    17.0,
+    7.0,
+)  # Where the axis stands, and the heights of a name's row and of a bar
 MOST = 40  # The most methods of the picture: the best of them. It says how many there are.
 
 
@@ -40,7 +49,8 @@ class Picture(NamedTuple):
 
 
 def picture(ranks: Ranks) -> Picture:
-    """Draw an axis of mean ranks with names (the better half left), bars over methods that do not differ, and the difference."""
+    """Draw an axis of mean ranks with names (the better half left), bars over methods that do not
+    differ, and the difference."""
     k = len(ranks.names)
     left, right = NAMES + MARGIN, WIDTH - NAMES - MARGIN
 
@@ -49,13 +59,21 @@ def picture(ranks: Ranks) -> Picture:
 
     shown = min(k, MOST)
     step = 1 if k <= 20 else 5
-    ticks = [*(rank for rank in range(1, k, step) if k - rank > step / 2), k]  # a number beside the last would be written over it
+    ticks = [
+        *(rank for rank in range(1, k, step) if k - rank > step / 2),
+        k,
+    ]  # a number beside the last would be written over it
     strokes = [Stroke(x(1), AXIS, x(k), AXIS), *(Stroke(x(r), AXIS - 4, x(r), AXIS) for r in ticks)]
     words = [Word(x(rank), AXIS - 7, str(rank)) for rank in ticks]
     length = min(ranks.distance, k - 1.0)
-    strokes += [Stroke(x(1), 16, x(1 + length), 16, 1.5), *(Stroke(end, 12, end, 20, 1.5) for end in (x(1), x(1 + length)))]
+    strokes += [
+        Stroke(x(1), 16, x(1 + length), 16, 1.5),
+        *(Stroke(end, 12, end, 20, 1.5) for end in (x(1), x(1 + length))),
+    ]
     words.append(Word(x(1 + length) + 6, 20, f"critical difference {ranks.distance:.2f}", "start"))
-    groups = [(first, min(last, shown - 1)) for first, last in ranks.level_groups if first < shown - 1]
+    groups = [
+        (first, min(last, shown - 1)) for first, last in ranks.level_groups if first < shown - 1
+    ]
     below = AXIS + 8 + BAR * len(groups)
     for at, (first, last) in enumerate(groups):
         y = AXIS + 6 + BAR * at
@@ -65,9 +83,19 @@ def picture(ranks: Ranks) -> Picture:
         on_left = i < half
         y = below + ROW * ((i if on_left else shown - 1 - i) + 0.7)
         end = left - 6 if on_left else right + 6
-        strokes += [Stroke(x(ranks.means[i]), AXIS, x(ranks.means[i]), y), Stroke(x(ranks.means[i]), y, end, y)]
+        strokes += [
+            Stroke(x(ranks.means[i]), AXIS, x(ranks.means[i]), y),
+            Stroke(x(ranks.means[i]), y, end, y),
+        ]
         name = ranks.names[i] if len(ranks.names[i]) <= 22 else ranks.names[i][:21] + "…"
-        words.append(Word(end + (-4 if on_left else 4), y + 4, f"{name} {ranks.means[i]:.2f}", "end" if on_left else "start"))
+        words.append(
+            Word(
+                end + (-4 if on_left else 4),
+                y + 4,
+                f"{name} {ranks.means[i]:.2f}",
+                "end" if on_left else "start",
+            )
+        )
     if shown < k:
         words.append(Word(WIDTH / 2, below + ROW * (half + 0.7), f"the best {shown} of {k}"))
     return Picture(strokes, words, below + ROW * (half + (1.4 if shown < k else 0.4)))
@@ -77,12 +105,17 @@ def svg(ranks: Ranks) -> str:
     """Draw the picture as an SVG element in the colour of the text around it."""
     drawn = picture(ranks)
     lines = [
-        f'<line x1="{s.x1:.1f}" y1="{s.y1:.1f}" x2="{s.x2:.1f}" y2="{s.y2:.1f}" stroke="currentColor" stroke-width="{s.width:g}"/>'
+        f'<line x1="{s.x1:.1f}" y1="{s.y1:.1f}" x2="{s.x2:.1f}" y2="{s.y2:.1f}" '
+        f'stroke="currentColor" stroke-width="{s.width:g}"/>'
         for s in drawn.strokes
     ]
     lines += [
-        f'<text x="{w.x:.1f}" y="{w.y:.1f}" text-anchor="{w.anchor}" fill="currentColor">{html.escape(w.text)}</text>'
+        f'<text x="{w.x:.1f}" y="{w.y:.1f}" text-anchor="{w.anchor}" '
+        f'fill="currentColor">{html.escape(w.text)}</text>'
         for w in drawn.words
     ]
     size = f'viewBox="0 0 {WIDTH:.0f} {drawn.height:.0f}" width="{WIDTH:.0f}"'
-    return f'<svg {size} role="img" aria-label="critical differences" font-size="11" style="max-width:100%">{"".join(lines)}</svg>'
+    return (
+        f'<svg {size} role="img" aria-label="critical differences" font-size="11" '
+        f'style="max-width:100%">{"".join(lines)}</svg>'
+    )

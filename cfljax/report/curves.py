@@ -1,4 +1,5 @@
-"""Enters: a configuration. Leaves: its curves over rounds, as means and standard deviations over its seeds."""
+"""Enters: a configuration. Leaves: its curves over rounds, as means and standard deviations over
+its seeds."""
 
 from __future__ import annotations
 
@@ -38,36 +39,54 @@ class Band(NamedTuple):
 class Curves(NamedTuple):
     """All curves of one configuration."""
 
-    history: dict[str, Band]  # By quantity: accuracy, loss, ari, …, and `bytes`, the sum of both directions
-    diagnostics: dict[str, Band]  # By name: the diagnostics of the method that have one number per evaluation
-    clients: Band  # Accuracies of the clients in ascending order; `round` is the share of clients in [0, 1]
-    newcomers: Band  # Accuracy of newcomers; `round` is the number of local steps on their labelled samples
+    history: dict[
+        str, Band
+    ]  # By quantity: accuracy, loss, ari, …, and `bytes`, the sum of both directions
+    diagnostics: dict[
+        str, Band
+    ]  # By name: the diagnostics of the method that have one number per evaluation
+    # Accuracies of the clients in ascending order; `round` is the share of clients in [0, 1]
+    clients: Band
+    # Accuracy of newcomers; `round` is the number of local steps on their labelled samples
+    newcomers: Band
     seconds: float
-    """Seconds for training and evaluating a run as long as the longest, without compiling, at the mean pace of all rounds."""
+    """Seconds for training and evaluating a run as long as the longest, without compiling, at the
+    mean pace of all rounds."""
     runs: int  # The number of runs that are averaged
     stopped: tuple[int, ...] = ()
-    """The rounds after which `train.stop` has ended runs, ascending; such a run keeps its last values in the means."""
+    """The rounds after which `train.stop` has ended runs, ascending; such a run keeps its last
+    values in the means."""
     changes: tuple[int, ...] = ()
-    """The evaluations, by their rounds, that see clients in other true groups than the one before (`data.drift`)."""
+    """The evaluations, by their rounds, that see clients in other true groups than the one before
+    (`data.drift`)."""
     setup: float = 0.0  # Seconds before the rounds, pre-training included
     waited: np.ndarray = np.zeros(0)
-    """f64[K]: simulated seconds that the members of each cluster of the first run have waited for others; empty if unknown."""
+    """f64[K]: simulated seconds that the members of each cluster of the first run have waited for
+    others; empty if unknown."""
 
     @property
     def clusters(self) -> Band | None:
-        """The number of clusters; of methods that cluster their participants in every round, that number."""
+        """The number of clusters; of methods that cluster their participants in every round, that
+        number."""
         return self.diagnostics.get("clusters", self.history.get("clusters"))
 
 
 def chosen(configurations: Sequence[Configuration], most: int = MOST_CURVES) -> list[Configuration]:
-    """Choose the configurations that figures show, in the order of the table: the best of each method and data, then the rest."""
+    """Choose the configurations that figures show, in the order of the table: the best of each
+    method and data, then the rest."""
     if len(configurations) <= most:
         return [c for c in configurations if drawn_units(c)]
     value = headline_of(configurations).value
-    of = [[v for unit in c.by_status("done") if math.isfinite(v := value(unit))] for c in configurations]
+    of = [
+        [v for unit in c.by_status("done") if math.isfinite(v := value(unit))]
+        for c in configurations
+    ]
     there = (i for i, c in enumerate(configurations) if drawn_units(c))
     ranked = sorted(there, key=lambda i: -(mean_and_deviation(of[i])[0] if of[i] else -1))
-    first = {(configurations[i].folder, configurations[i].label, configurations[i].block): i for i in reversed(ranked)}
+    first = {
+        (configurations[i].folder, configurations[i].label, configurations[i].block): i
+        for i in reversed(ranked)
+    }
     leaders = set(first.values())
     order = [i for i in ranked if i in leaders] + [i for i in ranked if i not in leaders]
     return [configurations[i] for i in sorted(order[:most])]
@@ -79,7 +98,8 @@ def drawn_units(configuration: Configuration) -> list[Unit]:
 
 
 def read(unit: Unit, prefixes: Sequence[str], problems: list[str]) -> dict[str, np.ndarray] | None:
-    """Read the arrays of a run below these prefixes. If its file is damaged, return None and add a line to `problems`."""
+    """Read the arrays of a run below these prefixes. If its file is damaged, return None and add a
+    line to `problems`."""
     try:
         return unit.store.read(unit.id, tuple(prefixes)).arrays
     except StoreError as error:
@@ -100,11 +120,16 @@ def curves(configuration: Configuration, problems: list[str]) -> Curves:
         rounds = arrays.get("history/round", np.zeros(0)).astype(np.float64)
         train = unit.record["config"].get("train", {})  # whether train.stop has ended the run
         ended = len(rounds) > 0 and bool(train.get("stop")) and rounds[-1] < train.get("rounds", 0)
-        for curves, prefix in ((history, "history/"), (diagnostics, f"diag/{unit.record['method']}/")):
+        for curves, prefix in (
+            (history, "history/"),
+            (diagnostics, f"diag/{unit.record['method']}/"),
+        ):
             for name, values in _select(arrays, rounds, prefix).items():
                 curves.setdefault(name, []).append(_Points(rounds, values, ended))
         if not len(waited):
-            waited = arrays.get(f"diag/{unit.record['method']}/waited_s", np.zeros((1, 0)))[-1].astype(np.float64)
+            waited = arrays.get(f"diag/{unit.record['method']}/waited_s", np.zeros((1, 0)))[
+                -1
+            ].astype(np.float64)
         clients.append(_sort_shares(arrays.get("client_accuracy", np.zeros(0))))
         if len(rounds):
             made.append((unit, rounds[-1]))
@@ -114,49 +139,77 @@ def curves(configuration: Configuration, problems: list[str]) -> Curves:
         {name: _thin(_make_band(parts)) for name, parts in history.items()},
         {name: _thin(_make_band(parts)) for name, parts in diagnostics.items()},
         _make_band([part for part in clients if len(part.rounds)]),
-        _make_band([part for unit in units if len((part := _read_newcomers(unit.record["summary"])).rounds)]),
+        _make_band(
+            [
+                part
+                for unit in units
+                if len((part := _read_newcomers(unit.record["summary"])).rounds)
+            ]
+        ),
         _scale_seconds(made),
         len(units),
         tuple(sorted(stopped)),
         tuple(np.unique(np.concatenate([[], *moved])).astype(int).tolist()),
-        math.fsum(float(unit.record["timings"].get("setup") or 0) for unit, _ in made) / max(len(made), 1),
+        math.fsum(float(unit.record["timings"].get("setup") or 0) for unit, _ in made)
+        / max(len(made), 1),
         waited,
     )
 
 
 def _scale_seconds(made: Sequence[tuple[Unit, float]]) -> float:
-    """Seconds of a run as long as the longest of these, each with the rounds that it has made; NaN where none made any."""
+    """Seconds of a run as long as the longest of these, each with the rounds that it has made; NaN
+    where none made any."""
     rounds = [last for _, last in made]
     if not sum(rounds):
         return math.nan
-    spent = [float(unit.record["timings"].get(name) or 0) for unit, _ in made for name in ("train", "eval")]
+    spent = [
+        float(unit.record["timings"].get(name) or 0)
+        for unit, _ in made
+        for name in ("train", "eval")
+    ]
     return math.fsum(spent) / math.fsum(rounds) * max(rounds)
 
 
 def _read_newcomers(summary: Mapping[str, object]) -> _Points:
-    found = {s: number(value) for name, value in summary.items() if name.startswith(NEW) and (s := new_steps(name)) >= 0}
+    found = {
+        s: number(value)
+        for name, value in summary.items()
+        if name.startswith(NEW) and (s := new_steps(name)) >= 0
+    }
     steps = sorted(found)
     return _Points(np.array(steps, float), np.array([found[each] for each in steps], float))
 
 
-def _select(arrays: Mapping[str, np.ndarray], rounds: np.ndarray, prefix: str) -> dict[str, np.ndarray]:
-    """Return the arrays below the prefix that have one number per evaluation, by their names without it."""
+def _select(
+    arrays: Mapping[str, np.ndarray], rounds: np.ndarray, prefix: str
+) -> dict[str, np.ndarray]:
+    """Return the arrays below the prefix that have one number per evaluation, by their names
+    without it."""
     curves = {
         name.removeprefix(prefix): values.astype(np.float64)
         for name, values in arrays.items()
-        if name.startswith(prefix) and values.shape == rounds.shape and values.dtype.kind in "biuf" and len(rounds)
+        if name.startswith(prefix)
+        and values.shape == rounds.shape
+        and values.dtype.kind in "biuf"
+        and len(rounds)
     }
     curves.pop("round", None)
-    if prefix != "history/":  # before the first round a method has nothing to report; other models are scored even then
-        return {name: v if name.startswith("accuracy") else np.where(rounds > 0, v, np.nan) for name, v in curves.items()}
+    if (
+        prefix != "history/"
+    ):  # before the first round a method has nothing to report; other models are scored even then
+        return {
+            name: v if name.startswith("accuracy") else np.where(rounds > 0, v, np.nan)
+            for name, v in curves.items()
+        }
     if "bytes_up" in curves and "bytes_down" in curves:
         curves["bytes"] = curves.pop("bytes_up") + curves.pop("bytes_down")
     return curves
 
 
 def _make_band(parts: Sequence[_Points]) -> Band:
-    """Mean and standard deviation of the finite values at every round that any of the runs evaluated. A run that was stopped counts
-    with its last value from then on, so that the means do not turn to the runs that go on."""
+    """Mean and standard deviation of the finite values at every round that any of the runs
+    evaluated. A run that was stopped counts with its last value from then on, so that the means do
+    not turn to the runs that go on."""
     if not parts:
         return Band(*(np.zeros(0),) * 3)
     rounds = parts[0].rounds
@@ -181,11 +234,16 @@ def _thin(band: Band) -> Band:
 
 def spaced(n: int, most: int) -> np.ndarray:
     """At most `most` of the numbers 0 … n − 1, evenly spaced, the first and the last included."""
-    return np.arange(n) if n <= most else np.unique(np.linspace(0, n - 1, most).round().astype(np.int64))
+    return (
+        np.arange(n)
+        if n <= most
+        else np.unique(np.linspace(0, n - 1, most).round().astype(np.int64))
+    )
 
 
 def _sort_shares(accuracy: np.ndarray) -> _Points:
-    """(share of the clients, accuracy in ascending order) at a fixed number of points, so that seeds can be averaged."""
+    """(share of the clients, accuracy in ascending order) at a fixed number of points, so that
+    seeds can be averaged."""
     finite = np.sort(accuracy[np.isfinite(accuracy)].astype(np.float64))
     if not len(finite):
         return _Points(np.zeros(0), np.zeros(0))

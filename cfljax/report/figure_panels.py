@@ -1,4 +1,5 @@
-"""Enters: ReportData. Leaves: the matplotlib figures that have a small panel for each configuration."""
+"""Enters: ReportData. Leaves: the matplotlib figures that have a small panel for each
+configuration."""
 
 from __future__ import annotations
 
@@ -25,12 +26,15 @@ MOST_PANELS = 12
 
 
 def shade(number: int) -> str:
-    """Return the colour of a cluster or group: one of COLOURS, then others around the colour circle; grey for −1."""
+    """Return the colour of a cluster or group: one of COLOURS, then others around the colour
+    circle; grey for −1."""
     if number < 0:
         return NONE
     if number < len(COLOURS):
         return COLOURS[number]
-    red, green, blue = colorsys.hls_to_rgb(round(number * 137.508) % 360 / 360, (0.48, 0.62, 0.38)[number % 3], 0.55)
+    red, green, blue = colorsys.hls_to_rgb(
+        round(number * 137.508) % 360 / 360, (0.48, 0.62, 0.38)[number % 3], 0.55
+    )
     return f"#{round(red * 255):02x}{round(green * 255):02x}{round(blue * 255):02x}"
 
 
@@ -47,7 +51,8 @@ def _draw_grid(
     draw: Callable[[Axes, Panel], None],
     side: tuple[float, float],
 ) -> Figure | None:
-    """Draw the first MOST_PANELS pictures of a kind beside each other, each of `side` inches; None when there are none."""
+    """Draw the first MOST_PANELS pictures of a kind beside each other, each of `side` inches; None
+    when there are none."""
     from matplotlib.figure import Figure
 
     chosen = [
@@ -75,12 +80,17 @@ def _draw_grid(
 
 
 def _draw_strips(axes: Axes, p: OverRounds | Mixture) -> None:
-    """Draw a grid of colours, a row per client or the weights of a true group, with the true groups as a strip at its left."""
+    """Draw a grid of colours, a row per client or the weights of a true group, with the true groups
+    as a strip at its left."""
     at_columns, label = (p.at, p.xlabel) if isinstance(p, Mixture) else (p.rounds, "round")
     rows, columns = p.colours.shape
     axes.imshow(_colour(p.colours), aspect="auto", extent=(-0.5, columns - 0.5, rows, 0))
     strip = max(columns * 0.05, 0.2)
-    axes.imshow(_colour(p.groups[:, None]), aspect="auto", extent=(-0.5 - 1.6 * strip, -0.5 - 0.6 * strip, rows, 0))
+    axes.imshow(
+        _colour(p.groups[:, None]),
+        aspect="auto",
+        extent=(-0.5 - 1.6 * strip, -0.5 - 0.6 * strip, rows, 0),
+    )
     axes.set_xlim(-0.5 - 1.6 * strip, columns - 0.5)
     at = np.unique(np.linspace(0, columns - 1, min(4, columns)).round().astype(int))
     axes.set_xticks(at, [str(r) for r in at_columns[at]])
@@ -101,13 +111,23 @@ def _draw_confusion(axes: Axes, p: Confusion) -> None:
         half = p.table.max() / 2
         for (k, g), count in np.ndenumerate(p.table):
             if count:
-                axes.text(g, k, str(count), ha="center", va="center", fontsize=7, color="white" if count > half else "black")
+                axes.text(
+                    g,
+                    k,
+                    str(count),
+                    ha="center",
+                    va="center",
+                    fontsize=7,
+                    color="white" if count > half else "black",
+                )
 
 
 PANELS: dict[str, Callable[[ReportData], Figure | None]] = {
     "assignment": lambda data: _draw_grid(data, lambda d: [d.assignment], _draw_strips, (1.8, 1.9)),
     "groups": lambda data: _draw_grid(data, lambda d: [d.groups], _draw_strips, (1.8, 1.9)),
     "mixture": lambda data: _draw_grid(data, lambda d: d.mixtures, _draw_strips, (2.4, 1.9)),
-    "confusion": lambda data: _draw_grid(data, lambda d: [d.confusion], _draw_confusion, (1.8, 1.8)),
+    "confusion": lambda data: _draw_grid(
+        data, lambda d: [d.confusion], _draw_confusion, (1.8, 1.8)
+    ),
 }
 """Figure name -> the function that draws it, or returns None where there is nothing to draw."""

@@ -1,4 +1,5 @@
-"""Enters: ReportData. Leaves: PNG and SVG files of figures for papers, the same bytes every time."""
+"""Enters: ReportData. Leaves: PNG and SVG files of figures for papers, the same bytes every
+time."""
 
 from __future__ import annotations
 
@@ -24,7 +25,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-DASHES: tuple[str | tuple[float, tuple[float, ...]], ...] = ("-", (0, (4, 1.6)), (0, (1.2, 1.4)), (0, (6, 1.5, 1.2, 1.5)))
+DASHES: tuple[str | tuple[float, tuple[float, ...]], ...] = (
+    "-",
+    (0, (4, 1.6)),
+    (0, (1.2, 1.4)),
+    (0, (6, 1.5, 1.2, 1.5)),
+)
 SIZE = (5.5, 3.3)  # (width, height) in inches
 CHANGE = "#8a93a3"
 """The colour of the lines at changes of the data."""
@@ -32,18 +38,28 @@ LINE = 0.15  # The height of a line of the legend in inches
 STYLE: dict[Any, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 
 
-def render(data: ReportData, names: Sequence[str] = (), dpi: int = 200) -> Iterator[tuple[str, bytes]]:
-    """(file name, bytes) of the figures of these names, else all, without empty ones. `dpi`: dots per inch of PNG files."""
+def render(
+    data: ReportData, names: Sequence[str] = (), dpi: int = 200
+) -> Iterator[tuple[str, bytes]]:
+    """(file name, bytes) of the figures of these names, else all, without empty ones. `dpi`: dots
+    per inch of PNG files."""
     import matplotlib
 
-    plain = {k: v for k, v in matplotlib.rcParamsDefault.items() if not k.startswith("backend")}  # without a user's matplotlibrc
+    plain = {
+        k: v for k, v in matplotlib.rcParamsDefault.items() if not k.startswith("backend")
+    }  # without a user's matplotlibrc
     with matplotlib.rc_context(plain | STYLE), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph", UserWarning)  # characters that the font lacks are drawn as boxes
+        warnings.filterwarnings(
+            "ignore", "Glyph", UserWarning
+        )  # characters that the font lacks are drawn as boxes
         for name, draw in FIGURES.items():
             figure = draw(data) if not names or name in names else None
             if figure is None:
                 continue
-            for kind, metadata in (("png", {"Software": None}), ("svg", {"Date": None, "Creator": None})):
+            for kind, metadata in (
+                ("png", {"Software": None}),
+                ("svg", {"Date": None, "Creator": None}),
+            ):
                 out = io.BytesIO()
                 figure.savefig(out, format=kind, metadata=metadata, dpi=dpi)
                 yield f"{name}.{kind}", out.getvalue()
@@ -57,30 +73,51 @@ def _axes(height: float) -> tuple[Figure, Axes]:
     return figure, figure.subplots()
 
 
-Draw = Callable[[ReportData], "Figure | None"]  # A function that draws a figure, or None where there is nothing to draw
-Line = tuple[np.ndarray, Band] | None  # f64[E] x and the band over it; None where there is nothing to draw
+Draw = Callable[
+    [ReportData], "Figure | None"
+]  # A function that draws a figure, or None where there is nothing to draw
+Line = (
+    tuple[np.ndarray, Band] | None
+)  # f64[E] x and the band over it; None where there is nothing to draw
 
 
 def _draw_lines(
-    data: ReportData, pick: Callable[[Curves], Line], x: str, y: str, percent: bool = False, ends: bool = False, stops: bool = False
+    data: ReportData,
+    pick: Callable[[Curves], Line],
+    x: str,
+    y: str,
+    percent: bool = False,
+    ends: bool = False,
+    stops: bool = False,
 ) -> Figure | None:
-    """Draw the line of `pick` for each configuration. `ends`: mark each last point; `stops`: where runs were ended."""
+    """Draw the line of `pick` for each configuration. `ends`: mark each last point; `stops`: where
+    runs were ended."""
     figure, axes = _axes(height=max(SIZE[1], 0.2 + LINE * len(data.drawn)))
     factor = 100 if percent else 1
-    for configuration, curves, (shade, dash) in zip(data.drawn, data.curves, styles(data), strict=True):
+    for configuration, curves, (shade, dash) in zip(
+        data.drawn, data.curves, styles(data), strict=True
+    ):
         line = pick(curves)
         if line is None or not np.isfinite(line[1].mean).any():
             continue
         at, band = line
         mean, std = factor * band.mean, factor * np.nan_to_num(band.std)
-        axes.plot(at, mean, color=COLOURS[shade], linestyle=DASHES[dash], label=_shorten_name(configuration.legend))
+        axes.plot(
+            at,
+            mean,
+            color=COLOURS[shade],
+            linestyle=DASHES[dash],
+            label=_shorten_name(configuration.legend),
+        )
         axes.fill_between(at, mean - std, mean + std, color=COLOURS[shade], alpha=0.14, linewidth=0)
         last = np.flatnonzero(np.isfinite(mean))[-1]
         if ends or np.isfinite(mean).sum() == 1:
             axes.plot(at[last], mean[last], "o", color=COLOURS[shade], markersize=3.5)
         if stops and curves.stopped:
             height = np.interp(curves.stopped, at, mean)
-            axes.plot(curves.stopped, height, "|", color=COLOURS[shade], markersize=7, markeredgewidth=1)
+            axes.plot(
+                curves.stopped, height, "|", color=COLOURS[shade], markersize=7, markeredgewidth=1
+            )
     if not axes.lines:
         return None
     if stops and any(each.stopped for each in data.curves):
@@ -91,7 +128,8 @@ def _draw_lines(
 
 
 def _shorten_name(text: str) -> str:
-    """Shorten a name for a legend, without mathematics, and without a leading underscore, which would hide it."""
+    """Shorten a name for a legend, without mathematics, and without a leading underscore, which
+    would hide it."""
     short = (text if len(text) <= 44 else text[:43] + "…").replace("$", r"\$")
     return f"\u200b{short}" if short.startswith("_") else short
 
@@ -106,7 +144,9 @@ def _draw_rounds(pick: Callable[[Curves], Band | None], label: str, percent: boo
         figure = _draw_lines(data, line, "round", label, percent, stops=True)
         if figure is not None:  # where the data change
             for at in sorted({at for each in data.curves for at in each.changes}):
-                figure.axes[0].axvline(at, color=CHANGE, linewidth=0.8, linestyle=(0, (1, 2)), zorder=0)
+                figure.axes[0].axvline(
+                    at, color=CHANGE, linewidth=0.8, linestyle=(0, (1, 2)), zorder=0
+                )
         return figure
 
     return draw
@@ -155,12 +195,14 @@ def _seconds(each: Curves) -> Line:
 
 
 def _skip_round_0(spent: np.ndarray, band: Band) -> Line:
-    """Return what was spent and the band, without round 0: what a method does before it counts in the first round."""
+    """Return what was spent and the band, without round 0: what a method does before it counts in
+    the first round."""
     return spent[1:], Band(*(values[1:] for values in band))
 
 
 def _draw_labels(axes: Axes, data: ReportData, label: str) -> None:
-    """Name a row for each configuration, from the top. After the last mark is drawn: rows without a mark are then kept in view."""
+    """Name a row for each configuration, from the top. After the last mark is drawn: rows without a
+    mark are then kept in view."""
     axes.set_yticks(range(len(data.drawn)), [_shorten_name(c.name) for c in data.drawn])
     axes.invert_yaxis()
     axes.set_xlabel(label)
@@ -176,17 +218,26 @@ def _methods(data: ReportData) -> Figure | None:
             continue
         seeds = 100 * np.array(each["seeds"], float)
         at = np.full(len(seeds), i)
-        axes.plot(seeds, at, "o", color=COLOURS[shade], markersize=3.5, markerfacecolor="none", alpha=0.7)
+        axes.plot(
+            seeds, at, "o", color=COLOURS[shade], markersize=3.5, markerfacecolor="none", alpha=0.7
+        )
         mean, std = 100 * (each["mean"] or 0), 100 * (each["std"] or 0)
-        axes.errorbar(mean, i, xerr=std, color=COLOURS[shade], marker="|", markersize=9, markeredgewidth=2)
+        axes.errorbar(
+            mean, i, xerr=std, color=COLOURS[shade], marker="|", markersize=9, markeredgewidth=2
+        )
     _draw_labels(axes, data, f"accuracy, {headline_of(data.drawn).heading}, %")
     return figure
 
 
 def _stack(
-    data: ReportData, rows: Sequence[Sequence[float]], label: str, colours: Sequence[int], names: Sequence[str] = ()
+    data: ReportData,
+    rows: Sequence[Sequence[float]],
+    label: str,
+    colours: Sequence[int],
+    names: Sequence[str] = (),
 ) -> Figure | None:
-    """Draw a bar for each configuration, of parts in these colours; with `names` a legend of the parts."""
+    """Draw a bar for each configuration, of parts in these colours; with `names` a legend of the
+    parts."""
     if not any(map(len, rows)):
         return None
     figure, axes = _axes(height=0.9 + 0.24 * len(data.drawn))
@@ -194,7 +245,14 @@ def _stack(
         ends = np.cumsum([0.0, *row])
         for k, spent in enumerate(row):
             named = names[k] if names and not i else None
-            axes.barh(i, spent, left=ends[k], height=0.62, color=COLOURS[colours[k % len(colours)]], label=named)
+            axes.barh(
+                i,
+                spent,
+                left=ends[k],
+                height=0.62,
+                color=COLOURS[colours[k % len(colours)]],
+                label=named,
+            )
     _draw_labels(axes, data, label)
     if names:
         figure.legend(loc="outside right upper")
@@ -203,7 +261,9 @@ def _stack(
 
 def _time(data: ReportData) -> Figure | None:
     spent = [[timing(configuration, part) or 0.0 for part in PARTS] for configuration in data.drawn]
-    return _stack(data, spent, "seconds per run", (2, 7, 0, 4), ("set up", "compile", "train", "evaluate"))
+    return _stack(
+        data, spent, "seconds per run", (2, 7, 0, 4), ("set up", "compile", "train", "evaluate")
+    )
 
 
 def _waited(data: ReportData) -> Figure | None:
@@ -219,28 +279,44 @@ def _draw_ranks(data: ReportData) -> Figure | None:
     figure, axes = _axes(height=drawn.height * SIZE[0] / WIDTH)
     for stroke in drawn.strokes:
         axes.plot(
-            [stroke.x1, stroke.x2], [stroke.y1, stroke.y2], color="black", linewidth=0.8 * stroke.width, solid_capstyle="butt"
+            [stroke.x1, stroke.x2],
+            [stroke.y1, stroke.y2],
+            color="black",
+            linewidth=0.8 * stroke.width,
+            solid_capstyle="butt",
         )
     sides = {"start": "left", "middle": "center", "end": "right"}
     for word in drawn.words:
-        axes.text(word.x, word.y, word.text.replace("$", r"\$"), ha=sides[word.anchor], fontsize=7.5)
+        axes.text(
+            word.x, word.y, word.text.replace("$", r"\$"), ha=sides[word.anchor], fontsize=7.5
+        )
     axes.set(xlim=(0, WIDTH), ylim=(drawn.height, 0))
     axes.set_axis_off()
     return figure
 
 
 FIGURES: dict[str, Draw] = {
-    "accuracy": _draw_rounds(lambda each: each.history.get("accuracy"), "accuracy, %", percent=True),
-    "worst_tenth": _draw_rounds(lambda each: each.history.get("accuracy_worst10"), "accuracy of the worst tenth, %", percent=True),
+    "accuracy": _draw_rounds(
+        lambda each: each.history.get("accuracy"), "accuracy, %", percent=True
+    ),
+    "worst_tenth": _draw_rounds(
+        lambda each: each.history.get("accuracy_worst10"),
+        "accuracy of the worst tenth, %",
+        percent=True,
+    ),
     "loss": _draw_rounds(lambda each: each.history.get("loss"), "test loss"),
     "ari": _draw_rounds(lambda each: each.history.get("ari"), "adjusted Rand index"),
     "methods": _methods,
     "clients": _draw_clients,
     "newcomers": _draw_newcomers,
     "bytes": lambda data: _draw_lines(data, _bytes, "sent, MB", "accuracy, %", True, ends=True),
-    "clock": lambda data: _draw_lines(data, _clock, "simulated seconds", "accuracy, %", True, ends=True),
+    "clock": lambda data: _draw_lines(
+        data, _clock, "simulated seconds", "accuracy, %", True, ends=True
+    ),
     "waited": _waited,
-    "seconds": lambda data: _draw_lines(data, _seconds, "seconds without compiling the rounds", "accuracy, %", True, ends=True),
+    "seconds": lambda data: _draw_lines(
+        data, _seconds, "seconds without compiling the rounds", "accuracy, %", True, ends=True
+    ),
     "clusters": _draw_rounds(lambda each: each.clusters, "clusters"),
     **PANELS,
     "time": _time,

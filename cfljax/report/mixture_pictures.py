@@ -1,6 +1,7 @@
 """Enters: the weights of a run's clients in models. Leaves: pictures of them, as grids of colours.
 
-Where clients mix each other's models, each has a model of its own; then the models of each true group are taken together."""
+Where clients mix each other's models, each has a model of its own; then the models of each true
+group are taken together."""
 
 from __future__ import annotations
 
@@ -11,15 +12,20 @@ import numpy as np
 
 from cfljax.report.curves import spaced
 
-MOST_CLIENTS, MOST_ROUNDS, MOST_GROUPS = 200, 128, 20  # The most clients, rounds and true groups that are drawn
+MOST_CLIENTS, MOST_ROUNDS, MOST_GROUPS = (
+    200,
+    128,
+    20,
+)  # The most clients, rounds and true groups that are drawn
 ACROSS = 101  # Columns that the weights of a client are spread over, from 0 to 100 per cent
 LANE = 200  # Rows that the true groups share out between them
 CLIENTS, ROUNDS = "clients at the end", "groups over rounds"
 
 
 class Mixture(NamedTuple):
-    """A picture of weights. For clients, each row is a client, and its columns from the left belong to the models by
-    weight; for rounds, each column is a round, and the rows of a true group belong to them by its mean weight."""
+    """A picture of weights. For clients, each row is a client, and its columns from the left belong
+    to the models by weight; for rounds, each column is a round, and the rows of a true group belong
+    to them by its mean weight."""
 
     name: str
     at: np.ndarray  # i64[columns]: percent, or rounds
@@ -35,7 +41,8 @@ class Mixture(NamedTuple):
 
 
 def last_weights(diagnostics: Mapping[str, np.ndarray]) -> np.ndarray | None:
-    """f32[C, K]: the weights of the clients at the end; None: the clients mix nothing, or it was not kept."""
+    """f32[C, K]: the weights of the clients at the end; None: the clients mix nothing, or it was
+    not kept."""
     each, last = diagnostics.get("mixture_of_clients"), diagnostics.get("mixture")
     found = each[-1] if each is not None and each.ndim == 3 and len(each) else last
     return found if found is not None and found.ndim == 2 and found.size else None
@@ -48,9 +55,10 @@ def mixtures(
     colours: Callable[[np.ndarray, np.ndarray], dict[int, int]],
     labels: np.ndarray | None = None,
 ) -> list[Mixture]:
-    """Return the pictures of clients and rounds, as far as the record has them. `group` i32[C]: the true groups; None: unknown.
-    `colours`: (labels i32[1, C], group i32[C]) -> label -> index of its colour. `labels` i32[E, C]: the run's; None: they
-    were not kept, and as many models as clients are taken for the clients' own."""
+    """Return the pictures of clients and rounds, as far as the record has them. `group` i32[C]: the
+    true groups; None: unknown. `colours`: (labels i32[1, C], group i32[C]) -> label -> index of its
+    colour. `labels` i32[E, C]: the run's; None: they were not kept, and as many models as clients
+    are taken for the clients' own."""
     last = last_weights(diagnostics)
     if last is None:
         return []
@@ -67,31 +75,53 @@ def mixtures(
     painted = np.arange(last.shape[1], dtype=np.int32)
     if not others:
         colour = colours(last.argmax(axis=1)[None].astype(np.int32), group)
-        unused = (number for number in range(models + len(colour) + 1) if number not in set(colour.values()))
-        painted = np.array([colour[k] if k in colour else next(unused) for k in range(models)], np.int32)
+        unused = (
+            number
+            for number in range(models + len(colour) + 1)
+            if number not in set(colour.values())
+        )
+        painted = np.array(
+            [colour[k] if k in colour else next(unused) for k in range(models)], np.int32
+        )
     order = np.argsort(painted, kind="stable")
     found = [_draw_clients(last[:, order], group, painted[order])]
-    if over is not None and over.ndim == 3 and len(over) == len(rounds) and over.shape[1] <= MOST_GROUPS:
+    if (
+        over is not None
+        and over.ndim == 3
+        and len(over) == len(rounds)
+        and over.shape[1] <= MOST_GROUPS
+    ):
         found.append(_draw_rounds(over[:, :, order], rounds, painted[order], clients))
     return found
 
 
 def _owns_all(labels: np.ndarray) -> bool:
-    """Return whether each client that has a label has the model with its own index, as if clients mix each other's models."""
+    """Return whether each client that has a label has the model with its own index, as if clients
+    mix each other's models."""
     known = labels >= 0  # newcomers have none
     return bool(known.any() and (labels == np.arange(labels.shape[1]))[known].all())
 
 
 def _draw_clients(weights: np.ndarray, group: np.ndarray, painted: np.ndarray) -> Mixture:
-    """Clients are ordered by true group, then by the model of which they have most, then by how much of it they have."""
+    """Clients are ordered by true group, then by the model of which they have most, then by how
+    much of it they have."""
     last = np.where(group < 0, group.max(initial=0) + 1, group)
     order = np.lexsort((-weights.max(axis=1), weights.argmax(axis=1), last))
     rows = order[spaced(len(order), MOST_CLIENTS)]
     at = (np.arange(ACROSS) + 0.5) / ACROSS
-    return Mixture(CLIENTS, np.arange(ACROSS), _fill(weights[rows], at, painted), group[rows], len(group), len(rows))
+    return Mixture(
+        CLIENTS,
+        np.arange(ACROSS),
+        _fill(weights[rows], at, painted),
+        group[rows],
+        len(group),
+        len(rows),
+    )
 
 
-def _draw_rounds(over: np.ndarray, rounds: np.ndarray, painted: np.ndarray, clients: int) -> Mixture:
+def _draw_rounds(
+    over: np.ndarray, rounds: np.ndarray, painted: np.ndarray, clients: int
+) -> Mixture:
     """Make a lane for each true group, over f[E, G, K]."""
     columns = spaced(len(rounds), MOST_ROUNDS)
     lane = max(4, LANE // over.shape[1])
@@ -102,7 +132,8 @@ def _draw_rounds(over: np.ndarray, rounds: np.ndarray, painted: np.ndarray, clie
 
 
 def _fill(weights: np.ndarray, at: np.ndarray, painted: np.ndarray) -> np.ndarray:
-    """i32[n, len(at)]: the colour at each position `at` in (0, 1) when weights f[n, K] lie end to end; −1: not known."""
+    """i32[n, len(at)]: the colour at each position `at` in (0, 1) when weights f[n, K] lie end to
+    end; −1: not known."""
     ends = np.cumsum(weights.astype(np.float64), axis=1)
     which = (ends[:, :, None] < at * ends[:, -1:, None]).sum(axis=1)
     known = np.isfinite(ends[:, -1:])

@@ -1,4 +1,5 @@
-"""Enters: ReportData. Leaves: one HTML page with the tables, and with scripts that draw the figures; it loads nothing else."""
+"""Enters: ReportData. Leaves: one HTML page with the tables, and with scripts that draw the
+figures; it loads nothing else."""
 
 from __future__ import annotations
 
@@ -30,17 +31,24 @@ _SLOT = re.compile(r"\{\{(\w+)\}\}")
 
 
 def page(data: ReportData, live: bool = False) -> str:
-    """Write the HTML of the report; the same data gives the same bytes. `live`: it loads itself again every ten seconds."""
+    """Write the HTML of the report; the same data gives the same bytes. `live`: it loads itself
+    again every ten seconds."""
     scripts = [web(name) for name in SCRIPTS]
     parts = {
         "title": escaped(data.collected.title),
         "refresh": '<meta http-equiv="refresh" content="10">' if live else "",
         "about": escaped(_describe(data)),
         "cards": _write_cards(data),
-        "warnings": "".join(f'<p class="warning">{escaped(p)}</p>' for p in _shorten(data.problems, 5)),
+        "warnings": "".join(
+            f'<p class="warning">{escaped(p)}</p>' for p in _shorten(data.problems, 5)
+        ),
         "table": _write_table(data),
         "notes": _write_notes(data),
-        "tuning": "".join(tuning.section(table) for table in map(read_search, data.collected.stores) if table is not None),
+        "tuning": "".join(
+            tuning.section(table)
+            for table in map(read_search, data.collected.stores)
+            if table is not None
+        ),
         "tests": page_data.tests(data.table),
         "drawn": escaped(_note_drawn(data)),
         "stopped": _note_stopped(data),
@@ -71,19 +79,26 @@ def _shorten(lines: list[str], most: int) -> list[str]:
 
 
 def _describe(data: ReportData) -> str:
-    facts = [_list_values("data", data), f"model {_list_values('model', data)}", f"{_list_values('train.rounds', data)} rounds"]
+    facts = [
+        _list_values("data", data),
+        f"model {_list_values('model', data)}",
+        f"{_list_values('train.rounds', data)} rounds",
+    ]
     return " · ".join(fact for fact in facts if "?" not in fact)
 
 
 def _list_values(name: str, data: ReportData) -> str:
     """List the values of an option over all configurations: `digits rotated`, `10, 20`."""
     each = data.collected.configurations
-    values = dict.fromkeys(_format_value(configuration.units[0].record["config"], name) for configuration in each)
+    values = dict.fromkeys(
+        _format_value(configuration.units[0].record["config"], name) for configuration in each
+    )
     return ", ".join(_shorten([word for word in values if word], 3)) or "?"
 
 
 def _format_value(config: Table, name: str) -> str:
-    """Format an option of a configuration; for the data set its name, partition and number of clients."""
+    """Format an option of a configuration; for the data set its name, partition and number of
+    clients."""
     value = option_of(config, name)
     if isinstance(value, dict):
         clients = f"{value['clients'] or 'all'} clients" if "clients" in value else ""
@@ -94,27 +109,55 @@ def _format_value(config: Table, name: str) -> str:
 def _write_cards(data: ReportData) -> str:
     collected = data.collected
     units = collected.units
-    ended = {status: sum(unit.status == status for unit in units) for status in ("done", "diverged", "failed")}
+    ended = {
+        status: sum(unit.status == status for unit in units)
+        for status in ("done", "diverged", "failed")
+    }
     left = collected.planned - len(units)
-    states = [f"{n} {status}" for status, n in ended.items() if n] + ([f"{left} not run yet"] if left > 0 else [])
+    states = [f"{n} {status}" for status, n in ended.items() if n] + (
+        [f"{left} not run yet"] if left > 0 else []
+    )
     methods = dict.fromkeys(c.label for c in collected.configurations)
     seeds = {unit.seed for unit in units}
     spent = math.fsum(s for unit in units if math.isfinite(s := seconds(unit)))
     cards = [("Runs", str(len(units)), ", ".join(states))]
-    cards.append(("Methods", str(len(methods)), f"{len(collected.configurations)} configurations, {len(seeds)} seeds"))
+    cards.append(
+        (
+            "Methods",
+            str(len(methods)),
+            f"{len(collected.configurations)} configurations, {len(seeds)} seeds",
+        )
+    )
     first, blocks = headline(data.table), {row.configuration.block for row in data.table}
     best = next((row for row in data.table if first and row.cells[first.key].best), None)
     if first and best and len(blocks) == 1:
         accuracy = tables.number(first._replace(interval=False), best.cells[first.key])
         cards.append((f"Best, {first.heading}", f"{accuracy} %", best.configuration.legend))
     waited, summed = busy(collected.stores), f"{_duration(spent)} of computing"
-    cards.append(("Time", _duration(waited or spent), f"{summed} side by side" if waited else "of computing, all runs together"))
-    cards.append(("Device", ", ".join(_list_distinct(_format_device(unit.record.get("device")) for unit in units)) or "–", ""))
-    return "".join(f"<div><dt>{escaped(a)}</dt><dd>{escaped(b)}<small>{escaped(c)}</small></dd></div>" for a, b, c in cards)
+    cards.append(
+        (
+            "Time",
+            _duration(waited or spent),
+            f"{summed} side by side" if waited else "of computing, all runs together",
+        )
+    )
+    cards.append(
+        (
+            "Device",
+            ", ".join(_list_distinct(_format_device(unit.record.get("device")) for unit in units))
+            or "–",
+            "",
+        )
+    )
+    return "".join(
+        f"<div><dt>{escaped(a)}</dt><dd>{escaped(b)}<small>{escaped(c)}</small></dd></div>"
+        for a, b, c in cards
+    )
 
 
 def _format_device(words: object) -> str:
-    """Format the device of a record: `cpu, 1` as `cpu`, `gpu NVIDIA H200, 2` as `2 × gpu NVIDIA H200`."""
+    """Format the device of a record: `cpu, 1` as `cpu`, `gpu NVIDIA H200, 2` as `2 × gpu NVIDIA
+    H200`."""
     kind, _, count = str(words or "").rpartition(", ")
     return kind if count == "1" else f"{count} × {kind}" if kind else count
 
@@ -137,14 +180,24 @@ def _write_notes(data: ReportData) -> str:
     marks = [line for line in lines if line.startswith(("Bold:", "≈"))]
     folded = "<br>".join(escaped(line) for line in lines if line not in marks)
     legend = escaped(" · ".join([*marks, "click on a heading to sort"]))
-    return f"{legend}<details><summary>About the numbers</summary>{folded}</details>" if data.table else ""
+    return (
+        f"{legend}<details><summary>About the numbers</summary>{folded}</details>"
+        if data.table
+        else ""
+    )
 
 
 def _note_stopped(data: ReportData) -> str:
-    stopped, runs = sum(len(each.stopped) for each in data.curves), sum(each.runs for each in data.curves)
+    stopped, runs = (
+        sum(len(each.stopped) for each in data.curves),
+        sum(each.runs for each in data.curves),
+    )
     if not stopped:
         return ""
-    return f"Marks across the curves: train.stop ended a run there ({stopped} of {runs} runs), which keeps its last value."
+    return (
+        f"Marks across the curves: train.stop ended a run there ({stopped} of {runs} runs), "
+        "which keeps its last value."
+    )
 
 
 def _note_drawn(data: ReportData) -> str:
@@ -154,8 +207,10 @@ def _note_drawn(data: ReportData) -> str:
     if len(data.drawn) == total:
         return ""
     return (
-        f"The figures show {len(data.drawn)} of {total} configurations (at most {MOST_CURVES}): the best of each method, "
-        f"then the best of the rest, by accuracy ({headline_of(data.collected.configurations).heading})."
+        f"The figures show {len(data.drawn)} of {total} configurations (at most "
+        f"{MOST_CURVES}): the best of each method, "
+        "then the best of the rest, by accuracy "
+        f"({headline_of(data.collected.configurations).heading})."
     )
 
 
@@ -167,25 +222,43 @@ def _write_table(data: ReportData) -> str:
     folders = any(row.configuration.folder for row in table)
     heads = ["method", *(["folder"] if folders else []), "runs", *(c.heading for c in columns)]
     kinds = [' class="word"'] * (2 if folders else 1) + [""] * len(heads)
-    first, of = headline(table), {c.heading: "<small>accuracy, %</small>" for c in columns if c.kind == "percent"}
-    kinds = [' class="headline"' if first and head == first.heading else kind for kind, head in zip(kinds, heads, strict=False)]
-    each_head = ((kind, f"{of.get(head, '')}{escaped(head)}") for kind, head in zip(kinds, heads, strict=True))
-    cells = "".join(f'<th{kind}><button type="button">{head}</button></th>' for kind, head in each_head)
+    first, of = (
+        headline(table),
+        {c.heading: "<small>accuracy, %</small>" for c in columns if c.kind == "percent"},
+    )
+    kinds = [
+        ' class="headline"' if first and head == first.heading else kind
+        for kind, head in zip(kinds, heads, strict=False)
+    ]
+    each_head = (
+        (kind, f"{of.get(head, '')}{escaped(head)}")
+        for kind, head in zip(kinds, heads, strict=True)
+    )
+    cells = "".join(
+        f'<th{kind}><button type="button">{head}</button></th>' for kind, head in each_head
+    )
     drawn = {id(c): f' data-of="{i}"' for i, c in enumerate(data.drawn)}
     bodies, block = [], object()
     for row in table:
         each = row.configuration
         if each.block != block:
-            title = f'<tr><th class="block" colspan="{len(heads)}">{escaped(each.heading)}</th></tr>' if each.heading else ""
+            title = (
+                f'<tr><th class="block" colspan="{len(heads)}">{escaped(each.heading)}</th></tr>'
+                if each.heading
+                else ""
+            )
             bodies.append(title)
             block = each.block
         bodies[-1] += _write_row(row, columns, folders, drawn.get(id(each), ""))
-    return f"<table><thead><tr>{cells}</tr></thead>{''.join(f'<tbody>{body}</tbody>' for body in bodies)}</table>"
+    groups = "".join(f"<tbody>{body}</tbody>" for body in bodies)
+    return f"<table><thead><tr>{cells}</tr></thead>{groups}</table>"
 
 
 def _write_row(row: Row, columns: list[Column], folders: bool, drawn: str) -> str:
     each = row.configuration
-    cells = [f'<th title="{escaped(each.name)}"><i class="swatch"{drawn}></i>{escaped(each.title)}</th>']
+    cells = [
+        f'<th title="{escaped(each.name)}"><i class="swatch"{drawn}></i>{escaped(each.title)}</th>'
+    ]
     if folders:
         cells.append(f'<td class="word">{escaped(each.folder)}</td>')
     cells.append(f'<td data-value="{len(each.units)}">{escaped(each.runs)}</td>')
@@ -194,7 +267,9 @@ def _write_row(row: Row, columns: list[Column], folders: bool, drawn: str) -> st
         value = f"{cell.mean:.9g}" if cell.n else ""
         mark = "&thinsp;≈" if cell.tied else ""
         best = " class=best" if cell.best else ""
-        cells.append(f'<td data-value="{value}"{best}>{escaped(tables.number(column, cell))}{mark}</td>')
+        cells.append(
+            f'<td data-value="{value}"{best}>{escaped(tables.number(column, cell))}{mark}</td>'
+        )
     return f"<tr>{''.join(cells)}</tr>"
 
 
@@ -211,12 +286,24 @@ def _list_troubles(units: list[Unit]) -> str:
         diverged = "a value became infinite or NaN" + ("" if at is None else f" in round {at}")
         why = record.get("error") if unit.status == "failed" else diverged
         lines.append(
-            f'<tr><th>{escaped(name)}</th><td class="word">{escaped(options)}</td><td>{unit.seed}</td>'
-            f'<td class="word">{escaped(unit.status)}</td><td class="error">{escaped(why or "")}</td></tr>'
+            f"<tr><th>{escaped(name)}</th><td "
+            f'class="word">{escaped(options)}</td><td>{unit.seed}</td>'
+            f'<td class="word">{escaped(unit.status)}</td><td '
+            f'class="error">{escaped(why or "")}</td></tr>'
         )
-    more = f'<p class="notes">and {len(bad) - MOST_TROUBLES} more</p>' if len(bad) > MOST_TROUBLES else ""
-    head = '<tr><th>method</th><th class="word">options</th><th>seed</th><th class="word">status</th><th class="word">why</th></tr>'
-    return f'<div class="scroll"><table><thead>{head}</thead><tbody>{"".join(lines)}</tbody></table></div>{more}'
+    more = (
+        f'<p class="notes">and {len(bad) - MOST_TROUBLES} more</p>'
+        if len(bad) > MOST_TROUBLES
+        else ""
+    )
+    head = (
+        '<tr><th>method</th><th class="word">options</th><th>seed</th><th '
+        'class="word">status</th><th class="word">why</th></tr>'
+    )
+    return (
+        "<div "
+        f'class="scroll"><table><thead>{head}</thead><tbody>{"".join(lines)}</tbody></table></div>{more}'
+    )
 
 
 def _write_origin(data: ReportData) -> str:
@@ -231,9 +318,18 @@ def _write_origin(data: ReportData) -> str:
         "git": _list_distinct(_format_commit(unit.record.get("git")) for unit in units),
         "plan": _list_distinct(unit.record.get("plan") for unit in units),
     }
-    listed = "".join(f"<dt>{name}</dt><dd>{'<br>'.join(map(escaped, _shorten(v, 5)))}</dd>" for name, v in facts.items() if v)
-    written = [(f"Spec of {store.folder.absolute().name}", store.read_spec()) for store in data.collected.stores]
-    specs = [f"<details open>{_preformat(title, spec)}</details>" for title, spec in written if spec]
+    listed = "".join(
+        f"<dt>{name}</dt><dd>{'<br>'.join(map(escaped, _shorten(v, 5)))}</dd>"
+        for name, v in facts.items()
+        if v
+    )
+    written = [
+        (f"Spec of {store.folder.absolute().name}", store.read_spec())
+        for store in data.collected.stores
+    ]
+    specs = [
+        f"<details open>{_preformat(title, spec)}</details>" for title, spec in written if spec
+    ]
     if not specs and units:
         example = json.dumps(units[0].record["config"], indent=1, ensure_ascii=False, default=str)
         specs = [f"<details>{_preformat('Configuration of the first run', example)}</details>"]
@@ -241,7 +337,8 @@ def _write_origin(data: ReportData) -> str:
 
 
 def _preformat(title: str, text: str) -> str:
-    return f"<summary>{escaped(title)}</summary><pre>{chr(10).join(map(escaped, text.splitlines()))}</pre>"
+    lines = "\n".join(map(escaped, text.splitlines()))
+    return f"<summary>{escaped(title)}</summary><pre>{lines}</pre>"
 
 
 def _format_pairs(table: object) -> str | None:

@@ -1,4 +1,5 @@
-"""Enters: ReportData. Leaves: the numbers of the page's figures as JSON for its script, rounded and bounded."""
+"""Enters: ReportData. Leaves: the numbers of the page's figures as JSON for its script, rounded and
+bounded."""
 
 from __future__ import annotations
 
@@ -27,13 +28,42 @@ COLOURS, DASHES = 8, 4  # The number of colours, and of ways to dash a line
 PARTS = ("setup", "compile", "train", "eval")  # Parts of the seconds of a run
 CLUSTERED = (0, 2, 5)
 FAMILIES = {
-    **dict.fromkeys(("fedavg", "fedprox", "scaffold", "feddyn", "ccs_rfedavg", "adaptive_fedavg", "moon"), (7,)),
+    **dict.fromkeys(
+        ("fedavg", "fedprox", "scaffold", "feddyn", "ccs_rfedavg", "adaptive_fedavg", "moon"), (7,)
+    ),
     **dict.fromkeys(("fedem", "fedrc", "fedsoft"), (3, 6)),
-    **dict.fromkeys(("local", "ditto", "apfl", "pfedme", "per_fedavg", "fedamp", "pfedgraph", "fedrod", "fedala"), (1, 4)),
-    **dict.fromkeys(("fedper", "lg_fedavg", "fedrep", "fedbabu", "fedbcd", "fedbn", "fedproto", "fedavg_ft", "fedprox_ft"), (1, 4)),
+    **dict.fromkeys(
+        (
+            "local",
+            "ditto",
+            "apfl",
+            "pfedme",
+            "per_fedavg",
+            "fedamp",
+            "pfedgraph",
+            "fedrod",
+            "fedala",
+        ),
+        (1, 4),
+    ),
+    **dict.fromkeys(
+        (
+            "fedper",
+            "lg_fedavg",
+            "fedrep",
+            "fedbabu",
+            "fedbcd",
+            "fedbn",
+            "fedproto",
+            "fedavg_ft",
+            "fedprox_ft",
+        ),
+        (1, 4),
+    ),
     **dict.fromkeys(("fedpac", "fedccfa"), (1, 4)),
 }
-"""Method -> the colours of its family: of one model, of mixtures, of personal models. The other methods are CLUSTERED."""
+"""Method -> the colours of its family: of one model, of mixtures, of personal models. The other
+methods are CLUSTERED."""
 FIRST = ("accuracy", "accuracy_worst10", "loss", "ari", "nmi", "purity", "clusters", "bytes")
 """The first quantities of the page's menu, in this order; the others follow."""
 
@@ -53,9 +83,13 @@ def page_json(data: ReportData) -> str:
 
 
 def styles(data: ReportData) -> list[tuple[int, int]]:
-    """(colour, dash) of every drawn configuration. A method has a colour of its family; equal colours differ in dash."""
+    """(colour, dash) of every drawn configuration. A method has a colour of its family; equal
+    colours differ in dash."""
     labels = [(c.folder, c.label) for c in data.drawn]
-    family = {label: FAMILIES.get(c.method, CLUSTERED) for label, c in zip(labels, data.drawn, strict=True)}
+    family = {
+        label: FAMILIES.get(c.method, CLUSTERED)
+        for label, c in zip(labels, data.drawn, strict=True)
+    }
     if len(set(family.values())) == 1:
         family = dict.fromkeys(family, tuple(range(COLOURS)))
     taken: Counter[tuple[int, ...]] = Counter()
@@ -63,9 +97,23 @@ def styles(data: ReportData) -> list[tuple[int, int]]:
     for label, shades in family.items():
         colour[label] = shades[taken[shades] % len(shades)]
         taken[shades] += 1
-    free, chosen, many = {(i, dash) for i in range(COLOURS) for dash in range(DASHES)}, [], len(family) > 1
-    for label in labels:  # then colours that are no method's; of one method, a colour for each of its options
-        rank = lambda s, at=label: (many and s[0] != colour[at], many and s[0] in colour.values(), s[0] not in family[at], *s[::-1])  # noqa: E731
+    free, chosen, many = (
+        {(i, dash) for i in range(COLOURS) for dash in range(DASHES)},
+        [],
+        len(family) > 1,
+    )
+    for label in (
+        labels
+    ):  # then colours that are no method's; of one method, a colour for each of its options
+
+        def rank(s, at=label):
+            return (
+                many and s[0] != colour[at],
+                many and s[0] in colour.values(),
+                s[0] not in family[at],
+                *s[::-1],
+            )
+
         chosen.append(min(free, key=rank))
         free.remove(chosen[-1])
     return chosen
@@ -92,18 +140,32 @@ def page_data(data: ReportData) -> dict[str, object]:
         "pictures": _list_grids(data, lambda d: [d.assignment], "cluster"),
         "groups": _list_grids(data, lambda d: [d.groups], "true group then"),
         "mixtures": _list_grids(data, lambda d: d.mixtures, "model"),
-        "trivial": [f"{c.legend} ({d.trivial})" for c, d in zip(drawn, data.pictures, strict=True) if d is not None and d.trivial],
+        "trivial": [
+            f"{c.legend} ({d.trivial})"
+            for c, d in zip(drawn, data.pictures, strict=True)
+            if d is not None and d.trivial
+        ],
         "counted": [
-            f"{c.legend}, seed {d.seed}: {d.counted}" for c, d in zip(drawn, data.pictures, strict=True) if d and d.counted
+            f"{c.legend}, seed {d.seed}: {d.counted}"
+            for c, d in zip(drawn, data.pictures, strict=True)
+            if d and d.counted
         ],
         "confusions": [
-            {"table": p.table.tolist(), "clusters": p.clusters, "groups": p.groups, "colours": p.colours.tolist(), **who}
+            {
+                "table": p.table.tolist(),
+                "clusters": p.clusters,
+                "groups": p.groups,
+                "colours": p.colours.tolist(),
+                **who,
+            }
             for who, p in _list_pictures(data, lambda d: [d.confusion])
         ],
-    }  # fmt: skip
+    }
 
 
-def _list_pictures(data: ReportData, kind: Callable[[RunPictures], Sequence[Any]]) -> Iterator[tuple[dict[str, object], Any]]:
+def _list_pictures(
+    data: ReportData, kind: Callable[[RunPictures], Sequence[Any]]
+) -> Iterator[tuple[dict[str, object], Any]]:
     """({config: number, seed}, picture) for every picture of a kind."""
     for config, each in enumerate(data.pictures):
         if each is None:
@@ -114,57 +176,90 @@ def _list_pictures(data: ReportData, kind: Callable[[RunPictures], Sequence[Any]
 
 
 def _list_grids(
-    data: ReportData, kind: Callable[[RunPictures], Sequence[OverRounds | Mixture | None]], shade: str
+    data: ReportData,
+    kind: Callable[[RunPictures], Sequence[OverRounds | Mixture | None]],
+    shade: str,
 ) -> list[dict[str, object]]:
-    """Return the pictures that have a row for each client and a colour for each cell, which stands for a `shade`."""
+    """Return the pictures that have a row for each client and a colour for each cell, which stands
+    for a `shade`."""
     p: OverRounds | Mixture
     found: list[dict[str, object]] = []
     for who, p in _list_pictures(data, kind):
-        own: dict[str, object] = {} if isinstance(p, OverRounds) else {"name": p.name, "xlabel": p.xlabel}
+        own: dict[str, object] = (
+            {} if isinstance(p, OverRounds) else {"name": p.name, "xlabel": p.xlabel}
+        )
         at, drawn = (p.rounds, len(p.groups)) if isinstance(p, OverRounds) else (p.at, p.drawn)
         about = f"{drawn} of {p.clients} clients" if drawn < p.clients else ""
-        grid = {"rounds": at.tolist(), "cells": _encode(p.colours), "groups": _encode(p.groups), "shade": shade, "about": about}
+        grid = {
+            "rounds": at.tolist(),
+            "cells": _encode(p.colours),
+            "groups": _encode(p.groups),
+            "shade": shade,
+            "about": about,
+        }
         found.append(grid | own | who)
     return found
 
 
-def _list_bands(each: Sequence[Curves], pick: Callable[[Curves], dict[str, Band]], first: Sequence[str]) -> dict[str, list[object]]:
-    """Quantity -> a band for each configuration, None where it has none. Quantities without any finite number are left out."""
-    names = dict.fromkeys(name for c in each for name, band in pick(c).items() if np.isfinite(band.mean).any())
-    order = [name for name in first if name in names] + [name for name in names if name not in first]
+def _list_bands(
+    each: Sequence[Curves], pick: Callable[[Curves], dict[str, Band]], first: Sequence[str]
+) -> dict[str, list[object]]:
+    """Quantity -> a band for each configuration, None where it has none. Quantities without any
+    finite number are left out."""
+    names = dict.fromkeys(
+        name for c in each for name, band in pick(c).items() if np.isfinite(band.mean).any()
+    )
+    order = [name for name in first if name in names] + [
+        name for name in names if name not in first
+    ]
     return {name: [_make_band(pick(c).get(name)) for c in each] for name in order}
 
 
 def _make_band(band: Band | None) -> dict[str, list[float | None]] | None:
     if band is None or not np.isfinite(band.mean).any():
         return None
-    return {"x": _list_numbers(band.round), "m": _list_numbers(band.mean), "s": _list_numbers(band.std)}
+    return {
+        "x": _list_numbers(band.round),
+        "m": _list_numbers(band.mean),
+        "s": _list_numbers(band.std),
+    }
 
 
 def finals_of(drawn: Sequence[Configuration]) -> dict[str, list[Final]]:
     """Return the accuracies of the table's window, the headline first, and the maximum."""
     window = window_of(drawn)
-    names = [column.key for column in COLUMNS if column.window == window and column.kind == "percent"]
+    names = [
+        column.key for column in COLUMNS if column.window == window and column.kind == "percent"
+    ]
     return {name: [final(c, name) for c in drawn] for name in (*names, MAXIMUM)}
 
 
 def final(configuration: Configuration, name: str) -> Final:
     """Return a quantity of the summaries at the end of the runs."""
     column = next(c for c in COLUMNS if c.key == name)
-    values = [v for unit in configuration.by_status("done") if math.isfinite(v := column.value(unit))]
+    values = [
+        v for unit in configuration.by_status("done") if math.isfinite(v := column.value(unit))
+    ]
     mean, std = mean_and_deviation(values)
     return {"mean": number(mean), "std": number(std), "seeds": _list_numbers(values[:MOST_SEEDS])}
 
 
 def timing(configuration: Configuration, part: str) -> float | None:
     """Return the mean seconds that a run spent on one of PARTS."""
-    values = [float(unit.record["timings"].get(part) or 0) for unit in configuration.units if unit.status != "failed"]
+    values = [
+        float(unit.record["timings"].get(part) or 0)
+        for unit in configuration.units
+        if unit.status != "failed"
+    ]
     return number(mean_and_deviation(values)[0])
 
 
 def _encode(colours: np.ndarray) -> str:
-    """Numbers of colours as bytes in base64: 255 for none, and the numbers modulo 250 for the others."""
-    return base64.b64encode(np.where(colours < 0, 255, colours % 250).astype(np.uint8).tobytes()).decode()
+    """Numbers of colours as bytes in base64: 255 for none, and the numbers modulo 250 for the
+    others."""
+    return base64.b64encode(
+        np.where(colours < 0, 255, colours % 250).astype(np.uint8).tobytes()
+    ).decode()
 
 
 def number(value: float | None) -> float | None:
@@ -182,22 +277,43 @@ def escaped(words: object) -> str:
 
 
 def tests(table: Sequence[Row]) -> str:
-    """The sentences for a paper, the differences from the best, and the critical-difference picture; "" where there is nothing."""
+    """The sentences for a paper, the differences from the best, and the critical-difference
+    picture; "" where there is nothing."""
     parts = []
     if said := tested.brief(table):
         parts.append(f"<h3>For a paper</h3>{_write_copyable('brief', said)}")
-        parts.append(f"<details><summary>All that was tested</summary>{_write_copyable('long', tested.sentence(table))}</details>")
+        parts.append(
+            "<details><summary>All that was "
+            f"tested</summary>{_write_copyable('long', tested.sentence(table))}</details>"
+        )
     if (over := tested.mean_ranks(table)) is not None:
-        about = "Mean ranks over the data sets and partitions, by the means over the seeds; bars: no significant difference."
+        about = (
+            "Mean ranks over the data sets and partitions, by the means over the seeds; bars: no "
+            "significant difference."
+        )
         more = f" The best {MOST} of {len(over.names)} methods." if len(over.names) > MOST else ""
-        parts.append(f'<figure id="fig-ranks"><figcaption><h3>Critical differences</h3><p>{about}{more}</p></figcaption>')
+        parts.append(
+            '<figure id="fig-ranks"><figcaption><h3>Critical '
+            f"differences</h3><p>{about}{more}</p></figcaption>"
+        )
         parts.append(f'<div class="plot scroll">{svg(over)}</div></figure>')
     if blocks := tested.differences(table):
         inside = "".join(_write_block(*block) for block in blocks)
-        head = "".join(f"<th{'' if i else _WORD}>{escaped(name)}</th>" for i, name in enumerate(tested.HEADINGS))
-        about = "Points of accuracy over the n shared seeds; effect: Hedges’ g of the paired differences; p: by Holm."
-        parts.append(f'<details><summary>Differences from the best</summary><p class="notes">{about}</p><div class="scroll">')
-        parts.append(f'<table class="plain"><thead><tr>{head}</tr></thead>{inside}</table></div></details>')
+        head = "".join(
+            f"<th{'' if i else _WORD}>{escaped(name)}</th>"
+            for i, name in enumerate(tested.HEADINGS)
+        )
+        about = (
+            "Points of accuracy over the n shared seeds; effect: Hedges’ g of the paired "
+            "differences; p: by Holm."
+        )
+        parts.append(
+            "<details><summary>Differences from the best</summary><p "
+            f'class="notes">{about}</p><div class="scroll">'
+        )
+        parts.append(
+            f'<table class="plain"><thead><tr>{head}</tr></thead>{inside}</table></div></details>'
+        )
     return "".join(parts)
 
 
@@ -213,6 +329,13 @@ def _write_block(heading: str, best: str, lines: list[tested.Line]) -> str:
     title = escaped(f"against {best}{f', {heading}' if heading else ''}")
     shown = lines[: tested.MOST_ROWS]
     cells = ["".join(f"<td>{escaped(cell)}</td>" for cell in line[1:]) for line in shown]
-    rows = "".join(f"<tr><th>{escaped(line[0])}</th>{numbers}</tr>" for line, numbers in zip(shown, cells, strict=True))
-    more = f'<tr><th colspan="6">and {len(lines) - len(shown)} more; table.csv has all</th></tr>' if len(lines) > len(shown) else ""
+    rows = "".join(
+        f"<tr><th>{escaped(line[0])}</th>{numbers}</tr>"
+        for line, numbers in zip(shown, cells, strict=True)
+    )
+    more = (
+        f'<tr><th colspan="6">and {len(lines) - len(shown)} more; table.csv has all</th></tr>'
+        if len(lines) > len(shown)
+        else ""
+    )
     return f'<tbody><tr><th class="block" colspan="6">{title}</th></tr>{rows}{more}</tbody>'

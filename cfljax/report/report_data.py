@@ -1,4 +1,5 @@
-"""Enters: results folders. Leaves: ReportData, all that the tables, the page and the figures show, read once."""
+"""Enters: results folders. Leaves: ReportData, all that the tables, the page and the figures show,
+read once."""
 
 from __future__ import annotations
 
@@ -34,9 +35,10 @@ def read(
     maximum: bool = False,
     names: Sequence[str] = (),
 ) -> ReportData:
-    """Read the data of a report on results folders, or on results that were read with this `target` already; StoreError if a folder
-    is no results folder. `maximum`: the table has the highest test accuracy, too. `names`: the only columns that it has, by
-    their headings, the first words of these, or their keys."""
+    """Read the data of a report on results folders, or on results that were read with this `target`
+    already; StoreError if a folder is no results folder. `maximum`: the table has the highest test
+    accuracy, too. `names`: the only columns that it has, by their headings, the first words of
+    these, or their keys."""
     problems: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", DamagedWarning)
@@ -51,4 +53,12 @@ def read(
 
         columns += compute_columns(names, collected.units)
     table = rows(collected.configurations, columns)
-    return ReportData(collected, only(table, names) if names else table, drawn, lines, pictures, list(dict.fromkeys(said)), target)
+    return ReportData(
+        collected,
+        only(table, names) if names else table,
+        drawn,
+        lines,
+        pictures,
+        list(dict.fromkeys(said)),
+        target,
+    )

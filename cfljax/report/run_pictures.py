@@ -1,4 +1,5 @@
-"""Enters: a configuration. Leaves: pictures of its first run: its clusters and true groups over rounds, and mixtures of models."""
+"""Enters: a configuration. Leaves: pictures of its first run: its clusters and true groups over
+rounds, and mixtures of models."""
 
 from __future__ import annotations
 
@@ -11,15 +12,20 @@ from cfljax.report.configurations import Configuration
 from cfljax.report.curves import drawn_units, read, spaced
 from cfljax.report.mixture_pictures import MOST_CLIENTS, MOST_ROUNDS, Mixture, mixtures
 
-MOST_CLUSTERS = 24  # The most rows and columns of a drawn confusion table; the last one sums up the rest
+MOST_CLUSTERS = (
+    24  # The most rows and columns of a drawn confusion table; the last one sums up the rest
+)
 
 
 class OverRounds(NamedTuple):
-    """The clusters, or the true groups, of clients over rounds; a row per client, ordered by true group."""
+    """The clusters, or the true groups, of clients over rounds; a row per client, ordered by true
+    group."""
 
     rounds: np.ndarray  # i64[E]
     colours: np.ndarray  # i32[rows, E]: the number of a colour, −1 unassigned
-    groups: np.ndarray  # i32[rows]: the true group (of groups over rounds that at first), −1 unknown
+    groups: (
+        np.ndarray
+    )  # i32[rows]: the true group (of groups over rounds that at first), −1 unknown
     clients: int  # The number of all clients, of which `rows` are drawn
 
 
@@ -41,12 +47,14 @@ class RunPictures(NamedTuple):
     confusion: Confusion | None
     mixtures: Sequence[Mixture] = ()
     counted: str = ""
-    """The number of clusters that was found, and the criterion of each number, in words; "" where the options gave it."""
+    """The number of clusters that was found, and the criterion of each number, in words; "" where
+    the options gave it."""
     groups: OverRounds | None = None
 
 
 def run_pictures(configuration: Configuration, problems: list[str]) -> RunPictures | None:
-    """Make pictures of the first run that is done; None if no run can be read. Add a line to `problems` for each damaged file."""
+    """Make pictures of the first run that is done; None if no run can be read. Add a line to
+    `problems` for each damaged file."""
     for unit in drawn_units(configuration):
         arrays = read(unit, ("history/round", "diag/", "labels", "group", "groups"), problems)
         if arrays is not None:
@@ -55,7 +63,8 @@ def run_pictures(configuration: Configuration, problems: list[str]) -> RunPictur
 
 
 def changes_once(pictures: list[RunPictures | None]) -> list[RunPictures | None]:
-    """Leave out equal pictures of true groups but for the first: methods on the same data see the same changes."""
+    """Leave out equal pictures of true groups but for the first: methods on the same data see the
+    same changes."""
     seen: set[tuple[bytes, ...]] = set()
     kept = list(pictures)
     for i, each in enumerate(pictures):
@@ -68,27 +77,39 @@ def changes_once(pictures: list[RunPictures | None]) -> list[RunPictures | None]
 
 
 def _make_pictures(seed: int, arrays: dict[str, np.ndarray], prefix: str) -> RunPictures:
-    diagnostics = {name.removeprefix(prefix): values for name, values in arrays.items() if name.startswith(prefix)}
+    diagnostics = {
+        name.removeprefix(prefix): values
+        for name, values in arrays.items()
+        if name.startswith(prefix)
+    }
     rounds = arrays.get("history/round", np.zeros(0, np.int64)).astype(np.int64)
     labels = np.atleast_2d(arrays.get("labels", np.zeros((0, 0)))).astype(np.int32)
     group = arrays.get("group")
     mixed = mixtures(diagnostics, rounds, group, _choose_colours, labels if labels.size else None)
     if not labels.size:
         return RunPictures(seed, None, "labels were not kept", None, mixed)
-    group = group if group is not None and group.shape == labels.shape[1:] else np.full(labels.shape[1], -1, np.int32)
+    group = (
+        group
+        if group is not None and group.shape == labels.shape[1:]
+        else np.full(labels.shape[1], -1, np.int32)
+    )
     counted = _write_count(diagnostics)
     colour = _choose_colours(labels, group)
     trivial = _why_trivial(labels)
     assignment = None if trivial else _draw_assignment(rounds, labels, group, colour)
     confusion = None if trivial else _count_confusion(labels[-1], group, colour)
-    return RunPictures(seed, assignment, trivial, confusion, mixed, counted, _groups(rounds, arrays.get("groups")))
+    return RunPictures(
+        seed, assignment, trivial, confusion, mixed, counted, _groups(rounds, arrays.get("groups"))
+    )
 
 
 def _write_count(diagnostics: dict[str, np.ndarray]) -> str:
     """`4 found (1: 0.25, 2: 0.31, …)`, for `clusters = "auto"`."""
     if not {"auto_clusters", "auto_curve"} <= diagnostics.keys():
         return ""
-    curve = ", ".join(f"{k:.0f}: {value:.2f}" for k, value in diagnostics["auto_curve"].T if np.isfinite(value))
+    curve = ", ".join(
+        f"{k:.0f}: {value:.2f}" for k, value in diagnostics["auto_curve"].T if np.isfinite(value)
+    )
     return f"{int(diagnostics['auto_clusters'])} found ({curve})"
 
 
@@ -103,7 +124,8 @@ def _why_trivial(labels: np.ndarray) -> str:
 
 
 def contingency(labels: np.ndarray, group: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(i64[K, G] clients per cluster and true group, names of the clusters, names of the groups), without clients of label −1."""
+    """(i64[K, G] clients per cluster and true group, names of the clusters, names of the groups),
+    without clients of label −1."""
     counted = (labels >= 0) & (group >= 0)
     clusters, row = np.unique(labels[counted], return_inverse=True)
     groups, column = np.unique(group[counted], return_inverse=True)
@@ -113,8 +135,9 @@ def contingency(labels: np.ndarray, group: np.ndarray) -> tuple[np.ndarray, np.n
 
 
 def _choose_colours(labels: np.ndarray, group: np.ndarray) -> dict[int, int]:
-    """Cluster -> number of its colour. A cluster gets the colour of the true group that most of its final clients belong to, if no
-    other cluster has it; the other clusters get unused colours in the order of their sizes."""
+    """Cluster -> number of its colour. A cluster gets the colour of the true group that most of its
+    final clients belong to, if no other cluster has it; the other clusters get unused colours in
+    the order of their sizes."""
     table, clusters, groups = contingency(labels[-1], group)
     colour: dict[int, int] = {}
     for at in np.argsort(-table, axis=None, kind="stable"):
@@ -135,7 +158,9 @@ def _paint(labels: np.ndarray, colour: dict[int, int]) -> np.ndarray:
     return np.array([colour.get(int(k), -1) for k in known], np.int32)[at].reshape(labels.shape)
 
 
-def _draw_assignment(rounds: np.ndarray, labels: np.ndarray, group: np.ndarray, colour: dict[int, int]) -> OverRounds:
+def _draw_assignment(
+    rounds: np.ndarray, labels: np.ndarray, group: np.ndarray, colour: dict[int, int]
+) -> OverRounds:
     if len(rounds) != len(labels):  # only the last labels were kept
         rounds = rounds[-1:] if len(rounds) else np.zeros(1, np.int64)
         labels = labels[-1:]
@@ -143,20 +168,36 @@ def _draw_assignment(rounds: np.ndarray, labels: np.ndarray, group: np.ndarray, 
     order = np.lexsort((np.arange(len(group)), labels[-1], unknown))
     rows = order[spaced(len(order), MOST_CLIENTS)]
     columns = spaced(len(rounds), MOST_ROUNDS)
-    return OverRounds(rounds[columns], _paint(labels[np.ix_(columns, rows)], colour).T, group[rows], len(group))
+    return OverRounds(
+        rounds[columns], _paint(labels[np.ix_(columns, rows)], colour).T, group[rows], len(group)
+    )
 
 
 def _groups(rounds: np.ndarray, groups: np.ndarray | None) -> OverRounds | None:
-    """Return the true groups i[E, C] at evaluations after `rounds` i64[E], clients by group; None if nobody changes."""
-    if groups is None or groups.ndim != 2 or len(groups) != len(rounds) or (groups == groups[:1]).all():
+    """Return the true groups i[E, C] at evaluations after `rounds` i64[E], clients by group; None
+    if nobody changes."""
+    if (
+        groups is None
+        or groups.ndim != 2
+        or len(groups) != len(rounds)
+        or (groups == groups[:1]).all()
+    ):
         return None
     order = np.lexsort(groups[::-1])
     rows, columns = order[spaced(len(order), MOST_CLIENTS)], spaced(len(rounds), MOST_ROUNDS)
-    return OverRounds(rounds[columns], groups[np.ix_(columns, rows)].T.astype(np.int32), groups[0, rows], len(order))
+    return OverRounds(
+        rounds[columns],
+        groups[np.ix_(columns, rows)].T.astype(np.int32),
+        groups[0, rows],
+        len(order),
+    )
 
 
-def _count_confusion(final: np.ndarray, group: np.ndarray, colour: dict[int, int]) -> Confusion | None:
-    """Count the clients by clusters at the end i32[C] and the true groups i32[C]; `colour`: cluster -> number of its colour."""
+def _count_confusion(
+    final: np.ndarray, group: np.ndarray, colour: dict[int, int]
+) -> Confusion | None:
+    """Count the clients by clusters at the end i32[C] and the true groups i32[C]; `colour`: cluster
+    -> number of its colour."""
     table, clusters, groups = contingency(final, group)
     if not table.size:
         return None
@@ -164,7 +205,9 @@ def _count_confusion(final: np.ndarray, group: np.ndarray, colour: dict[int, int
     order = np.lexsort((-table.sum(axis=1), painted))
     if len(order) > MOST_CLUSTERS:  # the largest, still in the order of their colours
         largest = set(np.argsort(-table.sum(axis=1), kind="stable")[: MOST_CLUSTERS - 1].tolist())
-        order = np.array([k for k in order if k in largest] + [k for k in order if k not in largest])
+        order = np.array(
+            [k for k in order if k in largest] + [k for k in order if k not in largest]
+        )
     names = [str(k) for k in clusters[order]]
     table, names = _sum_up(table[order], names)
     turned, columns = _sum_up(table.T, [str(g) for g in groups])
@@ -176,4 +219,7 @@ def _sum_up(table: np.ndarray, names: list[str]) -> tuple[np.ndarray, list[str]]
         return table, names
     rest = table[MOST_CLUSTERS - 1 :].sum(axis=0, keepdims=True)
     kept = names[: MOST_CLUSTERS - 1]
-    return np.concatenate([table[: MOST_CLUSTERS - 1], rest]), [*kept, f"{len(names) - len(kept)} more"]
+    return np.concatenate([table[: MOST_CLUSTERS - 1], rest]), [
+        *kept,
+        f"{len(names) - len(kept)} more",
+    ]

@@ -1,4 +1,5 @@
-"""Enters: the rows of the comparison table. Leaves: its text for a terminal, as Markdown, LaTeX or CSV."""
+"""Enters: the rows of the comparison table. Leaves: its text for a terminal, as Markdown, LaTeX or
+CSV."""
 
 from __future__ import annotations
 
@@ -9,7 +10,20 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 
 from cfljax.errors import SpecError, suggest
-from cfljax.report.comparison import APART, COLUMNS, DRIFT, MORE, NOT_BY_ALL, TARGETS, Cell, Column, Row, headline, rows, with_new
+from cfljax.report.comparison import (
+    APART,
+    COLUMNS,
+    DRIFT,
+    MORE,
+    NOT_BY_ALL,
+    TARGETS,
+    Cell,
+    Column,
+    Row,
+    headline,
+    rows,
+    with_new,
+)
 from cfljax.report.configurations import Configuration, collect
 from cfljax.results.frames import NEW, new_steps
 from cfljax.results.result import Results
@@ -17,16 +31,39 @@ from cfljax.results.statistics import BOOTSTRAP, FEWEST, LEVEL
 
 SHORT = (*APART, *DRIFT, "round_to_target", "clock_s", "clock_to_target", "seconds")
 """Columns of the table at the end of a sweep beside its window's, without NMI."""
-FIRST_TO_GO = ("bytes_to_target", "cost", "NMI", "bytes", "seconds", "accuracy_max", "clusters", "ari_new")
-"""The columns, by key or heading, that are left out first, in this order, if a terminal is narrow."""
-TEST = f"two-sided paired t-test over shared seeds, Holm-corrected within the column, {LEVEL:.0%} level"
+FIRST_TO_GO = (
+    "bytes_to_target",
+    "cost",
+    "NMI",
+    "bytes",
+    "seconds",
+    "accuracy_max",
+    "clusters",
+    "ari_new",
+)
+"""The columns, by key or heading, that are left out first, in this order, if a terminal is
+narrow."""
+TEST = (
+    f"two-sided paired t-test over shared seeds, Holm-corrected within the column, {LEVEL:.0%} "
+    "level"
+)
 
 
 def comparison(results: Results) -> str:
     """Write the table that a sweep prints at its end."""
-    table = rows(collect([results]).configurations, [c for c in COLUMNS if c.key in SHORT or (c.window and c.heading != "NMI")])
-    later = [c.key for c in columns_of(table) if c.key.startswith(NEW) and new_steps(c.key) >= 0][1:]  # new clients after steps
-    return terminal([row._replace(cells={key: cell for key, cell in row.cells.items() if key not in later}) for row in table])
+    table = rows(
+        collect([results]).configurations,
+        [c for c in COLUMNS if c.key in SHORT or (c.window and c.heading != "NMI")],
+    )
+    later = [c.key for c in columns_of(table) if c.key.startswith(NEW) and new_steps(c.key) >= 0][
+        1:
+    ]  # new clients after steps
+    return terminal(
+        [
+            row._replace(cells={key: cell for key, cell in row.cells.items() if key not in later})
+            for row in table
+        ]
+    )
 
 
 def columns_of(table: Sequence[Row]) -> list[Column]:
@@ -37,16 +74,26 @@ def columns_of(table: Sequence[Row]) -> list[Column]:
 
 
 def only(table: Sequence[Row], names: Sequence[str]) -> list[Row]:
-    """Select the columns that these are the headings, the first words of headings, or the keys of."""
-    called = {column.key: (column.key, column.heading, column.heading.split()[0]) for column in columns_of(table)}
-    if wrong := next((name for name in names if not any(name in each for each in called.values())), ""):
+    """Select the columns that these are the headings, the first words of headings, or the keys
+    of."""
+    called = {
+        column.key: (column.key, column.heading, column.heading.split()[0])
+        for column in columns_of(table)
+    }
+    if wrong := next(
+        (name for name in names if not any(name in each for each in called.values())), ""
+    ):
         near = suggest(wrong, [column.heading for column in (*columns_of(table), *MORE)])
         raise SpecError(f"--columns {wrong}: there is no such column{near}")
-    return [row._replace(cells={key: row.cells[key] for key in called if {*names} & {*called[key]}}) for row in table]
+    return [
+        row._replace(cells={key: row.cells[key] for key in called if {*names} & {*called[key]}})
+        for row in table
+    ]
 
 
 def notes(table: Sequence[Row], best: str, tied: str) -> list[str]:
-    """Sentences that explain the marks of the table: `best` and `tied` are these marks. Unused marks are left out."""
+    """Sentences that explain the marks of the table: `best` and `tied` are these marks. Unused
+    marks are left out."""
     cells = [cell for row in table for cell in row.cells.values()]
     said = ["mean ± standard deviation over the seeds of completed runs; accuracies in per cent"]
     said += _note_intervals(table) + _note_draws(table)
@@ -59,24 +106,53 @@ def notes(table: Sequence[Row], best: str, tied: str) -> list[str]:
             said.append(f"all others differ significantly from the best ({TEST})")
         marked = [c.key for c in columns_of(table) if c.better and c.key not in NOT_BY_ALL]
         whole = [row for row in table if not row.configuration.lost]
-        if any(cell.p is None and not cell.best and cell.n for row in whole for cell in (row.cells[key] for key in marked)):
+        if any(
+            cell.p is None and not cell.best and cell.n
+            for row in whole
+            for cell in (row.cells[key] for key in marked)
+        ):
             said.append(f"not tested: fewer than {FEWEST} seeds in common with the best")
     if lost := sum(bool(row.configuration.lost) for row in table):
         said.append(f"not compared: {lost} of {len(table)} rows, of which not all runs ended well")
     if any(row.cells[key].n for row in table for key in APART if key in row.cells):
         said.append("test clients never train; they count in all other accuracies, too")
-    if any(row.cells[key].n for row in table for key in ("accuracy_finetuned",) if key in row.cells):
-        said.append("fine-tuned: after some local steps of each client when all rounds are over (train.finetune_steps)")
-    if any(0 < cell.n < cell.total for row in table for key, cell in row.cells.items() if key in TARGETS):
-        said.append("rounds, bytes and simulated seconds to the target: over the runs that reached it (how many of how many)")
-    if any(0 < row.cells[key].n < row.cells[key].total for row in table for key in ("recovery_rounds",) if key in row.cells):
-        said.append("rounds to recover: over the runs that have recovered from all changes (how many of how many)")
+    if any(
+        row.cells[key].n for row in table for key in ("accuracy_finetuned",) if key in row.cells
+    ):
+        said.append(
+            "fine-tuned: after some local steps of each client when all rounds are over "
+            "(train.finetune_steps)"
+        )
+    if any(
+        0 < cell.n < cell.total
+        for row in table
+        for key, cell in row.cells.items()
+        if key in TARGETS
+    ):
+        said.append(
+            "rounds, bytes and simulated seconds to the target: over the runs that reached "
+            "it (how many of how many)"
+        )
+    if any(
+        0 < row.cells[key].n < row.cells[key].total
+        for row in table
+        for key in ("recovery_rounds",)
+        if key in row.cells
+    ):
+        said.append(
+            "rounds to recover: over the runs that have recovered from all changes (how many "
+            "of how many)"
+        )
     return said
 
 
 def _note_intervals(table: Sequence[Row]) -> list[str]:
     first = headline(table)
-    counts = {row.cells[first.key].n for row in table if row.cells[first.key].interval} if first is not None else set()
+    counts = (
+        {row.cells[first.key].n for row in table if row.cells[first.key].interval}
+        if first is not None
+        else set()
+    )
     if not counts:
         return []
     how = "bootstrap over the seeds" if max(counts) >= BOOTSTRAP else "Student's t over the seeds"
@@ -90,8 +166,14 @@ def _note_draws(table: Sequence[Row]) -> list[str]:
     followed = {draws_data(row) for row in table if len(row.configuration.units) > 1}
     if followed == {True}:
         return ['each seed draws its own partition (data.seed = "run"): ± and intervals include it']
-    rest = 'rows with data.seed = "run" include the draw of the partition, in the others' if len(followed) > 1 else ""
-    words = f"{rest} ± and intervals do not include the draw of the partition, which all seeds share"
+    rest = (
+        'rows with data.seed = "run" include the draw of the partition, in the others'
+        if len(followed) > 1
+        else ""
+    )
+    words = (
+        f"{rest} ± and intervals do not include the draw of the partition, which all seeds share"
+    )
     return [words.strip()] if followed else []
 
 
@@ -101,11 +183,16 @@ def draws_data(row: Row) -> bool:
 
 
 def number(column: Column, cell: Cell) -> str:
-    """Format a cell: `93.1 ± 0.4`, `93.1 ± 0.4 [92.8, 93.4]` where the column shows intervals, `–` if no run has the quantity."""
+    """Format a cell: `93.1 ± 0.4`, `93.1 ± 0.4 [92.8, 93.4]` where the column shows intervals, `–`
+    if no run has the quantity."""
     if not cell.n:
         return "–"
     text = quantity(column.kind, cell.mean)
-    if cell.std is not None and column.kind in ("percent", "score", "count") and (column.kind != "count" or cell.std > 0):
+    if (
+        cell.std is not None
+        and column.kind in ("percent", "score", "count")
+        and (column.kind != "count" or cell.std > 0)
+    ):
         text += f" ± {quantity(column.kind, cell.std)}"
     if column.interval and cell.interval is not None:
         text += f" [{', '.join(quantity(column.kind, end) for end in cell.interval)}]"
@@ -137,8 +224,9 @@ def size(value: float) -> str:
 
 
 def terminal(table: Sequence[Row], width: int | None = None, bold: bool = False) -> str:
-    """Format the table in aligned columns. The best has a star (and is bold), cells that do not differ significantly from it a ≈.
-    `width`: the terminal's; the least important columns are left out if the table is wider."""
+    """Format the table in aligned columns. The best has a star (and is bold), cells that do not
+    differ significantly from it a ≈. `width`: the terminal's; the least important columns are left
+    out if the table is wider."""
     if not table:
         return "no finished runs"
     columns, left_out = columns_of(table), []
@@ -151,7 +239,10 @@ def terminal(table: Sequence[Row], width: int | None = None, bold: bool = False)
         text = _align_rows(table, columns)
     if bold:
         text = [_embolden(line) for line in text]
-    if any(row.configuration.lost or any(cell.best or cell.tied for cell in row.cells.values()) for row in table):
+    if any(
+        row.configuration.lost or any(cell.best or cell.tied for cell in row.cells.values())
+        for row in table
+    ):
         text += ["", *notes(table, "*", "≈")[1:]]
     if left_out:
         text.append(f"left out for want of space: {', '.join(left_out)}")
@@ -160,7 +251,12 @@ def terminal(table: Sequence[Row], width: int | None = None, bold: bool = False)
 
 def _align_rows(table: Sequence[Row], columns: list[Column]) -> list[str]:
     folders = any(row.configuration.folder for row in table)
-    head = ["", *(["folder"] if folders else []), "runs", *(f"{c.heading} " for c in columns)]  # the space is for the mark
+    head = [
+        "",
+        *(["folder"] if folders else []),
+        "runs",
+        *(f"{c.heading} " for c in columns),
+    ]  # the space is for the mark
     grid, titles, block = [head], {}, None
     for row in table:
         each = row.configuration
@@ -168,8 +264,18 @@ def _align_rows(table: Sequence[Row], columns: list[Column]) -> list[str]:
             titles[len(grid)] = printable(each.heading)
         block = each.block
         marked = ((c, row.cells[c.key]) for c in columns)
-        cells = [number(c, cell) + ("*" if cell.best else "≈" if cell.tied else " ") for c, cell in marked]
-        grid.append([printable(each.short), *([printable(each.folder)] if folders else []), each.runs, *cells])
+        cells = [
+            number(c, cell) + ("*" if cell.best else "≈" if cell.tied else " ")
+            for c, cell in marked
+        ]
+        grid.append(
+            [
+                printable(each.short),
+                *([printable(each.folder)] if folders else []),
+                each.runs,
+                *cells,
+            ]
+        )
     lines = align(grid, lefts=2 if folders else 1)
     for at in sorted(titles, reverse=True):
         lines[at:at] = ["", titles[at]] if at > 1 else [titles[at]]
@@ -182,11 +288,15 @@ def _embolden(line: str) -> str:
 
 
 def align(grid: Sequence[Sequence[str]], lefts: int = 1) -> list[str]:
-    """Format the lines of a grid in aligned columns: the first `lefts` columns flush left, the others flush right."""
+    """Format the lines of a grid in aligned columns: the first `lefts` columns flush left, the
+    others flush right."""
     widths = [max(len(line[i]) for line in grid) for i in range(len(grid[0]))]
     lines = []
     for line in grid:
-        cells = [cell.ljust(w) if i < lefts else cell.rjust(w) for i, (cell, w) in enumerate(zip(line, widths, strict=True))]
+        cells = [
+            cell.ljust(w) if i < lefts else cell.rjust(w)
+            for i, (cell, w) in enumerate(zip(line, widths, strict=True))
+        ]
         lines.append("  ".join(cells).rstrip())
     return lines
 
@@ -206,9 +316,14 @@ def markdown(table: Sequence[Row]) -> str:
         return f"**{text}**" if value.best else text + (" ≈" if value.tied else "")
 
     head, body, texts = _make_grid(table, markdown_text, cell)
-    lines = [f"| {' | '.join(head)} |", f"|{'|'.join(' --- ' if i < texts else ' ---: ' for i in range(len(head)))}|"]
+    lines = [
+        f"| {' | '.join(head)} |",
+        f"|{'|'.join(' --- ' if i < texts else ' ---: ' for i in range(len(head)))}|",
+    ]
     lines += [f"| {' | '.join(line)} |" for line in body]
-    return "\n".join([*lines, "", *(f"{note}.  " for note in notes(table, "**bold**:", "≈"))]) + "\n"
+    return (
+        "\n".join([*lines, "", *(f"{note}.  " for note in notes(table, "**bold**:", "≈"))]) + "\n"
+    )
 
 
 def latex(table: Sequence[Row]) -> str:
@@ -218,12 +333,21 @@ def latex(table: Sequence[Row]) -> str:
 
     def cell(column: Column, value: Cell) -> str:
         text = number(column, value).replace(" ± ", r" $\pm$ ").replace("–", "--")
-        return rf"\textbf{{{text}}}" if value.best else text + (r"\textsuperscript{$\approx$}" if value.tied else "")
+        return (
+            rf"\textbf{{{text}}}"
+            if value.best
+            else text + (r"\textsuperscript{$\approx$}" if value.tied else "")
+        )
 
     head, body, texts = _make_grid(table, latex_text, cell)
     kinds = "l" * texts + "r" * (len(head) - texts)
     said = [latex_text(note) for note in notes(table, "bold:", "≈")]
-    lines = [r"% needs \usepackage{booktabs}", *(f"% {note}" for note in said), rf"\begin{{tabular}}{{{kinds}}}", r"\toprule"]
+    lines = [
+        r"% needs \usepackage{booktabs}",
+        *(f"% {note}" for note in said),
+        rf"\begin{{tabular}}{{{kinds}}}",
+        r"\toprule",
+    ]
     lines += [" & ".join(head) + r" \\", r"\midrule"]
     block = table[0].configuration.block
     for row, line in zip(table, body, strict=True):
@@ -237,15 +361,24 @@ def latex(table: Sequence[Row]) -> str:
 def _make_grid(
     table: Sequence[Row], escape: Callable[[str], str], cell: Callable[[Column, Cell], str]
 ) -> tuple[list[str], list[list[str]], int]:
-    """(headings, lines, number of columns of text before the columns of numbers), with a column for each option that varies."""
+    """(headings, lines, number of columns of text before the columns of numbers), with a column for
+    each option that varies."""
     columns, options = columns_of(table), option_names(row.configuration for row in table)
     folders = ["folder"] if any(row.configuration.folder for row in table) else []
-    head = [escape(word) for word in [*folders, "method", *options, "runs", *(c.heading for c in columns)]]
+    head = [
+        escape(word)
+        for word in [*folders, "method", *options, "runs", *(c.heading for c in columns)]
+    ]
     body = []
     for row in table:
         each = row.configuration
         chosen = dict(each.options)
-        words = [*([each.folder] if folders else []), each.called, *(chosen.get(o, "") for o in options), each.runs]
+        words = [
+            *([each.folder] if folders else []),
+            each.called,
+            *(chosen.get(o, "") for o in options),
+            each.runs,
+        ]
         body.append([*map(escape, words), *(cell(c, row.cells[c.key]) for c in columns)])
     return head, body, len(folders) + 1 + len(options)
 
@@ -257,26 +390,50 @@ def option_names(configurations: Iterable[Configuration]) -> list[str]:
 
 def markdown_text(text: str) -> str:
     """Escape the text for Markdown."""
-    escaped = "".join("\\" + c if c in "\\`*_{}[]<>#|~" else c for c in " ".join(printable(text).split()))
+    escaped = "".join(
+        "\\" + c if c in "\\`*_{}[]<>#|~" else c for c in " ".join(printable(text).split())
+    )
     return escaped.replace("&", "&amp;")
 
 
 def latex_text(text: str) -> str:
     """Escape the text for LaTeX."""
     special = {
-        "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
-        "<": r"\textless{}", ">": r"\textgreater{}",
-        "±": r"$\pm$", "α": r"$\alpha$",
-        "≈": r"$\approx$", "–": "--", "|": r"\textbar{}", '"': "''",
-    }  # fmt: skip
-    return "".join(special.get(c, "\\" + c if c in "&%$#_{}" else c) for c in " ".join(printable(text).split()))
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+        "±": r"$\pm$",
+        "α": r"$\alpha$",
+        "≈": r"$\approx$",
+        "–": "--",
+        "|": r"\textbar{}",
+        '"': "''",
+    }
+    return "".join(
+        special.get(c, "\\" + c if c in "&%$#_{}" else c) for c in " ".join(printable(text).split())
+    )
 
 
 def to_csv(table: Sequence[Row]) -> str:
-    """Write a row per configuration with unrounded numbers (accuracies as fractions): mean, std, n, the 95 % interval, best, and
-    against the best the mean difference with its interval, the effect and the corrected p."""
+    """Write a row per configuration with unrounded numbers (accuracies as fractions): mean, std, n,
+    the 95 % interval, best, and against the best the mean difference with its interval, the effect
+    and the corrected p."""
     columns, options = columns_of(table), option_names(row.configuration for row in table)
-    parts = ("mean", "std", "n", "low", "high", "best", "difference", "difference_low", "difference_high", "effect", "p")
+    parts = (
+        "mean",
+        "std",
+        "n",
+        "low",
+        "high",
+        "best",
+        "difference",
+        "difference_low",
+        "difference_high",
+        "effect",
+        "p",
+    )
     writer = csv.writer(out := io.StringIO(), lineterminator="\n")
     heads = [f"{c.key}_{p}" for c in columns for p in (parts if c.better else parts[:5])]
     writer.writerow(["folder", "method", "label", *options, "done", "diverged", "failed", *heads])
@@ -284,8 +441,21 @@ def to_csv(table: Sequence[Row]) -> str:
         each = row.configuration
         chosen = dict(each.options)
         counts = [len(each.by_status(status)) for status in ("done", "diverged", "failed")]
-        numbers = [v for c in columns for v in _list_numbers(row.cells[c.key])[: len(parts) if c.better else 5]]
-        writer.writerow([each.folder, each.method, each.label, *(chosen.get(o, "") for o in options), *counts, *numbers])
+        numbers = [
+            v
+            for c in columns
+            for v in _list_numbers(row.cells[c.key])[: len(parts) if c.better else 5]
+        ]
+        writer.writerow(
+            [
+                each.folder,
+                each.method,
+                each.label,
+                *(chosen.get(o, "") for o in options),
+                *counts,
+                *numbers,
+            ]
+        )
     return out.getvalue()
 
 
@@ -296,4 +466,13 @@ def _list_numbers(cell: Cell) -> list[str]:
     low, high = cell.interval or (None, None)
     far = cell.behind[:4] if cell.behind is not None else (None,) * 4
     mean = cell.mean if cell.n else None
-    return [text(mean), text(cell.std), str(cell.n), text(low), text(high), str(int(cell.best)), *map(text, far), text(cell.p, 6)]
+    return [
+        text(mean),
+        text(cell.std),
+        str(cell.n),
+        text(low),
+        text(high),
+        str(int(cell.best)),
+        *map(text, far),
+        text(cell.p, 6),
+    ]

@@ -1,4 +1,5 @@
-"""Enters: the record of a search (`tune.json`). Leaves: its rungs and choices as text and as HTML."""
+"""Enters: the record of a search (`tune.json`). Leaves: its rungs and choices as text and as
+HTML."""
 
 from __future__ import annotations
 
@@ -24,11 +25,14 @@ def dry_run(plan: Plan) -> str:
     for group in plan.groups:
         seeds, settings = len(group.settings[0].runs), len(group.settings)
         numbers = search_plan.counts(settings, len(plan.steps), plan.reduce)
-        climb = ", ".join(f"{n} to round {step}" for n, step in zip(numbers, plan.steps, strict=True))
+        climb = ", ".join(
+            f"{n} to round {step}" for n, step in zip(numbers, plan.steps, strict=True)
+        )
         cost = seeds * search_plan.cost(settings, plan.steps, plan.reduce) / rounds
         name = " ".join(filter(None, (group.label, group.data)))
         lines.append(
-            f"{name}: {settings} settings of {seeds} seed{'s' if seeds > 1 else ''}: {climb}; as much as {cost:.1f} whole runs"
+            f"{name}: {settings} settings of {seeds} seed{'s' if seeds > 1 else ''}: "
+            f"{climb}; as much as {cost:.1f} whole runs"
         )
     return "\n".join([*lines, *(f"note: {line}" for line in plan.warnings)])
 
@@ -38,9 +42,15 @@ def text(table: Table) -> str:
     lines = []
     for group in table["groups"]:
         best = chosen(group, table)
-        words = (setting_text(best), score_text(best["scores"][-1])) if best else ("none reached the end", "–")
+        words = (
+            (setting_text(best), score_text(best["scores"][-1]))
+            if best
+            else ("none reached the end", "–")
+        )
         lines.append([_format_name(group), *words, f"{spent(group, table):.1f}"])
-    return "\n".join(align([["method", "best setting", table["metric"], "runs spent"], *lines], lefts=2))
+    return "\n".join(
+        align([["method", "best setting", table["metric"], "runs spent"], *lines], lefts=2)
+    )
 
 
 def _format_name(group: Table) -> str:
@@ -48,7 +58,8 @@ def _format_name(group: Table) -> str:
 
 
 def in_order(group: Table, metric: str) -> list[Table]:
-    """Sort the settings of a group, the best first: by how far they came, then by the score at their last rung."""
+    """Sort the settings of a group, the best first: by how far they came, then by the score at
+    their last rung."""
     sign = 1 if metric == "val_accuracy" else -1
 
     def rank(setting: Table) -> tuple[int, float]:
@@ -61,18 +72,29 @@ def in_order(group: Table, metric: str) -> list[Table]:
 def chosen(group: Table, table: Table) -> Table | None:
     """Return the best setting; None where none has come to the last rung with a finite score."""
     best = in_order(group, table["metric"])[0]
-    return best if len(best["scores"]) == len(table["rungs"]) and best["scores"][-1] is not None else None
+    return (
+        best
+        if len(best["scores"]) == len(table["rungs"]) and best["scores"][-1] is not None
+        else None
+    )
 
 
 def spent(group: Table, table: Table) -> float:
     """Sum what a group has cost, in whole runs."""
-    reached = [len(each["runs"]) * table["rungs"][len(each["scores"]) - 1] for each in group["settings"] if each["scores"]]
+    reached = [
+        len(each["runs"]) * table["rungs"][len(each["scores"]) - 1]
+        for each in group["settings"]
+        if each["scores"]
+    ]
     return math.fsum(reached) / table["rungs"][-1]
 
 
 def setting_text(setting: Table) -> str:
     """Format the options in which a setting differs from others."""
-    return printable(" ".join(f"{name}={show(value)}" for name, value in setting["varies"].items())) or "(only one)"
+    return (
+        printable(" ".join(f"{name}={show(value)}" for name, value in setting["varies"].items()))
+        or "(only one)"
+    )
 
 
 def score_text(score: float | None) -> str:
@@ -81,37 +103,68 @@ def score_text(score: float | None) -> str:
 
 
 def section(table: Table) -> str:
-    """Write the part of the page on the search: for each group its curves up to the rungs, and its settings with their scores."""
-    by = f"by {table['metric']}, with seed{'s' if len(table['seeds']) > 1 else ''} {', '.join(map(str, table['seeds']))}"
+    """Write the part of the page on the search: for each group its curves up to the rungs, and its
+    settings with their scores."""
+    by = (
+        f"by {table['metric']}, with seed{'s' if len(table['seeds']) > 1 else ''} "
+        f"{', '.join(map(str, table['seeds']))}"
+    )
     about = f"Successive halving {by}: at each rung one of {table['reduce']} settings continues. "
     about += "Test data are not used."
     parts = [f'<section id="tuning"><h2>Tuning</h2><p class="notes">{escaped(about)}</p>']
     for group in table["groups"]:
         cost = f"{len(group['settings'])} settings, {spent(group, table):.1f} whole runs"
         best = chosen(group, table)
-        name = escaped(f"{_format_name(group)}: {setting_text(best) if best else 'none reached the end'}")
+        name = escaped(
+            f"{_format_name(group)}: {setting_text(best) if best else 'none reached the end'}"
+        )
         head = f"<summary>{name} ({cost})</summary>"
-        parts.append(f'<details open>{head}<div class="scroll">{curves(group, table)}</div>{_settings(group, table)}</details>')
+        parts.append(
+            f"<details open>{head}<div "
+            f'class="scroll">{curves(group, table)}</div>{_settings(group, table)}</details>'
+        )
     return "".join([*parts, "</section>"])
 
 
 def _settings(group: Table, table: Table) -> str:
-    heads = ['<th class="word">setting</th>', *(f"<th>round {rung}</th>" for rung in table["rungs"]), '<th class="word"></th>']
+    heads = [
+        '<th class="word">setting</th>',
+        *(f"<th>round {rung}</th>" for rung in table["rungs"]),
+        '<th class="word"></th>',
+    ]
     ordered, best_one, lines = in_order(group, table["metric"]), chosen(group, table), []
     for setting in ordered[:MOST]:
-        cells = [score_text(score) for score in setting["scores"]] + [""] * (len(table["rungs"]) - len(setting["scores"]))
+        cells = [score_text(score) for score in setting["scores"]] + [""] * (
+            len(table["rungs"]) - len(setting["scores"])
+        )
         best = " class=best" if setting is best_one else ""
         end = "chosen" if setting is best_one else setting.get("ended", "")
         shown = "".join(f"<td{best}>{escaped(cell)}</td>" for cell in cells)
-        lines.append(f'<tr><th>{escaped(setting_text(setting))}</th>{shown}<td class="word">{escaped(end)}</td></tr>')
-    more = f'<p class="notes">and {len(ordered) - MOST} more; tune.json has all</p>' if len(ordered) > MOST else ""
-    return f'<div class="scroll"><table><thead><tr>{"".join(heads)}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>{more}'
+        lines.append(
+            f"<tr><th>{escaped(setting_text(setting))}</th>{shown}<td "
+            f'class="word">{escaped(end)}</td></tr>'
+        )
+    more = (
+        f'<p class="notes">and {len(ordered) - MOST} more; tune.json has all</p>'
+        if len(ordered) > MOST
+        else ""
+    )
+    return (
+        "<div "
+        f'class="scroll"><table><thead><tr>{"".join(heads)}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>{more}'
+    )
 
 
 def curves(group: Table, table: Table) -> str:
-    """Draw the metric over the rounds, a line per setting that ends where it stayed behind; the best one thick, rungs dotted."""
+    """Draw the metric over the rounds, a line per setting that ends where it stayed behind; the
+    best one thick, rungs dotted."""
     ordered = in_order(group, table["metric"])[:MOST]
-    points = [(r, v) for each in ordered for r, v in zip(each["rounds"], each["values"], strict=True) if r > 0]
+    points = [
+        (r, v)
+        for each in ordered
+        for r, v in zip(each["rounds"], each["values"], strict=True)
+        if r > 0
+    ]
     if not points:
         return ""
     low, high, last = min(v for _, v in points), max(v for _, v in points), table["rungs"][-1]
@@ -125,16 +178,33 @@ def curves(group: Table, table: Table) -> str:
     for rung in table["rungs"]:
         x = point(rung, low).split(",")[0]
         lines.append(
-            f'<line x1="{x}" x2="{x}" y1="10" y2="{HEIGHT - BELOW}" stroke="currentColor" stroke-dasharray="2 3" opacity=".5"/>'
+            f'<line x1="{x}" x2="{x}" y1="10" y2="{HEIGHT - BELOW}" stroke="currentColor" '
+            'stroke-dasharray="2 3" opacity=".5"/>'
         )
-        lines.append(f'<text x="{x}" y="{HEIGHT - 8}" text-anchor="middle" fill="currentColor">{rung}</text>')
+        lines.append(
+            f'<text x="{x}" y="{HEIGHT - 8}" text-anchor="middle" fill="currentColor">{rung}</text>'
+        )
     for v in (low, high):
         y = float(point(0, v).split(",")[1]) + 4
-        lines.append(f'<text x="{LEFT - 4}" y="{y:.1f}" text-anchor="end" fill="currentColor">{v:.3g}</text>')
+        lines.append(
+            f'<text x="{LEFT - 4}" y="{y:.1f}" text-anchor="end" fill="currentColor">{v:.3g}</text>'
+        )
     for at, each in reversed(list(enumerate(ordered))):
-        path = " ".join(point(r, v) for r, v in zip(each["rounds"], each["values"], strict=True) if r > 0)
-        look = 'stroke="var(--c0)" stroke-width="2.4"' if at == 0 else 'stroke="currentColor" stroke-width="1" opacity=".45"'
-        lines.append(f'<polyline points="{path}" fill="none" {look}><title>{escaped(setting_text(each))}</title></polyline>')
+        path = " ".join(
+            point(r, v) for r, v in zip(each["rounds"], each["values"], strict=True) if r > 0
+        )
+        look = (
+            'stroke="var(--c0)" stroke-width="2.4"'
+            if at == 0
+            else 'stroke="currentColor" stroke-width="1" opacity=".45"'
+        )
+        lines.append(
+            f'<polyline points="{path}" fill="none" '
+            f"{look}><title>{escaped(setting_text(each))}</title></polyline>"
+        )
     size = f'viewBox="0 0 {WIDTH:.0f} {HEIGHT:.0f}" width="{WIDTH:.0f}"'
     label = f'aria-label="{escaped(table["metric"])} over rounds"'
-    return f'<svg {size} role="img" {label} font-size="10" style="max-width:100%">{"".join(lines)}</svg>'
+    return (
+        f'<svg {size} role="img" {label} font-size="10" '
+        f'style="max-width:100%">{"".join(lines)}</svg>'
+    )

@@ -21,7 +21,9 @@ from cfljax.store.atomic import store_errors, write_bytes
 PAGE = "index.html"
 EVERY = 10.0  # Seconds between two pages of a sweep that is being computed
 FORMS: dict[str, Callable[[Sequence[Row]], str]] = {
-    "table.md": lambda table: "\n".join(part for part in (tables.markdown(table), tested.markdown(table)) if part),
+    "table.md": lambda table: "\n".join(
+        part for part in (tables.markdown(table), tested.markdown(table)) if part
+    ),
     "table.tex": tables.latex,
     "tests.tex": tested.latex,
     "table.csv": tables.to_csv,
@@ -30,13 +32,21 @@ FORMS: dict[str, Callable[[Sequence[Row]], str]] = {
 
 
 def default_folder(folders: Sequence[str | os.PathLike[str]]) -> Path:
-    """`DIR/report` for one folder; `report` in the current folder for several, as it belongs to none of them."""
+    """`DIR/report` for one folder; `report` in the current folder for several, as it belongs to
+    none of them."""
     return Path(folders[0]) / "report" if len(folders) == 1 else Path("report")
 
 
-def write(data: ReportData, out: str | os.PathLike[str], figures: bool = True, dpi: int = 200, live: bool = False) -> Path:
-    """Write the tables, the page and, if asked, the figures; return the path of the page. Figures of an earlier report
-    that have no numbers now are removed. `live`: the page loads itself again and again."""
+def write(
+    data: ReportData,
+    out: str | os.PathLike[str],
+    figures: bool = True,
+    dpi: int = 200,
+    live: bool = False,
+) -> Path:
+    """Write the tables, the page and, if asked, the figures; return the path of the page. Figures
+    of an earlier report that have no numbers now are removed. `live`: the page loads itself again
+    and again."""
     folder = Path(out)
     with store_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -52,7 +62,9 @@ def _write_figures(data: ReportData, folder: Path, dpi: int) -> None:
     from cfljax.report.figures import FIGURES
 
     drawn = {path.stem for path in write_figures(data, (), folder, dpi)}
-    for path in (folder / f"{name}.{kind}" for name in FIGURES.keys() - drawn for kind in ("png", "svg")):
+    for path in (
+        folder / f"{name}.{kind}" for name in FIGURES.keys() - drawn for kind in ("png", "svg")
+    ):
         with store_errors(path):
             path.unlink(missing_ok=True)
 
@@ -60,7 +72,9 @@ def _write_figures(data: ReportData, folder: Path, dpi: int) -> None:
 class LivePage:
     """The page of a sweep that is being computed."""
 
-    def __init__(self, folder: str | os.PathLike[str], sweep: Table, target: float | None, show: bool):
+    def __init__(
+        self, folder: str | os.PathLike[str], sweep: Table, target: float | None, show: bool
+    ):
         self.folder, self.sweep, self.target = folder, sweep, target
         self.path, self.next = default_folder([folder]) / PAGE, 0.0
         if show or not self.path.exists():
@@ -70,7 +84,8 @@ class LivePage:
             print(f"cfljax: --open: no browser was found; open {self.path}", file=sys.stderr)
 
     def write(self) -> None:
-        """Write the page, at most every EVERY seconds and for a fiftieth of the time. If it cannot be, the sweep goes on."""
+        """Write the page, at most every EVERY seconds and for a fiftieth of the time. If it cannot
+        be, the sweep goes on."""
         if (began := time.monotonic()) < self.next:
             return
         with contextlib.suppress(Exception):
@@ -80,13 +95,19 @@ class LivePage:
 
 
 def report(results: str | os.PathLike[str] | Results, figures: bool = False) -> Path:
-    """Write the report of a results folder, or of its results, into DIR/report; return the page. `figures`: those for papers."""
-    folder, target = (results.store.folder, results.target) if isinstance(results, Results) else (results, None)
+    """Write the report of a results folder, or of its results, into DIR/report; return the page.
+    `figures`: those for papers."""
+    folder, target = (
+        (results.store.folder, results.target) if isinstance(results, Results) else (results, None)
+    )
     return write(read([results], target), default_folder([folder]), figures)
 
 
-def write_figures(data: ReportData, names: Sequence[str], out: str | os.PathLike[str], dpi: int) -> list[Path]:
-    """Write the figures of these names, else all, that have numbers to draw into the folder; the paths of the PNG files."""
+def write_figures(
+    data: ReportData, names: Sequence[str], out: str | os.PathLike[str], dpi: int
+) -> list[Path]:
+    """Write the figures of these names, else all, that have numbers to draw into the folder; the
+    paths of the PNG files."""
     from cfljax.report.figures import render
 
     folder = Path(out)

@@ -20,7 +20,8 @@ CURVES = (
     *("accuracy", "accuracy_worst10", "accuracy_client_std", "loss"),
     *("ari", "nmi", "purity", "clusters", "bytes_up", "bytes_down"),
 )
-"""Columns of the history frame after `round`; the diagnostics of methods and the user's metrics follow."""
+"""Columns of the history frame after `round`; the diagnostics of methods and the user's metrics
+follow."""
 
 SOMETIMES = (
     *("accuracy_at_best_val", "round_of_best_val", "epsilon", "epsilon_choice"),
@@ -31,11 +32,13 @@ SOMETIMES = (
 )
 """Columns that the summary frame has only if a run has the quantity."""
 
-NEW = "accuracy_new_"  # The accuracy of new clients, followed by the number of their local steps, or "unlabelled"
+# The accuracy of new clients, followed by the number of their local steps, or "unlabelled"
+NEW = "accuracy_new_"
 
 
 def new_steps(name: str) -> int:
-    """Return the number of local steps of new clients in the name of a column; −1 for those without labels."""
+    """Return the number of local steps of new clients in the name of a column; −1 for those without
+    labels."""
     steps = name.removeprefix(NEW)
     return int(steps) if steps.isdecimal() else -1
 
@@ -47,7 +50,10 @@ def summaries(records: Collection[Table]) -> pandas.DataFrame:
     options = [*_labelled(records), *varying(records)]
     more = _more_quantities(records)
     rows = [_row(record, options, more) for record in records]
-    frame = pd.DataFrame(rows, columns=["run", "method", "seed", *options, "status", *QUANTITIES, *SECONDS_COLUMNS, *more])
+    frame = pd.DataFrame(
+        rows,
+        columns=["run", "method", "seed", *options, "status", *QUANTITIES, *SECONDS_COLUMNS, *more],
+    )
     return _whole(frame.astype(dict.fromkeys((*QUANTITIES, *SECONDS_COLUMNS, *more), float)))
 
 
@@ -62,9 +68,19 @@ def overview(records: Collection[Table]) -> pandas.DataFrame:
 
 
 def varying(records: Iterable[Table]) -> list[str]:
-    """List the dotted names of the options that differ between the runs, in the order of the spec."""
+    """List the dotted names of the options that differ between the runs, in the order of the
+    spec."""
     names = dict.fromkeys(name for record in records for name in record.get("varies", {}))
-    taken = {"run", "method", "seed", "seeds", "method.name", "status", *QUANTITIES, *SECONDS_COLUMNS}
+    taken = {
+        "run",
+        "method",
+        "seed",
+        "seeds",
+        "method.name",
+        "status",
+        *QUANTITIES,
+        *SECONDS_COLUMNS,
+    }
     return [name for name in names if name not in taken]
 
 
@@ -78,19 +94,28 @@ def histories(runs: Iterable[tuple[Table, Mapping[str, np.ndarray]]]) -> pandas.
         parts.append(curves(history))
     more = dict.fromkeys(name for each in parts for name in each if name not in ("round", *CURVES))
     lengths = [len(each["round"]) for each in parts]
-    facts = {"run": [r["id"] for r in records], "method": [r["method"] for r in records], "seed": [r["seed"] for r in records]}
+    facts = {
+        "run": [r["id"] for r in records],
+        "method": [r["method"] for r in records],
+        "seed": [r["seed"] for r in records],
+    }
     facts |= {name: list(map(label_of, records)) for name in _labelled(records)}
     facts |= {name: [_cell(_option(r, name)) for r in records] for name in varying(records)}
     kinds = {name: np.int64 if name == "seed" else object for name in facts}
-    frame = {name: np.repeat(np.array(values, kinds[name]), lengths) for name, values in facts.items()}
+    frame = {
+        name: np.repeat(np.array(values, kinds[name]), lengths) for name, values in facts.items()
+    }
     for name in ("round", *CURVES, *more):
-        columns = [each.get(name, np.full(len(each["round"]), np.nan, np.float32)) for each in parts]
+        columns = [
+            each.get(name, np.full(len(each["round"]), np.nan, np.float32)) for each in parts
+        ]
         frame[name] = np.concatenate(columns) if columns else np.zeros(0)
     return pd.DataFrame(frame)
 
 
 def curves(history: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the curves that have one value per evaluation, f[E] each; `round` comes first, as i64[E]."""
+    """Return the curves that have one value per evaluation, f[E] each; `round` comes first, as
+    i64[E]."""
     rounds = history.get("round", np.zeros(0))
     rest = {name: a for name, a in history.items() if name != "round" and a.shape == rounds.shape}
     return {"round": rounds.astype(np.int64)} | rest
@@ -110,22 +135,43 @@ def _labelled(records: Iterable[Table]) -> list[str]:
 
 def _more_quantities(records: Collection[Table]) -> list[str]:
     asked = (record.get("config", {}).get("train", {}).get("metrics") for record in records)
-    sometimes = [name for name in SOMETIMES if any(name in record.get("summary", {}) for record in records)]
+    sometimes = [
+        name for name in SOMETIMES if any(name in record.get("summary", {}) for record in records)
+    ]
     new = {name for record in records for name in record.get("summary", {}) if name.startswith(NEW)}
     sometimes += sorted(new, key=new_steps) + ["ari_new"] * bool(new)
-    return sometimes + list(dict.fromkeys(f"{name}_last" for names in asked if isinstance(names, list) for name in names))
+    return sometimes + list(
+        dict.fromkeys(
+            f"{name}_last" for names in asked if isinstance(names, list) for name in names
+        )
+    )
 
 
 def _row(record: Table, varying: list[str], more: list[str]) -> list[Value]:
     options = [_cell(_option(record, name)) for name in varying]
-    numbers, others = ([number(record.get("summary", {}).get(name)) for name in names] for names in (QUANTITIES, more))
-    seconds = [number(record.get("timings", {}).get(name.removeprefix("seconds_"))) for name in SECONDS_COLUMNS]
-    return [record["id"], record.get("method"), record.get("seed"), *options, record["status"], *numbers, *seconds, *others]
+    numbers, others = (
+        [number(record.get("summary", {}).get(name)) for name in names]
+        for names in (QUANTITIES, more)
+    )
+    seconds = [
+        number(record.get("timings", {}).get(name.removeprefix("seconds_")))
+        for name in SECONDS_COLUMNS
+    ]
+    return [
+        record["id"],
+        record.get("method"),
+        record.get("seed"),
+        *options,
+        record["status"],
+        *numbers,
+        *seconds,
+        *others,
+    ]
 
 
 def _option(record: Table, name: str) -> Value:
-    """Return the value of a dotted option in a run, whether it varies or not; None if the run has no such option. `label`: its
-    label."""
+    """Return the value of a dotted option in a run, whether it varies or not; None if the run has
+    no such option. `label`: its label."""
     if name == "label":
         return label_of(record)
     if name in record.get("varies", {}):
@@ -136,7 +182,8 @@ def _option(record: Table, name: str) -> Value:
 
 
 def _cell(value: Value) -> Value:
-    """Convert the value of an option for a frame: lists and tables become text, so that the frame can be grouped by them."""
+    """Convert the value of an option for a frame: lists and tables become text, so that the frame
+    can be grouped by them."""
     return show(value) if isinstance(value, (list, dict)) else value
 
 

@@ -19,13 +19,15 @@ if TYPE_CHECKING:
 
 
 class KeptModels:
-    """The models of a run, and which client belongs to which. They are kept by `cfljax.run` and with `--keep models`."""
+    """The models of a run, and which client belongs to which. They are kept by `cfljax.run` and
+    with `--keep models`."""
 
     def __init__(self, record: Table, arrays: dict[str, np.ndarray]):
         self.record, self.arrays = record, arrays
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out what is made again when it is asked for; it holds functions, which cannot be pickled."""
+        """Leave out what is made again when it is asked for; it holds functions, which cannot be
+        pickled."""
         return {name: value for name, value in vars(self).items() if name != "_scene"}
 
     @property
@@ -40,27 +42,33 @@ class KeptModels:
 
     @property
     def labels(self) -> np.ndarray | None:
-        """i32[C]: the cluster of each client at the end, −1 for none; None if labels were not kept."""
+        """i32[C]: the cluster of each client at the end, −1 for none; None if labels were not
+        kept."""
         history = self.labels_history
         return None if history is None else history[-1].astype(np.int32)
 
     @property
     def labels_history(self) -> np.ndarray | None:
-        """i16 or i32[E, C]: the clusters at each evaluation (above 10,000 clients only at the last)."""
+        """i16 or i32[E, C]: the clusters at each evaluation (above 10,000 clients only at the
+        last)."""
         kept = self.arrays.get("labels")
         return kept[None] if kept is not None and kept.ndim == 1 else kept
 
     @property
     def mixture(self) -> np.ndarray | None:
-        """f32[C, K]: the weights of each client in the models at the end, of methods whose clients mix models (`fedem`, `fedrc`,
-        `fedsoft`); of those in which they mix each other's (`fedamp`, `pfedgraph`) f32[C, C], with up to 100 clients. Rows sum to
-        one. None: the clients mix nothing."""
+        """f32[C, K]: the weights of each client in the models at the end, of methods whose clients
+        mix models (`fedem`, `fedrc`, `fedsoft`); of those in which they mix each other's (`fedamp`,
+        `pfedgraph`) f32[C, C], with up to 100 clients. Rows sum to one. None: the clients mix
+        nothing."""
         each = self.mixtures
-        return self.arrays.get(f"diag/{self.record['method']}/mixture") if each is None else each[-1]
+        return (
+            self.arrays.get(f"diag/{self.record['method']}/mixture") if each is None else each[-1]
+        )
 
     @property
     def mixtures(self) -> np.ndarray | None:
-        """f32[E, C, K]: the same at each evaluation (`history["round"]`), where C · K is at most 10,000; else None."""
+        """f32[E, C, K]: the same at each evaluation (`history["round"]`), where C · K is at most
+        10,000; else None."""
         return self.arrays.get(f"diag/{self.record['method']}/mixture_of_clients")
 
     @cached_property
@@ -76,27 +84,42 @@ class KeptModels:
     def _model_for(self, client: int, cluster: int | None) -> np.ndarray:
         models = predict.need(self.models, "models", self.run)
         if cluster is None:
-            cluster = predict.cluster_of(self._scene, client, models, predict.need(self.labels, "labels", self.run))
+            cluster = predict.cluster_of(
+                self._scene, client, models, predict.need(self.labels, "labels", self.run)
+            )
         return self._flat(cluster)
 
     def samples(self, client: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return (x f32[n, ...], y i32[n]): the test samples that a client is scored on, as its model sees them: normalised, and
-        through the client's own view (rotated, relabelled, …)."""
+        """Return (x f32[n, ...], y i32[n]): the test samples that a client is scored on, as its
+        model sees them: normalised, and through the client's own view (rotated, relabelled, …)."""
         return predict.test_samples(self._scene, predict.check_client(self._scene, client))
 
     def predict(
-        self, client: int, x: ArrayLike, cluster: int | None = None, *, probabilities: bool = False, prepared: bool = False
+        self,
+        client: int,
+        x: ArrayLike,
+        cluster: int | None = None,
+        *,
+        probabilities: bool = False,
+        prepared: bool = False,
     ) -> np.ndarray:
-        """Predict the classes i32[n] of samples x by a client's model, or with `probabilities` f32[n, classes].
+        """Predict the classes i32[n] of samples x by a client's model, or with `probabilities`
+        f32[n, classes].
 
-        If samples may have several labels, each is predicted separately: i32[n, classes], with a probability for each.
+        If samples may have several labels, each is predicted separately: i32[n, classes], with a
+        probability for each.
 
-        x [n, ...] is in the shape and the scale of the data set, as the client itself would hold it (its own view is not applied
-        again), and is normalised as in training; with `prepared` it is so already, as `samples` returns it. `cluster`: take this
-        model instead of the one that the client was scored with. Needs a run that has kept its models."""
+        x [n, ...] is in the shape and the scale of the data set, as the client itself would hold it
+        (its own view is not applied again), and is normalised as in training; with `prepared` it is
+        so already, as `samples` returns it. `cluster`: take this model instead of the one that the
+        client was scored with. Needs a run that has kept its models."""
         index = predict.check_client(self._scene, client)
         flat = self._model_for(index, cluster)
-        seen = np.asarray(x, np.float32) if prepared else predict.prepared(self._scene.federation, np.asarray(x))
+        seen = (
+            np.asarray(x, np.float32)
+            if prepared
+            else predict.prepared(self._scene.federation, np.asarray(x))
+        )
         several = self._scene.federation.several
         each = predict.probabilities(self._scene.model, flat, seen, several)
         if probabilities:
@@ -104,26 +127,34 @@ class KeptModels:
         return (each > 0.5).astype(np.int32) if several else each.argmax(axis=1).astype(np.int32)
 
     def confusion(self, client: int, cluster: int | None = None) -> np.ndarray:
-        """Count a client's test samples by label (rows) and predicted class (columns): i64[classes, classes]."""
+        """Count a client's test samples by label (rows) and predicted class (columns): i64[classes,
+        classes]."""
         if self._scene.federation.several:
-            raise SpecError("confusion: needs one label per sample, and here samples have several; compare predict with samples")
+            raise SpecError(
+                "confusion: needs one label per sample, and here samples have several; "
+                "compare predict with samples"
+            )
         x, y = self.samples(client)
         classes = self._scene.federation.classes
         found = self.predict(client, x, cluster, prepared=True) if len(y) else np.zeros(0, np.int32)
-        return np.bincount(y.astype(np.int64) * classes + found, minlength=classes**2).reshape(classes, classes)
+        return np.bincount(y.astype(np.int64) * classes + found, minlength=classes**2).reshape(
+            classes, classes
+        )
 
     def params(self, cluster: int = 0) -> Tree:
-        """Return the parameters of a cluster's model as the network's own tree: `params["dense_0"]["kernel"]` f32[inputs,
-        outputs]."""
+        """Return the parameters of a cluster's model as the network's own tree:
+        `params["dense_0"]["kernel"]` f32[inputs, outputs]."""
         return predict.params_of(predict.model_of(self.record), self._flat(cluster))
 
     def state_dict(self, cluster: int = 0) -> dict[str, np.ndarray]:
-        """Return the parameters as PyTorch's modules hold them, as numpy arrays: `module.load_state_dict({name: torch.from_numpy(a)
-        for name, a in result.state_dict(0).items()})`."""
+        """Return the parameters as PyTorch's modules hold them, as numpy arrays:
+        `module.load_state_dict({name: torch.from_numpy(a) for name, a in
+        result.state_dict(0).items()})`."""
         return self._named(self.params(cluster), "torch")
 
     def _named(self, params: Tree, layout: str) -> dict[str, np.ndarray]:
-        """Name the arrays of a model. `layout`: "jax" as in `params`, "torch" as in `state_dict`."""
+        """Name the arrays of a model. `layout`: "jax" as in `params`, "torch" as in
+        `state_dict`."""
         from cfljax.models.started import POOLED_MODELS
 
         if layout not in ("jax", "torch"):
@@ -131,25 +162,46 @@ class KeptModels:
         if layout == "jax":
             return export.named(params)
         options = self.record["config"]["model"]
-        return export.state_dict(params, float(options.get("forget_bias", 0.0)), options["name"] not in POOLED_MODELS)
+        return export.state_dict(
+            params, float(options.get("forget_bias", 0.0)), options["name"] not in POOLED_MODELS
+        )
 
     def export(self, path: str | os.PathLike[str], cluster: int = 0, layout: str = "jax") -> Path:
-        """Write the model of a cluster to a `.safetensors` file. `layout`: "jax" as in `params`, "torch" as in `state_dict`."""
+        """Write the model of a cluster to a `.safetensors` file. `layout`: "jax" as in `params`,
+        "torch" as in `state_dict`."""
         arrays = self._named(self.params(cluster), layout)
-        about = {name: str(fact) for name, fact in self._origin(layout).items()} | {"cluster": str(cluster)}
+        about = {name: str(fact) for name, fact in self._origin(layout).items()} | {
+            "cluster": str(cluster)
+        }
         return export.write_safetensors(path, arrays, about)
 
     def export_clusters(self, folder: str | os.PathLike[str], layout: str = "jax") -> Path:
-        """Write who is in which cluster, and the models of all clusters that have clients, to a new folder for other programs:
-        `clusters.json` and a `cluster_K.npz` each. `layout` as for `export`."""
-        models, labels = (predict.need(kept, what, self.run) for kept, what in ((self.models, "models"), (self.labels, "labels")))
+        """Write who is in which cluster, and the models of all clusters that have clients, to a new
+        folder for other programs: `clusters.json` and a `cluster_K.npz` each. `layout` as for
+        `export`."""
+        models, labels = (
+            predict.need(kept, what, self.run)
+            for kept, what in ((self.models, "models"), (self.labels, "labels"))
+        )
         clients = predict.clusters_of(self._scene, models, labels)
         about = self._origin(layout)
         used = np.unique(clients[clients >= 0])
         if self._scene.mixes:  # clients use all models, each by its weight
-            used, about["weights"] = np.arange(len(models)), predict.need(self.mixture, "mixtures", self.run).tolist()
-        params = {int(cluster): predict.params_of(self._scene.model, models[cluster]) for cluster in used}
-        return export.write_clusters(folder, {k: self._named(each, layout) for k, each in params.items()}, clients, about)
+            used, about["weights"] = (
+                np.arange(len(models)),
+                predict.need(self.mixture, "mixtures", self.run).tolist(),
+            )
+        params = {
+            int(cluster): predict.params_of(self._scene.model, models[cluster]) for cluster in used
+        }
+        return export.write_clusters(
+            folder, {k: self._named(each, layout) for k, each in params.items()}, clients, about
+        )
 
     def _origin(self, layout: str) -> Table:
-        return {"run": self.run, "method": self.record["method"], "model": self.record["config"]["model"]["name"], "layout": layout}
+        return {
+            "run": self.run,
+            "method": self.record["method"],
+            "model": self.record["config"]["model"]["name"],
+            "layout": layout,
+        }

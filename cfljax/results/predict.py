@@ -1,4 +1,5 @@
-"""Predict with the kept models of a run, in its own model and federation, which are made again from the record."""
+"""Predict with the kept models of a run, in its own model and federation, which are made again from
+the record."""
 
 from __future__ import annotations
 
@@ -27,12 +28,13 @@ class Scene(NamedTuple):
     federation: Federation
     chooses: bool  # Whether clients that never train choose a model (see `Method.chooses`)
     mixes: bool  # Whether clients mix several models (see `Method.mixture`)
-    adapts: bool  # Whether each client is scored with a model that it makes of the kept one (see `Method.adapt`)
+    # Whether each client is scored with a model that it makes of the kept one (see `Method.adapt`)
+    adapts: bool
 
 
 def run_of(record: Table) -> Run:
-    """Read the run of a record; raise a SpecError if its options mean something else today (data files, plug-ins, another
-    version)."""
+    """Read the run of a record; raise a SpecError if its options mean something else today (data
+    files, plug-ins, another version)."""
     from cfljax.config import read_spec
 
     config = {key: table for key, table in record["config"].items() if key != "plugins"}
@@ -80,24 +82,30 @@ def check_client(scene: Scene, client: int) -> int:
 
 
 def cluster_of(scene: Scene, client: int, models: np.ndarray, labels: np.ndarray) -> int:
-    """Return the model that a client is scored with at the end; raise a SpecError if the record does not tell it. `models` f32[K,
-    d], `labels` i32[C]."""
+    """Return the model that a client is scored with at the end; raise a SpecError if the record
+    does not tell it. `models` f32[K, d], `labels` i32[C]."""
     if scene.mixes:
         raise SpecError(
-            f"{scene.run.method}: its clients mix several models, and records have no mixtures; give cluster = 0 or another"
+            f"{scene.run.method}: its clients mix several models, and records have no "
+            "mixtures; give cluster = 0 or another"
         )
     cluster = int(clusters_of(scene, models, labels)[client])
     if cluster < 0:
-        raise SpecError(f"client = {client}: belonged to no cluster at the end; give cluster = 0 (up to {len(models) - 1})")
+        raise SpecError(
+            f"client = {client}: belonged to no cluster at the end; give cluster = 0 (up to "
+            f"{len(models) - 1})"
+        )
     return cluster
 
 
 def clusters_of(scene: Scene, models: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Return the model of each client at the end, i32[C], −1 for none; if clients mix models, the one with the largest weight.
-    Clients that never train choose as in the run. `models` f32[K, d], `labels` i32[C]."""
+    """Return the model of each client at the end, i32[C], −1 for none; if clients mix models, the
+    one with the largest weight. Clients that never train choose as in the run. `models` f32[K, d],
+    `labels` i32[C]."""
     if scene.adapts:
         raise SpecError(
-            f"{scene.run.method}: each client is scored with a model that it adapts from the global one, "
+            f"{scene.run.method}: each client is scored with a model that it adapts from the "
+            "global one, "
             "and records have the global one only; give cluster = 0"
         )
     found = labels[: int(np.asarray(scene.federation.real).sum())]
@@ -110,31 +118,47 @@ def clusters_of(scene: Scene, models: np.ndarray, labels: np.ndarray) -> np.ndar
 
 
 def _chosen(scene: Scene, models: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Choose among the models in use by the loss on the test samples by which clients that never train choose, i32[C]."""
+    """Choose among the models in use by the loss on the test samples by which clients that never
+    train choose, i32[C]."""
     import dataclasses
 
     from cfljax.engine.scoring import least_loss_among
 
-    federation, untrained = scene.federation, scene.federation.real & (scene.federation.train.count == 0)
+    federation, untrained = (
+        scene.federation,
+        scene.federation.real & (scene.federation.train.count == 0),
+    )
     test = federation.test
-    seen = test if scene.run.train.test_clients_choose == "test_loss" else dataclasses.replace(test, count=(test.count + 1) // 2)
-    in_use = jnp.zeros(len(models), bool).at[np.where(labels >= 0, labels, len(models))].set(True, mode="drop")
+    seen = (
+        test
+        if scene.run.train.test_clients_choose == "test_loss"
+        else dataclasses.replace(test, count=(test.count + 1) // 2)
+    )
+    in_use = (
+        jnp.zeros(len(models), bool)
+        .at[np.where(labels >= 0, labels, len(models))]
+        .set(True, mode="drop")
+    )
     candidates = in_use | ~jnp.any(in_use)
     least = jax.jit(functools.partial(least_loss_among, scene.model))
     return np.asarray(least(federation, seen, jnp.asarray(models), candidates, untrained))
 
 
 def test_samples(scene: Scene, client: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return (x f32[n, ...], y i32[n]): the test samples that a client is scored on, as its model sees them."""
+    """Return (x f32[n, ...], y i32[n]): the test samples that a client is scored on, as its model
+    sees them."""
     test, train = scene.federation.test, scene.federation.train
     count = int(np.asarray(test.count)[client])
     untrained = not int(np.asarray(train.count)[client])
-    first = (count + 1) // 2 if untrained and scene.run.train.test_clients_choose == "holdout" else 0
+    first = (
+        (count + 1) // 2 if untrained and scene.run.train.test_clients_choose == "holdout" else 0
+    )
     return _taken(scene, client, np.arange(first, count))
 
 
 def _taken(scene: Scene, client: int, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Take the test samples at these positions of a client's list, by a program that takes as many as any client has."""
+    """Take the test samples at these positions of a client's list, by a program that takes as many
+    as any client has."""
     number, test = len(positions), scene.federation.test
     where = np.resize(positions.astype(np.int32), max(number, test.longest))
     x, y = _take()(scene.federation, test, np.int32(client), where, np.ones(len(where), bool))
@@ -149,13 +173,15 @@ def _take() -> Callable[..., tuple[Array, Array]]:
 
 
 def prepared(federation: Federation, x: np.ndarray) -> np.ndarray:
-    """Convert samples in the scale of the data set to what models see, f32[n, ...]; raise a SpecError for another shape. Grey
-    images may lack their last axis."""
+    """Convert samples in the scale of the data set to what models see, f32[n, ...]; raise a
+    SpecError for another shape. Grey images may lack their last axis."""
     pool = federation.pool
     shape = federation.sample_shape
     x = x[..., None] if (*x.shape[1:], 1) == shape else x  # grey images without their channel
     if x.shape[1:] != shape:
-        raise SpecError(f"x: has the shape {x.shape}; must be (samples, {', '.join(map(str, shape))})")
+        raise SpecError(
+            f"x: has the shape {x.shape}; must be (samples, {', '.join(map(str, shape))})"
+        )
     if pool.table is not None:
         table = np.asarray(pool.table)
         if x.dtype.kind not in "iu" or (x.size and not 0 <= x.min() <= x.max() < len(table)):
@@ -164,18 +190,25 @@ def prepared(federation: Federation, x: np.ndarray) -> np.ndarray:
     return (x.astype(np.float32) - np.asarray(pool.mean)) * np.asarray(pool.scale)
 
 
-def probabilities(model: Model, flat: np.ndarray, x: np.ndarray, several: bool = False) -> np.ndarray:
-    """Compute the probabilities f32[n, classes] that the model f32[d] gives to the classes of prepared samples; with `several`
-    labels of a sample, to each label separately."""
+def probabilities(
+    model: Model, flat: np.ndarray, x: np.ndarray, several: bool = False
+) -> np.ndarray:
+    """Compute the probabilities f32[n, classes] that the model f32[d] gives to the classes of
+    prepared samples; with `several` labels of a sample, to each label separately."""
     forward, params = _forward(model), model.unravel(jnp.asarray(flat))
     with jax.default_matmul_precision("highest"):
-        logits = [np.asarray(forward(params, jnp.asarray(x[at : at + BLOCK]))) for at in range(0, len(x), BLOCK)]
+        logits = [
+            np.asarray(forward(params, jnp.asarray(x[at : at + BLOCK])))
+            for at in range(0, len(x), BLOCK)
+        ]
     if not logits:
         raise SpecError("x: has no samples")
     whole = np.concatenate(logits).astype(np.float64)
     if several:
         return (1 / (1 + np.exp(-whole))).astype(np.float32)
-    whole = np.concatenate([np.zeros_like(whole), whole], 1) if whole.shape[1] == 1 else whole  # the second of two classes
+    whole = (
+        np.concatenate([np.zeros_like(whole), whole], 1) if whole.shape[1] == 1 else whole
+    )  # the second of two classes
     whole = np.exp(whole - whole.max(axis=1, keepdims=True))
     return (whole / whole.sum(axis=1, keepdims=True)).astype(np.float32)
 
@@ -191,5 +224,8 @@ def _forward(model: Model) -> Callable[[Tree, Array], Array]:
 def need(array: np.ndarray | None, what: str, run: str) -> np.ndarray:
     """Return the array; raise a StoreError if the run has not kept it."""
     if array is None:
-        raise StoreError(f'run {run}: has no {what}; compute it with --keep models (cfljax.sweep(…, keep="models"))')
+        raise StoreError(
+            f"run {run}: has no {what}; compute it with --keep models (cfljax.sweep(…, "
+            'keep="models"))'
+        )
     return array

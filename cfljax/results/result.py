@@ -1,4 +1,5 @@
-"""Results in Python: one run (`Result`), and a folder of runs (`Results`, which `cfljax.load(DIR)` returns)."""
+"""Results in Python: one run (`Result`), and a folder of runs (`Results`, which `cfljax.load(DIR)`
+returns)."""
 
 from __future__ import annotations
 
@@ -23,7 +24,15 @@ if TYPE_CHECKING:
     import pandas
     from matplotlib.figure import Figure
 
-_HEADLINES = ("accuracy_worst10", "accuracy_client_std", "loss_last", "ari_last", "clusters_last", "bytes_up", "bytes_down")
+_HEADLINES = (
+    "accuracy_worst10",
+    "accuracy_client_std",
+    "loss_last",
+    "ari_last",
+    "clusters_last",
+    "bytes_up",
+    "bytes_down",
+)
 _TO_TARGET = ("round_to_target", "bytes_to_target", "clock_to_target")
 
 
@@ -63,7 +72,11 @@ class Result(KeptModels):
     @property
     def history(self) -> dict[str, np.ndarray]:
         """Quantity -> f32[E], a value per evaluation; `history["round"]` has the rounds."""
-        return {name.removeprefix("history/"): a for name, a in self.arrays.items() if name.startswith("history/")}
+        return {
+            name.removeprefix("history/"): a
+            for name, a in self.arrays.items()
+            if name.startswith("history/")
+        }
 
     @property
     def client_accuracy(self) -> np.ndarray | None:
@@ -73,12 +86,16 @@ class Result(KeptModels):
     @property
     def diag(self) -> dict[str, np.ndarray]:
         """`<method>/<name>` -> a diagnostic of the method."""
-        return {name.removeprefix("diag/"): a for name, a in self.arrays.items() if name.startswith("diag/")}
+        return {
+            name.removeprefix("diag/"): a
+            for name, a in self.arrays.items()
+            if name.startswith("diag/")
+        }
 
     @property
     def groups(self) -> np.ndarray | None:
-        """i32[E, C]: each client's true group at each evaluation; one row where clients keep their groups, or only the last labels
-        were kept. None: no labels were."""
+        """i32[E, C]: each client's true group at each evaluation; one row where clients keep their
+        groups, or only the last labels were kept. None: no labels were."""
         if (groups := self.arrays.get("groups", self.arrays.get("group"))) is None:
             return None
         return np.atleast_2d(groups).astype(np.int32)
@@ -93,8 +110,13 @@ class Result(KeptModels):
         return f"Result({', '.join(f'{k}={v}' for k, v in self._facts().items())})"
 
     def _repr_html_(self) -> str:
-        rows = self._facts() | {k: frames.short(v) for k, v in self.summary.items() if k in _HEADLINES}
-        cells = "".join(f"<tr><th>{html.escape(k)}</th><td>{html.escape(str(v))}</td></tr>" for k, v in rows.items())
+        rows = self._facts() | {
+            k: frames.short(v) for k, v in self.summary.items() if k in _HEADLINES
+        }
+        cells = "".join(
+            f"<tr><th>{html.escape(k)}</th><td>{html.escape(str(v))}</td></tr>"
+            for k, v in rows.items()
+        )
         return f"<table>{cells}</table>"
 
     def _facts(self) -> dict[str, str]:
@@ -107,15 +129,21 @@ class Result(KeptModels):
 
 
 class Results:
-    """The finished runs of a results folder. Records are read at once, arrays when they are asked for.
+    """The finished runs of a results folder. Records are read at once, arrays when they are asked
+    for.
 
-    The runs are the runs of the folder's plan, in its order, with `everything` also runs of an earlier spec. Their labels and
-    the options that vary come from the plan's spec, not from what an earlier start has recorded. `target`: the accuracy to which
-    rounds and bytes are counted. `sweep`: the sweep that a start has asked for (`Spec.shown`), instead of the folder's plan, which
-    another start may have replaced since."""
+    The runs are the runs of the folder's plan, in its order, with `everything` also runs of an
+    earlier spec. Their labels and the options that vary come from the plan's spec, not from what an
+    earlier start has recorded. `target`: the accuracy to which rounds and bytes are counted.
+    `sweep`: the sweep that a start has asked for (`Spec.shown`), instead of the folder's plan,
+    which another start may have replaced since."""
 
     def __init__(
-        self, folder: str | os.PathLike[str], everything: bool = False, target: float | None = None, sweep: Table | None = None
+        self,
+        folder: str | os.PathLike[str],
+        everything: bool = False,
+        target: float | None = None,
+        sweep: Table | None = None,
     ):
         self.store = Store(folder, read_only=True)
         records = self.store.records()
@@ -126,13 +154,17 @@ class Results:
         order = [name for name in plan if name in records]
         rest = [name for name in records if name not in set(order)]
         keep_rest = everything or not plan
-        (self.records,) = unify_paths({name: records[name] for name in order + (rest if keep_rest else [])})
+        (self.records,) = unify_paths(
+            {name: records[name] for name in order + (rest if keep_rest else [])}
+        )
         self._count_to_target()
         self.rows = make_rows(self.records, table.get("labels"))
-        """The records with the labels and the varying options of the plan's spec. A run that two rows of the plan share is listed
-        twice."""
+        """The records with the labels and the varying options of the plan's spec. A run that two
+        rows of the plan share is listed twice."""
         first = {record["id"]: record for record in reversed(self.rows)}
-        self.named = {run: {key: first[run][key] for key in ("label", "varies")} for run in self.records}
+        self.named = {
+            run: {key: first[run][key] for key in ("label", "varies")} for run in self.records
+        }
         """Run -> its label and its varying options, as tables show them."""
         self.left_out = 0 if keep_rest else len(rest)
 
@@ -148,7 +180,10 @@ class Results:
         if isinstance(run, int) and -len(self) <= run < len(self):
             name = list(self.records)[run]
         if not isinstance(name, str) or name not in self.records:
-            raise StoreError(f"{self.store.folder}: there is no run {run!r} among its {len(self)} runs; see to_pandas()['run']")
+            raise StoreError(
+                f"{self.store.folder}: there is no run {run!r} among its {len(self)} runs; "
+                "see to_pandas()['run']"
+            )
         return self._result(name, *self.store.read(name))
 
     def results(self) -> Iterator[Result]:
@@ -163,24 +198,34 @@ class Results:
                 warnings.warn(str(error), DamagedWarning, stacklevel=2)
 
     def _result(self, run: str, record: Table, arrays: dict[str, np.ndarray]) -> Result:
-        counted = {name: self.records[run]["summary"].get(name) for name in _TO_TARGET if name in record["summary"]}
-        return Result(record | {"summary": record["summary"] | counted} | self.named.get(run, {}), arrays)
+        counted = {
+            name: self.records[run]["summary"].get(name)
+            for name in _TO_TARGET
+            if name in record["summary"]
+        }
+        return Result(
+            record | {"summary": record["summary"] | counted} | self.named.get(run, {}), arrays
+        )
 
     def _count_to_target(self) -> None:
-        """Set the rounds and bytes to the target in all records, from the histories: what is recorded may be for another target."""
+        """Set the rounds and bytes to the target in all records, from the histories: what is
+        recorded may be for another target."""
         self.records = {
-            run: record | {"summary": {k: v for k, v in record["summary"].items() if k not in _TO_TARGET}}
+            run: record
+            | {"summary": {k: v for k, v in record["summary"].items() if k not in _TO_TARGET}}
             for run, record in self.records.items()
         }
         if self.target is None:
             return
         for result in self._each("history/"):
             counted = summarise(result.history, target=self.target)
-            self.records[result.run]["summary"] |= {name: counted[name] for name in _TO_TARGET if name in counted}
+            self.records[result.run]["summary"] |= {
+                name: counted[name] for name in _TO_TARGET if name in counted
+            }
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Return a row per run: run, method, seed, the label if the spec gives some, every option that varies, status, the summary
-        quantities, the seconds."""
+        """Return a row per run: run, method, seed, the label if the spec gives some, every option
+        that varies, status, the summary quantities, the seconds."""
         return frames.summaries(self.rows)
 
     def varying(self) -> list[str]:
@@ -188,11 +233,15 @@ class Results:
         return frames.varying(self.rows)
 
     def history(self) -> pandas.DataFrame:
-        """Return the curves of all runs in one tidy frame: run, method, seed, round, accuracy, … with a row per evaluation."""
-        return frames.histories((result.record, result.history) for result in self._each("history/"))
+        """Return the curves of all runs in one tidy frame: run, method, seed, round, accuracy, …
+        with a row per evaluation."""
+        return frames.histories(
+            (result.record, result.history) for result in self._each("history/")
+        )
 
     def plot(self, column: str = "accuracy") -> Figure:
-        """Draw a column of `history()` over rounds with matplotlib: each method's mean and standard deviation over the seeds."""
+        """Draw a column of `history()` over rounds with matplotlib: each method's mean and standard
+        deviation over the seeds."""
         from matplotlib import pyplot  # not Figure: with pyplot, notebooks know how to show one
 
         frame = self.history()
@@ -202,7 +251,9 @@ class Results:
         for name in self.varying():
             option = name.removeprefix("method.")
             lines += [
-                "" if value is None or value != value else f" {option}={value if isinstance(value, str) else show(value)}"
+                ""
+                if value is None or value != value
+                else f" {option}={value if isinstance(value, str) else show(value)}"
                 for value in frame[name]
             ]
         figure, axes = pyplot.subplots(layout="constrained")
@@ -210,7 +261,9 @@ class Results:
         for line in dict.fromkeys(lines):
             of = frame[lines == line].groupby("round")[column].agg(["mean", "std"])
             axes.plot(of["mean"], label=line)
-            axes.fill_between(of.index, of["mean"] - of["std"], of["mean"] + of["std"], alpha=0.2, linewidth=0)
+            axes.fill_between(
+                of.index, of["mean"] - of["std"], of["mean"] + of["std"], alpha=0.2, linewidth=0
+            )
         axes.set(xlabel="round", ylabel=column)
         axes.legend()
         return figure
@@ -225,7 +278,11 @@ class Results:
             write_bytes(Path(path), self.to_pandas().to_parquet(index=False, engine="pyarrow"))
 
     def __repr__(self) -> str:
-        return f"{self._title()}\n{frames.overview(self.rows).to_string(index=False)}" if len(self) else self._title()
+        return (
+            f"{self._title()}\n{frames.overview(self.rows).to_string(index=False)}"
+            if len(self)
+            else self._title()
+        )
 
     def _repr_html_(self) -> str:
         table = frames.overview(self.rows).to_html(index=False) if len(self) else ""
@@ -233,4 +290,7 @@ class Results:
 
     def _title(self) -> str:
         left = f", {self.left_out} of an earlier spec left out" if self.left_out else ""
-        return f"Results({str(self.store.folder)!r}): {len(self)} run{'' if len(self) == 1 else 's'}{left}"
+        return (
+            f"Results({str(self.store.folder)!r}): {len(self)} "
+            f"run{'' if len(self) == 1 else 's'}{left}"
+        )

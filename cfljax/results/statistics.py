@@ -1,4 +1,5 @@
-"""Statistics over seeds: means, deviations, 95 % intervals, paired differences, p values, and mean ranks."""
+"""Statistics over seeds: means, deviations, 95 % intervals, paired differences, p values, and mean
+ranks."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ import numpy as np
 LEVEL = 0.05  # The significance level of the tests; intervals hold 1 − LEVEL
 FEWEST = 3  # The fewest seeds for an interval or a test
 BOOTSTRAP = 5
-"""The fewest seeds for a bootstrap. Of fewer, resamples hardly go beyond the numbers themselves (of three, they cover the mean in
-75 % of cases), and the interval is Student's."""
+"""The fewest seeds for a bootstrap. Of fewer, resamples hardly go beyond the numbers themselves (of
+three, they cover the mean in 75 % of cases), and the interval is Student's."""
 RESAMPLES = 10_000
 
 
@@ -24,8 +25,8 @@ class Difference(NamedTuple):
     low: float
     high: float  # The 95 % interval of the mean
     effect: float
-    """The mean in standard deviations of the differences, corrected for few seeds (Hedges' g of paired values); ±∞ where all
-    differences are the same, 0 where all are zero."""
+    """The mean in standard deviations of the differences, corrected for few seeds (Hedges' g of
+    paired values); ±∞ where all differences are the same, 0 where all are zero."""
     n: int  # The number of seeds that both have
 
 
@@ -43,8 +44,9 @@ def mean_and_deviation(values: Iterable[float]) -> tuple[float, float | None]:
 def interval(values: Sequence[float]) -> tuple[float, float] | None:
     """Compute the 95 % interval of the mean of f64[n]; None for fewer than FEWEST values.
 
-    From BOOTSTRAP values on it is the interval of a percentile bootstrap, widened as Hesterberg (2015) does: plain percentiles are
-    too narrow, because the normal distribution is narrower than Student's, and a deviation over n smaller than one over n − 1."""
+    From BOOTSTRAP values on it is the interval of a percentile bootstrap, widened as Hesterberg
+    (2015) does: plain percentiles are too narrow, because the normal distribution is narrower than
+    Student's, and a deviation over n smaller than one over n − 1."""
     from scipy.special import ndtr, stdtrit  # scipy.stats takes half a second to import
 
     n = len(values)
@@ -62,18 +64,26 @@ def interval(values: Sequence[float]) -> tuple[float, float] | None:
 
 @functools.lru_cache(maxsize=8)
 def _resamples(n: int) -> np.ndarray:
-    """Draw the weight of each value in the mean of each resample, f64[B, n], the same in every process."""
+    """Draw the weight of each value in the mean of each resample, f64[B, n], the same in every
+    process."""
     often = min(RESAMPLES, max(1000, 10**7 // n))
     drawn = np.random.default_rng([0, n]).integers(0, n, (often, n))
     return np.stack([np.bincount(each, minlength=n) for each in drawn]) / n
 
 
 def difference(one: Sequence[float], other: Sequence[float]) -> Difference:
-    """Compare `one` with `other`, which have a value for each shared seed, of which there must be FEWEST."""
+    """Compare `one` with `other`, which have a value for each shared seed, of which there must be
+    FEWEST."""
     each = np.asarray(one, np.float64) - np.asarray(other, np.float64)
     low, high = interval(list(each)) or (math.nan, math.nan)
     mean, n = float(each.mean()), len(each)
-    effect = mean / deviation if (deviation := _deviation(each)) else math.copysign(math.inf, mean) if mean else 0.0
+    effect = (
+        mean / deviation
+        if (deviation := _deviation(each))
+        else math.copysign(math.inf, mean)
+        if mean
+        else 0.0
+    )
     return Difference(mean, low, high, effect * (1 - 3 / (4 * (n - 1) - 1)), n)
 
 
@@ -84,7 +94,8 @@ def _deviation(each: np.ndarray) -> float:
 
 
 def paired_t(one: Sequence[float], other: Sequence[float]) -> float:
-    """Return the two-sided p of a paired t-test. If all differences are equal, p is 1 if they are zero, else 0."""
+    """Return the two-sided p of a paired t-test. If all differences are equal, p is 1 if they are
+    zero, else 0."""
     from scipy.special import stdtr
 
     each = np.asarray(one, np.float64) - np.asarray(other, np.float64)
@@ -109,14 +120,17 @@ class Ranks(NamedTuple):
     names: list[str]  # Of the methods, from the best to the worst
     means: list[float]  # The mean rank of each, 1 being the best
     data_sets: int
-    p: float  # Of Friedman's test in the form of Iman and Davenport: whether any of the methods differ
+    # Of Friedman's test in the form of Iman and Davenport: whether any of the methods differ
+    p: float
     statistic: float  # Its F with (k − 1, (k − 1)(N − 1)) degrees of freedom
-    distance: float  # Nemenyi's critical difference at LEVEL: methods whose mean ranks are closer do not differ significantly
+    # Nemenyi's critical difference at LEVEL: methods whose mean ranks are closer do not differ
+    # significantly
+    distance: float
 
     @property
     def level_groups(self) -> list[tuple[int, int]]:
-        """(first, last) of each longest stretch of methods that lie within the critical difference; none where the test finds that
-        no methods differ is one stretch of all."""
+        """(first, last) of each longest stretch of methods that lie within the critical difference;
+        none where the test finds that no methods differ is one stretch of all."""
         if self.p >= LEVEL:
             return [(0, len(self.means) - 1)]
         found: list[tuple[int, int]] = []
@@ -128,7 +142,8 @@ class Ranks(NamedTuple):
 
 
 def ranks(names: Sequence[str], scores: np.ndarray) -> Ranks:
-    """Rank methods whose scores f64[N, k] are higher for the better; ties share their ranks. It needs N, k ≥ 2."""
+    """Rank methods whose scores f64[N, k] are higher for the better; ties share their ranks. It
+    needs N, k ≥ 2."""
     from scipy.special import fdtrc
     from scipy.stats import rankdata, studentized_range
 
@@ -136,11 +151,17 @@ def ranks(names: Sequence[str], scores: np.ndarray) -> Ranks:
     placed = rankdata(-scores, axis=1)
     means = placed.mean(axis=0)
     between = count * float(((means - (k + 1) / 2) ** 2).sum())
-    within = float(((placed - placed.mean(axis=1, keepdims=True)) ** 2).sum()) / (count * (k - 1))  # less than k(k+1)/12 with ties
+    within = float(((placed - placed.mean(axis=1, keepdims=True)) ** 2).sum()) / (
+        count * (k - 1)
+    )  # less than k(k+1)/12 with ties
     square = between / within if within else 0.0
     left = count * (k - 1) - square
     f = math.inf if left <= 1e-9 else (count - 1) * square / left
     p = 0.0 if math.isinf(f) else float(fdtrc(k - 1, (k - 1) * (count - 1), f))
-    distance = float(studentized_range.ppf(1 - LEVEL, k, math.inf)) / math.sqrt(2) * math.sqrt(k * (k + 1) / (6 * count))
+    distance = (
+        float(studentized_range.ppf(1 - LEVEL, k, math.inf))
+        / math.sqrt(2)
+        * math.sqrt(k * (k + 1) / (6 * count))
+    )
     order = sorted(range(k), key=lambda i: float(means[i]))
     return Ranks([names[i] for i in order], [float(means[i]) for i in order], count, p, f, distance)

@@ -1,4 +1,5 @@
-"""What participants can be asked for. All of it passes here, so that it is counted, bounded and timed, whatever the method is."""
+"""What participants can be asked for. All of it passes here, so that it is counted, bounded and
+timed, whatever the method is."""
 
 from __future__ import annotations
 
@@ -20,8 +21,9 @@ from cfljax.types import Array, ClientState, Cohort, Federation, Hyper, Jobs, Tr
 class Ask:
     """What a round may ask of its participants, or an evaluation of clients.
 
-    The models of `losses` and `gradients` are sent to each participant, which computes on its own training data. A participant that
-    is not in `cohort.mask` costs nothing, and what it would answer means nothing.
+    The models of `losses` and `gradients` are sent to each participant, which computes on its own
+    training data. A participant that is not in `cohort.mask` costs nothing, and what it would
+    answer means nothing.
     """
 
     whole: Ask | None = None  # The ask of all participants, where this one is of some of them
@@ -36,9 +38,16 @@ class Ask:
         active: Array | None = None,
         in_round: bool = True,
     ):
-        self.solver, self.key, self.federation, self.cohort, self.hyper = solver, key, federation, cohort, hyper
+        self.solver, self.key, self.federation, self.cohort, self.hyper = (
+            solver,
+            key,
+            federation,
+            cohort,
+            hyper,
+        )
         self.in_round = in_round
-        """Whether participants of a round are asked; False: clients are scored, and nothing is sent."""
+        """Whether participants of a round are asked; False: clients are scored, and nothing is
+        sent."""
         self.active = active
         """bool[K]: which models are in use; None: all."""
         self.more = jnp.zeros_like(cohort.ids)
@@ -50,7 +59,8 @@ class Ask:
         self.diag: dict[str, Array] = {}
         """Further quantities of the round for the history, by name."""
         self.asked: Array | None = None
-        """i32[]: how many clients have trained before the first round, which that bills; None: nobody."""
+        """i32[]: how many clients have trained before the first round, which that bills; None:
+        nobody."""
 
     @property
     def sizes(self) -> Array:
@@ -63,100 +73,156 @@ class Ask:
         return self.in_round and is_private(self.hyper)
 
     def _jobs(self, clients: Array, mask: Array, models: Array) -> Jobs:
-        """Return the jobs of clients that start from the first model, in which nothing that they keep counts but their own part."""
+        """Return the jobs of clients that start from the first model, in which nothing that they
+        keep counts but their own part."""
         shares, first = jnp.ones(clients.shape), jnp.zeros_like(clients)
-        return Jobs(clients, mask, shares, models, first, kept=ClientState(own=self.cohort.kept.own))
+        return Jobs(
+            clients, mask, shares, models, first, kept=ClientState(own=self.cohort.kept.own)
+        )
 
     def bound(self, losses: Array) -> Array:
         """Return the losses, within the bounds that a private choice needs, if it is private."""
         return clip_losses(losses, self.hyper["privacy.choice.clip"]) if self.private else losses
 
     def of(self, who: Array, active: Array | None = None) -> Ask:
-        """Return the same of those participants alone where `who` bool[S], and of the models `active` bool[K] (None: as here). What
-        they are sent is counted here."""
+        """Return the same of those participants alone where `who` bool[S], and of the models
+        `active` bool[K] (None: as here). What they are sent is counted here."""
         cohort = self.cohort._replace(mask=self.cohort.mask & who)
         active = self.active if active is None else active
-        some = Ask(self.solver, self.key, self.federation, cohort, self.hyper, active, self.in_round)
+        some = Ask(
+            self.solver, self.key, self.federation, cohort, self.hyper, active, self.in_round
+        )
         some.whole = self
         return some
 
     def least(self, costs: Array, width: Callable[[Hyper], Array | float] | None = None) -> Array:
-        """i32[S]: the cluster in use with the least of the costs f32[K, S]; with `train.privacy.choice` one that the exponential
-        mechanism draws by them. `width(hyper)`: how far apart two costs can be."""
+        """i32[S]: the cluster in use with the least of the costs f32[K, S]; with
+        `train.privacy.choice` one that the exponential mechanism draws by them. `width(hyper)`: how
+        far apart two costs can be."""
         costs = among(self.active, costs)
         if width is None or not self.private:
             return least_loss(costs)
         uid = jnp.asarray(self.federation.uid)[self.cohort.ids]
-        return private_choice(self.key, costs, uid, self.hyper["privacy.choice.epsilon"], width(self.hyper))
+        return private_choice(
+            self.key, costs, uid, self.hyper["privacy.choice.epsilon"], width(self.hyper)
+        )
 
     def losses(self, models: Array, batch: int | None = None) -> Array:
-        """f32[K, S]: the mean loss of each model on each participant's samples. `batch`: on the first mini-batch of this size with
-        which local training begins; None: on all."""
+        """f32[K, S]: the mean loss of each model on each participant's samples. `batch`: on the
+        first mini-batch of this size with which local training begins; None: on all."""
         self.models_of_all(models)
         seen = first_batches(self.key, self.federation, self.cohort, batch, self.solver.sequential)
-        return self.bound(self.solver.losses(seen, models, self.cohort.ids, self.cohort.mask, self.cohort.kept.own))
+        return self.bound(
+            self.solver.losses(
+                seen, models, self.cohort.ids, self.cohort.mask, self.cohort.kept.own
+            )
+        )
 
     def sample_losses(self, models: Array) -> Array:
-        """f32[S, K, N]: the loss of each model on each training sample of each participant, in the order of its samples."""
+        """f32[S, K, N]: the loss of each model on each training sample of each participant, in the
+        order of its samples."""
         self.models_of_all(models)
         return self.solver.sample_losses(self.federation, models, self.cohort.ids, self.cohort.mask)
 
     def gradients(self, models: Array) -> Array:
-        """f32[S, d]: the gradient of the loss on all training samples of each participant, at the first model. In a
-        round it is sent as an update is."""
+        """f32[S, d]: the gradient of the loss on all training samples of each participant, at the
+        first model. In a round it is sent as an update is."""
         jobs, whole = self._jobs(self.cohort.ids, self.cohort.mask, models), self.whole or self
         found = self.solver.gradient(self.federation, jobs)[0]
         self.models_of_all(models)
         whole.up = whole.up + self.cohort.mask
         key, lr = keys.fold(self.key, "gradients"), self.hyper["lr"]
-        return self.solver.send(key, self.federation, jobs, found, self.hyper, lr) if self.in_round else found
+        return (
+            self.solver.send(key, self.federation, jobs, found, self.hyper, lr)
+            if self.in_round
+            else found
+        )
 
     def updates(self, start: Array, epochs: int | None = None, steps: int | None = None) -> Array:
-        """f32[C, d]: the updates of all clients that train from `start` f32[d] for so long, before the first round."""
+        """f32[C, d]: the updates of all clients that train from `start` f32[d] for so long, before
+        the first round."""
         solver, everyone = solver_before(self.solver, epochs, steps), self.cohort
         self.asked = jnp.sum(everyone.mask, dtype=jnp.int32)
-        return pretrain(solver, self.key, self.federation, self.hyper, start, everyone.ids, everyone.mask, self.cohort.kept.own)
+        return pretrain(
+            solver,
+            self.key,
+            self.federation,
+            self.hyper,
+            start,
+            everyone.ids,
+            everyone.mask,
+            self.cohort.kept.own,
+        )
 
     def pretrained(
-        self, start: Array, then: Callable[[Array], Array], epochs: int | None = None, steps: int | None = None
+        self,
+        start: Array,
+        then: Callable[[Array], Array],
+        epochs: int | None = None,
+        steps: int | None = None,
     ) -> Array:
-        """i32[S]: `then(updates f32[n, d]) -> i32[n]` of participants that train from `start` f32[d] before the round, for so long.
-        They are billed as all who join late are (`newcomers_train`)."""
+        """i32[S]: `then(updates f32[n, d]) -> i32[n]` of participants that train from `start`
+        f32[d] before the round, for so long. They are billed as all who join late are
+        (`newcomers_train`)."""
         solver = solver_before(self.solver, epochs, steps)
 
         def some(ids: Array, mask: Array) -> Array:
-            return then(pretrain(solver, self.key, self.federation, self.hyper, start, ids, mask, self.cohort.kept.own))
+            return then(
+                pretrain(
+                    solver,
+                    self.key,
+                    self.federation,
+                    self.hyper,
+                    start,
+                    ids,
+                    mask,
+                    self.cohort.kept.own,
+                )
+            )
 
         cohort = self.cohort
         return some(cohort.ids, cohort.mask) if self.in_round else in_chunks(some, cohort.mask)
 
     def moves(self, start: Array, similarity: str, epochs: int) -> Array:
-        """f32[S, m]: the updates, or sketches of them (`similarity`), of participants that train from `start` f32[d] before the
-        round; zero for all others, and where they are not finite."""
+        """f32[S, m]: the updates, or sketches of them (`similarity`), of participants that train
+        from `start` f32[d] before the round; zero for all others, and where they are not finite."""
         ids, who = self.cohort.ids, self.cohort.mask
         jobs = self._jobs(ids, who, start[None])
-        nothing, key = Mixing(jnp.zeros((1, ids.shape[0])), start[None]), keys.fold(self.key, "pretrain")
+        nothing, key = (
+            Mixing(jnp.zeros((1, ids.shape[0])), start[None]),
+            keys.fold(self.key, "pretrain"),
+        )
         solver, whole = solver_before(self.solver, epochs), self.whole or self
-        moves = train_and_compare(similarity, solver, key, self.federation, jobs, self.hyper, nothing)[1]
+        moves = train_and_compare(
+            similarity, solver, key, self.federation, jobs, self.hyper, nothing
+        )[1]
         self.send(1)
         whole.up = whole.up + who
         return jnp.where((who & usable(moves))[:, None], moves, 0.0)
 
-    def batch_gradient(self, model: Array, batch: int, summed: bool, clients: Array, mask: Array) -> tuple[Array, Array]:
-        """(f32[n, d], f32[n]): the gradient at a model f32[d], and the mean loss, on the first mini-batch of `batch` samples, of
-        some of the participants i32[n]; `summed`: of the sum over the mini-batch."""
+    def batch_gradient(
+        self, model: Array, batch: int, summed: bool, clients: Array, mask: Array
+    ) -> tuple[Array, Array]:
+        """(f32[n, d], f32[n]): the gradient at a model f32[d], and the mean loss, on the first
+        mini-batch of `batch` samples, of some of the participants i32[n]; `summed`: of the sum over
+        the mini-batch."""
         jobs = self._jobs(clients, mask, model[None])
         gradient, loss = self.solver.batch_gradient(self.key, self.federation, jobs, batch, summed)
         if summed:
-            loss *= jnp.minimum(jnp.asarray(self.federation.train.count)[clients], batch).astype(jnp.float32)
+            loss *= jnp.minimum(jnp.asarray(self.federation.train.count)[clients], batch).astype(
+                jnp.float32
+            )
         return gradient, loss
 
     def models_of_all(self, models: Array) -> None:
         """Count that each participant is sent all models in use."""
-        self.send((models.shape[0] if self.active is None else jnp.sum(self.active, dtype=jnp.int32)) - 1)
+        self.send(
+            (models.shape[0] if self.active is None else jnp.sum(self.active, dtype=jnp.int32)) - 1
+        )
 
     def send(self, vectors: int | Array, who: Array | bool = True) -> None:
-        """Count `vectors` that are sent to each participant where `who` bool[S], beyond the model that it trains."""
+        """Count `vectors` that are sent to each participant where `who` bool[S], beyond the model
+        that it trains."""
         sent = jnp.where(self.cohort.mask & who, vectors, 0)
         whole = self.whole or self
         whole.more = whole.more + sent
@@ -166,40 +232,64 @@ class Ask:
         self.floats = self.floats + floats * jnp.sum(self.cohort.mask & who, dtype=jnp.int32)
 
     def bill(self, vectors_up: int = 1, floats_down: int = 0, floats_up: int = 0) -> Traffic:
-        """Return the traffic of the round: each participant is sent the model that it trains, and what it was asked for, and sends
-        these numbers of vectors and floats, besides what it answered."""
-        sent, more = traffic(self.cohort, 1, vectors_up, floats_down, floats_up), jnp.sum(self.more, dtype=jnp.int32)
+        """Return the traffic of the round: each participant is sent the model that it trains, and
+        what it was asked for, and sends these numbers of vectors and floats, besides what it
+        answered."""
+        sent, more = (
+            traffic(self.cohort, 1, vectors_up, floats_down, floats_up),
+            jnp.sum(self.more, dtype=jnp.int32),
+        )
         up = sent.vectors_up + jnp.sum(self.up, dtype=jnp.int32)
-        return sent._replace(vectors_down=sent.vectors_down + more, vectors_up=up, floats_up=sent.floats_up + self.floats)
+        return sent._replace(
+            vectors_down=sent.vectors_down + more,
+            vectors_up=up,
+            floats_up=sent.floats_up + self.floats,
+        )
 
     def broadcast(self, vectors: int | Array) -> None:
-        """Count `vectors` that everybody gets after each round, so that only those who missed the last round are sent them now."""
+        """Count `vectors` that everybody gets after each round, so that only those who missed the
+        last round are sent them now."""
         cohort, devices = self.cohort, self.cohort.kept.devices
         drawn = cohort.ids.shape[0] < jnp.sum(self.federation.real)
         comes = (self.federation.arrive[cohort.ids] == cohort.round) & (cohort.round > 0)
         away = devices is not None and devices.there is not None
-        self.send(vectors, comes | drawn | ("dropout" in self.hyper) | ("clock.deadline_s" in self.hyper) | away)
+        self.send(
+            vectors,
+            comes | drawn | ("dropout" in self.hyper) | ("clock.deadline_s" in self.hyper) | away,
+        )
 
     def by_blocks(self, one: Callable[[Array, Array], Array], most: int) -> Array:
-        """`one(clients i32[n], mask bool[n]) -> f32[K, n]` over blocks of at most `most` participants; a block in which nobody is
-        there costs nothing. Returns f32[K, S]."""
+        """`one(clients i32[n], mask bool[n]) -> f32[K, n]` over blocks of at most `most`
+        participants; a block in which nobody is there costs nothing. Returns f32[K, S]."""
         clients, mask = self.cohort.ids, self.cohort.mask
         size = -(-clients.shape[0] // -(-clients.shape[0] // most))
         padding = -clients.shape[0] % size
-        parts = (jnp.pad(clients, (0, padding)).reshape(-1, size), jnp.pad(mask, (0, padding)).reshape(-1, size))
+        parts = (
+            jnp.pad(clients, (0, padding)).reshape(-1, size),
+            jnp.pad(mask, (0, padding)).reshape(-1, size),
+        )
         form = jax.eval_shape(one, *jax.tree.map(lambda a: a[0], parts))
 
         def some(part: tuple[Array, Array]) -> Array:
-            return jax.lax.cond(jnp.any(part[1]), one, lambda *_: jnp.zeros(form.shape, form.dtype), *part)
+            return jax.lax.cond(
+                jnp.any(part[1]), one, lambda *_: jnp.zeros(form.shape, form.dtype), *part
+            )
 
         found = jax.lax.map(some, parts)
         return jnp.moveaxis(found, 0, 1).reshape(form.shape[0], -1)[:, : clients.shape[0]]
 
 
 def ask_all(
-    solver: Solver, key: Array, federation: Federation, who: Array, hyper: Hyper, active: Array | None, own: Array | None = None
+    solver: Solver,
+    key: Array,
+    federation: Federation,
+    who: Array,
+    hyper: Hyper,
+    active: Array | None,
+    own: Array | None = None,
 ) -> Ask:
-    """Return the ask of all clients where `who` bool[C], outside of a round. `own`: `ClientState.own`."""
+    """Return the ask of all clients where `who` bool[C], outside of a round. `own`:
+    `ClientState.own`."""
     clients = jnp.arange(federation.clients, dtype=jnp.int32)
     cohort = Cohort(clients, who, jnp.ones(clients.shape), jnp.int32(0), ClientState(own=own))
     return Ask(solver, key, federation, cohort, hyper, active, in_round=False)

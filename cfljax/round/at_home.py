@@ -1,4 +1,5 @@
-"""`AtHome`: the recipe of methods with one global model, beside which something stays with each client."""
+"""`AtHome`: the recipe of methods with one global model, beside which something stays with each
+client."""
 
 from __future__ import annotations
 
@@ -32,16 +33,19 @@ class Kept(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class AtHome(PersonalConfig):
-    """FedAvg of a global model w, and something that stays with each client (at home). A subclass is a method: its fields are the
-    options, and it overrides the functions in which it differs.
+    """FedAvg of a global model w, and something that stays with each client (at home). A subclass
+    is a method: its fields are the options, and it overrides the functions in which it differs.
 
-    Both are trained in the same steps (`steps`), or what is at home as a model of its own, from itself and pulled to w by `pull`.
-    What is not finite is left out, at home and on the server. A client is scored with its `personal` model, and the accuracy of w
-    is the diagnostic `accuracy_global`; with `own = False` it is scored with w. A client that has not been drawn yet has what all
-    begin with at home.
+    Both are trained in the same steps (`steps`), or what is at home as a model of its own, from
+    itself and pulled to w by `pull`. What is not finite is left out, at home and on the server. A
+    client is scored with its `personal` model, and the accuracy of w is the diagnostic
+    `accuracy_global`; with `own = False` it is scored with w. A client that has not been drawn yet
+    has what all begin with at home.
     """
 
-    average = "samples"  # The weights of the participants: "samples", "uniform" or "nova". Methods have an option of this name.
+    # The weights of the participants: "samples", "uniform" or "nova". Methods have an option of
+    # this name.
+    average = "samples"
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -56,15 +60,18 @@ class AtHome(PersonalConfig):
         return state.home[ask.cohort.ids]
 
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
-        """Return the local steps on both; without it they are trained one after the other, on the same batches."""
+        """Return the local steps on both; without it they are trained one after the other, on the
+        same batches."""
         raise NotImplementedError
 
     def pull(self, hyper: Hyper) -> Array | None:
-        """Return the strength of the pull of the model at home to w, where both are trained one after the other; None: none."""
+        """Return the strength of the pull of the model at home to w, where both are trained one
+        after the other; None: none."""
         return None
 
     def move(self, w: Array, mean: Array, hyper: Hyper) -> Array:
-        """f32[1, d]: the global model after a round, from the one before and the mean of the participants'."""
+        """f32[1, d]: the global model after a round, from the one before and the mean of the
+        participants'."""
         return mean
 
     def personal(self, state: Kept) -> Array:
@@ -72,15 +79,19 @@ class AtHome(PersonalConfig):
         return jnp.where(state.drawn[:, None], state.home, state.w)
 
     def shows(self, w: Array, home: Array, mean: Callable[[Array], Array]) -> dict[str, Array]:
-        """Further quantities for the history, from the new global model f32[1, d] and what participants have at home f32[S, m].
-        `mean(f32[S])` is the mean over the participants."""
+        """Further quantities for the history, from the new global model f32[1, d] and what
+        participants have at home f32[S, m]. `mean(f32[S])` is the mean over the participants."""
         return {}
 
 
 def method_of(config: AtHome, model: Model, solver: Solver) -> Method[Kept]:
     """Return the functions of the method."""
     together = type(config).steps is not AtHome.steps
-    both = solver.with_own_steps(lambda hyper, rule: config.steps(model, hyper, rule)) if together else solver
+    both = (
+        solver.with_own_steps(lambda hyper, rule: config.steps(model, hyper, rule))
+        if together
+        else solver
+    )
     alone = solver.with_step(lambda hyper: LocalStep.of(hyper)._replace(mu=config.pull(hyper)))
 
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> Kept:
@@ -89,7 +100,9 @@ def method_of(config: AtHome, model: Model, solver: Solver) -> Method[Kept]:
         home = jnp.broadcast_to(home, (federation.clients, home.shape[-1]))
         return Kept(w[None], home, jnp.zeros(federation.clients, bool))
 
-    def round(key: Array, state: Kept, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[Kept, Info]:
+    def round(
+        key: Array, state: Kept, federation: Federation, cohort: Cohort, hyper: Hyper
+    ) -> tuple[Kept, Info]:
         everyone, old, w = jnp.zeros_like(cohort.ids), state.home[cohort.ids], state.w
         ask = Ask(solver, key, federation, cohort, hyper)
         held = config.receive(ask, state) if together else None
@@ -99,7 +112,9 @@ def method_of(config: AtHome, model: Model, solver: Solver) -> Method[Kept]:
             change = updates.home - old
         else:
             mine = jnp.arange(cohort.ids.shape[0], dtype=jnp.int32)
-            change = alone.train(key, federation, jobs_from(cohort, old, mine, anchor=w, anchor_of=everyone), hyper).delta
+            change = alone.train(
+                key, federation, jobs_from(cohort, old, mine, anchor=w, anchor_of=everyone), hyper
+            ).delta
         mix = averages(both, federation, cohort, everyone, 1, config.average, hyper)
         mixed = mix_updates(mix, updates.delta, w, solver.rule(key, hyper))
         kept, new = keep_own(cohort, change, old), config.move(w, mixed.new, hyper)

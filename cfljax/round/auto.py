@@ -1,9 +1,12 @@
-"""`clusters = "auto"`: the number of clusters is found before the first round, from how the first updates of clients differ.
+"""`clusters = "auto"`: the number of clusters is found before the first round, from how the first
+updates of clients differ.
 
-Up to PROBED clients that are there in round 0 train for one epoch from w_0 (methods that pre-train anyway use those updates), and
-`kernels.number` chooses from 1 to `most` clusters by the directions of the updates, less what they have in common. Neither test
-data nor true groups have a say. The run keeps `most` models, so that runs with different choices share a program; those beyond
-the chosen number are never joined. Kept with the results: `auto_clusters` and `auto_curve`, the criterion of each number.
+Up to PROBED clients that are there in round 0 train for one epoch from w_0 (methods that pre-train
+anyway use those updates), and `kernels.number` chooses from 1 to `most` clusters by the directions
+of the updates, less what they have in common. Neither test data nor true groups have a say. The run
+keeps `most` models, so that runs with different choices share a program; those beyond the chosen
+number are never joined. Kept with the results: `auto_clusters` and `auto_curve`, the criterion of
+each number.
 """
 
 from __future__ import annotations
@@ -24,7 +27,9 @@ PROBED = 256  # The most clients whose updates are compared
 class CountedConfig(MethodConfig):
     """The base class of the options of methods whose number of clusters may be found."""
 
-    auto: str = option("silhouette", 'how the number of clusters is found with "auto"', choices=CRITERIA)
+    auto: str = option(
+        "silhouette", 'how the number of clusters is found with "auto"', choices=CRITERIA
+    )
     most: int = option(8, 'largest number of clusters that "auto" finds', low=2)
 
 

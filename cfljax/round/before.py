@@ -1,5 +1,5 @@
-"""HOST. What a method may ask of clients before the first round (and between rounds): training from one model, whose updates it
-compares. What is asked is counted: the round that follows bills it."""
+"""HOST. What a method may ask of clients before the first round (and between rounds): training from
+one model, whose updates it compares. What is asked is counted: the round that follows bills it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ def trainers(solver: Solver) -> Trainers:
 
     @functools.cache
     def trainer(epochs: int | None, steps: int | None) -> Pretrainer:
-        return pretrainer(solver if epochs is None and steps is None else solver_before(solver, epochs, steps))
+        return pretrainer(
+            solver if epochs is None and steps is None else solver_before(solver, epochs, steps)
+        )
 
     return trainer
 
@@ -51,7 +53,13 @@ class Before:
         hyper: Hyper,
         own: Array | None = None,
     ):
-        self.name, self.config, self.model, self.solver, self._train = name, config, model, solver, train
+        self.name, self.config, self.model, self.solver, self._train = (
+            name,
+            config,
+            model,
+            solver,
+            train,
+        )
         self.key, self.federation, self.hyper, self.own = key, federation, hyper, own
         self.uid = np.asarray(federation.uid)
         self.number: Number | None = None
@@ -69,19 +77,29 @@ class Before:
 
     def here(self) -> np.ndarray:
         """i32[n]: the same clients. SpecError if they are fewer than the clusters."""
-        ids, clusters = self.present(), self.config.clusters if isinstance(self.config.clusters, int) else 1
+        ids, clusters = (
+            self.present(),
+            self.config.clusters if isinstance(self.config.clusters, int) else 1,
+        )
         if len(ids) < clusters:
-            only = f"clusters = {clusters}, but only {len(ids)} clients with training data take part from the start"
+            only = (
+                f"clusters = {clusters}, but only {len(ids)} clients with training data take "
+                "part from the start"
+            )
             raise SpecError(f'method "{self.name}": {only}; give fewer clusters or more clients')
         return ids
 
     def late(self) -> np.ndarray:
         """i32[n]: the clients that come later, newcomers included."""
-        return np.flatnonzero(np.asarray(self.federation.holds) & (np.asarray(self.federation.arrive) > 0)).astype(np.int32)
+        return np.flatnonzero(
+            np.asarray(self.federation.holds) & (np.asarray(self.federation.arrive) > 0)
+        ).astype(np.int32)
 
     def newcomers(self) -> np.ndarray:
         """i32[n]: the clients that take part in no round."""
-        return np.flatnonzero(np.asarray(self.federation.holds) & (np.asarray(self.federation.arrive) == NEVER)).astype(np.int32)
+        return np.flatnonzero(
+            np.asarray(self.federation.holds) & (np.asarray(self.federation.arrive) == NEVER)
+        ).astype(np.int32)
 
     def ordered(self, ids: np.ndarray) -> np.ndarray:
         """Return the clients i[n] by identity, so that the order of clients changes nothing."""
@@ -94,34 +112,66 @@ class Before:
         return ids[np.argsort(luck, kind="stable")[:number]]
 
     def updates_in_parts(
-        self, start: np.ndarray, ids: np.ndarray, epochs: int | None = None, steps: int | None = None
+        self,
+        start: np.ndarray,
+        ids: np.ndarray,
+        epochs: int | None = None,
+        steps: int | None = None,
     ) -> Iterator[Part]:
-        """Return the updates of these clients after training from `start`, a few at a time; by default as much as in a round."""
+        """Return the updates of these clients after training from `start`, a few at a time; by
+        default as much as in a round."""
         self.asked[ids] = True
-        yield from self._train(epochs, steps)(self.key, self.federation, self.hyper, start, ids, self.own)
+        yield from self._train(epochs, steps)(
+            self.key, self.federation, self.hyper, start, ids, self.own
+        )
 
     def updates(
-        self, start: np.ndarray, ids: np.ndarray, epochs: int | None = None, steps: int | None = None, similarity: str = "exact"
+        self,
+        start: np.ndarray,
+        ids: np.ndarray,
+        epochs: int | None = None,
+        steps: int | None = None,
+        similarity: str = "exact",
     ) -> np.ndarray:
         """f32[n, d]: the same at once; with `similarity` "sketch" sketches of them."""
-        parts = [shortened(moves, similarity) for _, moves in self.updates_in_parts(start, ids, epochs, steps)]
+        parts = [
+            shortened(moves, similarity)
+            for _, moves in self.updates_in_parts(start, ids, epochs, steps)
+        ]
         return np.concatenate(parts) if parts else np.zeros((0, self.model.size), np.float32)
 
-    def joining(self, start: np.ndarray, ids: np.ndarray, of: Callable[[np.ndarray], Array], **length: int | None) -> np.ndarray:
-        """i32[n]: what `of(updates f32[m, d])` says of clients that join later, and are billed then. `length`: epochs and steps."""
-        parts = self._train(length.get("epochs"), length.get("steps"))(self.key, self.federation, self.hyper, start, ids, self.own)
-        return np.concatenate([np.zeros(0, np.int32), *(np.asarray(of(moves)) for _, moves in parts)])
+    def joining(
+        self,
+        start: np.ndarray,
+        ids: np.ndarray,
+        of: Callable[[np.ndarray], Array],
+        **length: int | None,
+    ) -> np.ndarray:
+        """i32[n]: what `of(updates f32[m, d])` says of clients that join later, and are billed
+        then. `length`: epochs and steps."""
+        parts = self._train(length.get("epochs"), length.get("steps"))(
+            self.key, self.federation, self.hyper, start, ids, self.own
+        )
+        return np.concatenate(
+            [np.zeros(0, np.int32), *(np.asarray(of(moves)) for _, moves in parts)]
+        )
 
     def clusters(self, moves: np.ndarray, ids: np.ndarray) -> int:
-        """Return the number of clusters: from the options, or the one that these updates f32[n, d] show."""
+        """Return the number of clusters: from the options, or the one that these updates f32[n, d]
+        show."""
         if not isinstance(self.config, auto.CountedConfig) or not self.config.counts_clusters:
             return self.config.models_kept
-        found = choose_number(moves[np.argsort(self.uid[ids], kind="stable")], self.config.most, self.config.auto)
-        self.number = Number(on_host(np.array(found.clusters, np.int32)), on_host(found.curve.astype(np.float32)))
+        found = choose_number(
+            moves[np.argsort(self.uid[ids], kind="stable")], self.config.most, self.config.auto
+        )
+        self.number = Number(
+            on_host(np.array(found.clusters, np.int32)), on_host(found.curve.astype(np.float32))
+        )
         return found.clusters
 
     def probe(self) -> dict[str, Tree]:
-        """Return what `init` needs where only the number of clusters is found, by clients that train for it alone."""
+        """Return what `init` needs where only the number of clusters is found, by clients that
+        train for it alone."""
         ids = self.drawn(auto.PROBED, "auto")
         self.clusters(self.updates(self.first_model(), ids, epochs=1, similarity="sketch"), ids)
         return self.setup()
@@ -131,7 +181,9 @@ class Before:
         found = {} if self.number is None else {"number": self.number}
         return {"asked": np.array(self.asked_now(), np.int32)} | found
 
-    def means(self, parts: Iterator[Part] | list[Part], labels: np.ndarray, clusters: int) -> np.ndarray:
+    def means(
+        self, parts: Iterator[Part] | list[Part], labels: np.ndarray, clusters: int
+    ) -> np.ndarray:
         """f32[K, d]: the mean update of each cluster, or what the server has instead."""
         return means(parts, labels, clusters, self.solver.rule(self.key, self.hyper))
 
@@ -142,17 +194,26 @@ class Before:
             found[ids] = labels
         return found
 
-    def divide(self, state: State, ids: np.ndarray, own: np.ndarray, advice: str = "raise it") -> State:
-        """Return the state whose clients `ids` i32[n] are in the clusters `own` i32[n], and no others in any; each cluster goes on
-        from the first model. SpecError with this advice if there is no room."""
+    def divide(
+        self, state: State, ids: np.ndarray, own: np.ndarray, advice: str = "raise it"
+    ) -> State:
+        """Return the state whose clients `ids` i32[n] are in the clusters `own` i32[n], and no
+        others in any; each cluster goes on from the first model. SpecError with this advice if
+        there is no room."""
         room, number = state.clusters, int(own.max(initial=0)) + 1
         if number > room:
-            raise SpecError(f"method.{self.name}.max_clusters = {room}: there are {number} clusters; {advice}")
-        models, labels = jnp.tile(jnp.asarray(state.models[0]), (room, 1)), jnp.asarray(self.of_all((ids, own)))
+            raise SpecError(
+                f"method.{self.name}.max_clusters = {room}: there are {number} clusters; {advice}"
+            )
+        models, labels = (
+            jnp.tile(jnp.asarray(state.models[0]), (room, 1)),
+            jnp.asarray(self.of_all((ids, own))),
+        )
         return state._replace(models=models, labels=labels, active=jnp.arange(room) < number)
 
     def asked_now(self) -> int:
-        """How many of those that have trained are there by now; those who come later are billed when they join."""
+        """How many of those that have trained are there by now; those who come later are billed
+        when they join."""
         return int(np.sum(self.asked & (np.asarray(self.federation.arrive) == 0)))
 
     def fold(self, purpose: str) -> Array:

@@ -1,4 +1,5 @@
-"""For methods whose clients choose their cluster: the data for the choice, the labels after it, the weights of gradients."""
+"""For methods whose clients choose their cluster: the data for the choice, the labels after it, the
+weights of gradients."""
 
 from __future__ import annotations
 
@@ -16,10 +17,13 @@ from cfljax.types import Array, Cohort, Federation, Hyper, Split
 
 
 def need_clients(federation: Federation, clusters: int, name: str) -> None:
-    """HOST. Raises SpecError if there are more clusters than clients that train. `name`: the method, for the message."""
+    """HOST. Raises SpecError if there are more clusters than clients that train. `name`: the
+    method, for the message."""
     train = int(federation.trains.sum())
     if clusters > train:
-        raise SpecError(f"method.{name}.clusters = {clusters}: only {train} clients train; give at most {train}")
+        raise SpecError(
+            f"method.{name}.clusters = {clusters}: only {train} clients train; give at most {train}"
+        )
 
 
 def join(labels: Array, cohort: Cohort, which: Array) -> Array:
@@ -28,22 +32,40 @@ def join(labels: Array, cohort: Cohort, which: Array) -> Array:
     return labels.at[there].set(which.astype(labels.dtype), mode="drop")
 
 
-def by_loss(solver: Solver, federation: Federation, models: Array, labels: Array, allowed: Array | None = None) -> Array:
-    """i32[C]: the labels, in which real clients without one have got the model with the smallest loss on their training data, among
-    those allowed bool[K] (None: all)."""
+def by_loss(
+    solver: Solver,
+    federation: Federation,
+    models: Array,
+    labels: Array,
+    allowed: Array | None = None,
+) -> Array:
+    """i32[C]: the labels, in which real clients without one have got the model with the smallest
+    loss on their training data, among those allowed bool[K] (None: all)."""
     without = (labels < 0) & federation.real
-    losses = among(allowed, solver.losses(federation, models, jnp.arange(federation.clients), without))
+    losses = among(
+        allowed, solver.losses(federation, models, jnp.arange(federation.clients), without)
+    )
     return jnp.where(without, least_loss(losses), labels)
 
 
-def chosen(key: Array, losses: Array, federation: Federation, cohort: Cohort, hyper: Hyper, allowed: Array | None = None) -> Array:
-    """i32[S]: the cluster with the least loss f32[K, S] of each participant, among those allowed bool[K] (None: all). With
-    `train.privacy.choice`, a cluster that the exponential mechanism draws by the losses. `key` is the round's."""
+def chosen(
+    key: Array,
+    losses: Array,
+    federation: Federation,
+    cohort: Cohort,
+    hyper: Hyper,
+    allowed: Array | None = None,
+) -> Array:
+    """i32[S]: the cluster with the least loss f32[K, S] of each participant, among those allowed
+    bool[K] (None: all). With `train.privacy.choice`, a cluster that the exponential mechanism draws
+    by the losses. `key` is the round's."""
     if not is_private(hyper):
         return least_loss(among(allowed, losses))
     clip = hyper["privacy.choice.clip"]
     uid = jnp.asarray(federation.uid)[cohort.ids]
-    return private_choice(key, among(allowed, clip_losses(losses, clip)), uid, hyper["privacy.choice.epsilon"], clip)
+    return private_choice(
+        key, among(allowed, clip_losses(losses, clip)), uid, hyper["privacy.choice.epsilon"], clip
+    )
 
 
 def is_private(hyper: Hyper) -> bool:
@@ -52,13 +74,17 @@ def is_private(hyper: Hyper) -> bool:
 
 
 def among(allowed: Array | None, losses: Array) -> Array:
-    """Return the losses f32[K, S], NaN for models that are not allowed bool[K] (None: all are), so that nobody chooses them."""
+    """Return the losses f32[K, S], NaN for models that are not allowed bool[K] (None: all are), so
+    that nobody chooses them."""
     return losses if allowed is None else jnp.where(allowed[:, None], losses, jnp.nan)
 
 
-def first_batches(key: Array, federation: Federation, cohort: Cohort, batch: int | None, sequential: bool) -> Federation:
-    """Return a federation in which each participant holds only the first mini-batch of `batch` samples that `Solver.fit` takes with
-    this key. For a batch of None it is the given federation."""
+def first_batches(
+    key: Array, federation: Federation, cohort: Cohort, batch: int | None, sequential: bool
+) -> Federation:
+    """Return a federation in which each participant holds only the first mini-batch of `batch`
+    samples that `Solver.fit` takes with this key. For a batch of None it is the given
+    federation."""
     if batch is None:
         return federation
     split = federation.train
@@ -66,7 +92,9 @@ def first_batches(key: Array, federation: Federation, cohort: Cohort, batch: int
 
     def first(of: tuple[Array, Array]) -> Array:
         each, client = of
-        order = shuffle(keys.fold(each, "epoch", 0), split.count[client], split.longest, size, sequential)
+        order = shuffle(
+            keys.fold(each, "epoch", 0), split.count[client], split.longest, size, sequential
+        )
         return client_rows(split, client, order)[:size]
 
     ids = jnp.asarray(cohort.ids)
@@ -80,9 +108,12 @@ def first_batches(key: Array, federation: Federation, cohort: Cohort, batch: int
     return dataclasses.replace(federation, train=Split(rows.reshape(-1), start, count, size))
 
 
-def shares_of_all(which: Array, federation: Federation, cohort: Cohort, clusters: int, average: str) -> Array:
-    """f32[K, S]: the mixing matrix of gradients. Row k gives each member of cluster k its weight (1, or n_i if `average` is
-    "samples") divided by the summed weights of all participants of the round."""
+def shares_of_all(
+    which: Array, federation: Federation, cohort: Cohort, clusters: int, average: str
+) -> Array:
+    """f32[K, S]: the mixing matrix of gradients. Row k gives each member of cluster k its weight
+    (1, or n_i if `average` is "samples") divided by the summed weights of all participants of the
+    round."""
     each = federation.train.count.astype(jnp.float32)
     real = federation.real & (each > 0)
     each = jnp.where(real, each if average == "samples" else 1.0, 0.0)

@@ -24,54 +24,78 @@ if TYPE_CHECKING:  # reading a spec imports no JAX
 
 @dataclasses.dataclass(frozen=True)
 class Clustered(MethodConfig):
-    """FedAvg inside clusters. A subclass is a method: its fields are the options (`option(…)`, with `traced=True` for numbers that
-    reach the functions below as `hyper["name"]`), and it overrides the functions in which it differs.
+    """FedAvg inside clusters. A subclass is a method: its fields are the options (`option(…)`, with
+    `traced=True` for numbers that reach the functions below as `hyper["name"]`), and it overrides
+    the functions in which it differs.
 
-    Before round 0 `begin` makes models and clusters. Without it there are `clusters` random models; if the method `chooses`, no
-    client has a cluster yet, otherwise all have the first. In each round the participants without a cluster (or all, if the method
-    `chooses`) join the one with the least `score`. They train from their cluster's model, with the numbers of `step` and the amount
-    of `work`. The cluster's model becomes the mean of its members' models, weighted by the option `average`, and `after` may change
-    it. `remember` keeps what the next round needs; `first` makes it. Between rounds `regroup` may make other clusters, on the host.
+    Before round 0 `begin` makes models and clusters. Without it there are `clusters` random models;
+    if the method `chooses`, no client has a cluster yet, otherwise all have the first. In each
+    round the participants without a cluster (or all, if the method `chooses`) join the one with the
+    least `score`. They train from their cluster's model, with the numbers of `step` and the amount
+    of `work`. The cluster's model becomes the mean of its members' models, weighted by the option
+    `average`, and `after` may change it. `remember` keeps what the next round needs; `first` makes
+    it. Between rounds `regroup` may make other clusters, on the host.
 
-    What participants are asked for passes through `ask` (`round/ask.py`; on the host `round/before.py`), so it is billed, bounded
-    and timed. Compression, privacy, attacks, robust means, parts of models, server optimisers, late clients and the rest are not
-    the method's business. Arrays: S participants, C clients, K clusters, d parameters; `Array` functions are traced by JAX.
+    What participants are asked for passes through `ask` (`round/ask.py`; on the host
+    `round/before.py`), so it is billed, bounded and timed. Compression, privacy, attacks, robust
+    means, parts of models, server optimisers, late clients and the rest are not the method's
+    business. Arrays: S participants, C clients, K clusters, d parameters; `Array` functions are
+    traced by JAX.
     """
 
     average = "samples"
-    """The weights of a cluster's members: "samples", "uniform" or "nova". Most methods have an option of this name."""
+    """The weights of a cluster's members: "samples", "uniform" or "nova". Most methods have an
+    option of this name."""
     chooses = False  # Whether participants choose their cluster in each round; False: they keep it
-    scores_on_server = False  # Whether the server computes `score`, from what it knows, so that no models are sent for it
-    reseed = "never"  # Whether random participants are put into clusters ("when_empty", "always"), of methods that choose
+    # Whether the server computes `score`, from what it knows, so that no models are sent for it
+    scores_on_server = False
+    # Whether random participants are put into clusters ("when_empty", "always"), of methods that
+    # choose
+    reseed = "never"
     aggregate = "model"
-    """"gradient": each participant sends one gradient, and a cluster's model moves by their sum over all participants."""
-    estimate = "full"  # "batch": losses are of the first mini-batch of local training, and so is the gradient of `aggregate`
+    """"gradient": each participant sends one gradient, and a cluster's model moves by their sum
+    over all participants."""
+    # "batch": losses are of the first mini-batch of local training, and so is the gradient of
+    # `aggregate`
+    estimate = "full"
     buffers = False
-    """Whether each cluster has a momentum buffer, `state.memory` f32[K, d], that its members begin with and that is averaged."""
+    """Whether each cluster has a momentum buffer, `state.memory` f32[K, d], that its members begin
+    with and that is averaged."""
     compares = False
-    """Whether `remember` looks at the participants' updates (`done.moves`), or with an option `similarity` at sketches of them."""
+    """Whether `remember` looks at the participants' updates (`done.moves`), or with an option
+    `similarity` at sketches of them."""
     compares_all = False
-    """Whether `begin` or `regroup` compares all clients with each other, with an option `similarity` by their updates."""
+    """Whether `begin` or `regroup` compares all clients with each other, with an option
+    `similarity` by their updates."""
     pairs = 2  # How many numbers that comparison holds for each pair of clients
     everybody = False  # Whether all clients take part in each round
     splits = False  # Whether all clients begin in one cluster, of `max_clusters` slots
     true_groups = False  # Whether the clusters are the true groups
     joins_on_arrival = False
-    """Whether a client that comes late gets its cluster of `state.guess` when it comes; False: when it first takes part."""
-    clients_per_cluster = cast("int | None", None)  # How many clients are drawn from each cluster in a round; None: the run's draw
-    leaves_out = False  # Whether some clients are in no cluster for good. They have the last model, which does not train.
+    """Whether a client that comes late gets its cluster of `state.guess` when it comes; False: when
+    it first takes part."""
+    clients_per_cluster = cast(
+        "int | None", None
+    )  # How many clients are drawn from each cluster in a round; None: the run's draw
+    # Whether some clients are in no cluster for good. They have the last model, which does not
+    # train.
+    leaves_out = False
     notes = 0
-    """How many numbers the method's own `steps` note for each participant (`done.notes`), NaN at first. They replace a
-    part of the model that stays with the client, so `train.parts` is refused."""
+    """How many numbers the method's own `steps` note for each participant (`done.notes`), NaN at
+    first. They replace a part of the model that stays with the client, so `train.parts` is
+    refused."""
     warmup_rounds = 0  # The first rounds, in which all clients take part
     every = cast("int | None", None)
-    """After how many rounds `begin` makes clusters again; None: never. Methods have `recluster.every()` as their option."""
+    """After how many rounds `begin` makes clusters again; None: never. Methods have
+    `recluster.every()` as their option."""
     begins, trains_twice, reassigns = False, False, False
-    """Whether the method has a function `begin`, a function `pull`, and a function `reassign`: set for each subclass."""
+    """Whether the method has a function `begin`, a function `pull`, and a function `reassign`: set
+    for each subclass."""
     makes_models = False
-    """Whether `prepare` begins or merges clusters, so that no part of a model is shared through all rounds. It also gives each
-    participant its cluster."""
-    memory_of_clusters = False  # Whether `state.memory` is an array f32[K, d] whose parts are shared as the models' parts are
+    """Whether `prepare` begins or merges clusters, so that no part of a model is shared through all
+    rounds. It also gives each participant its cluster."""
+    # Whether `state.memory` is an array f32[K, d] whose parts are shared as the models' parts are
+    memory_of_clusters = False
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -103,7 +127,10 @@ class Clustered(MethodConfig):
 
     def score(self, ask: Ask, state: State) -> Array:
         """f32[K, S]: a participant joins the cluster with the least."""
-        return ask.losses(state.models, ask.solver.work.batch if self.estimate == "batch" and ask.in_round else None)
+        return ask.losses(
+            state.models,
+            ask.solver.work.batch if self.estimate == "batch" and ask.in_round else None,
+        )
 
     def score_range(self, hyper: Hyper) -> Array | float:
         """How far apart two scores can be where losses are bounded, for a private choice."""
@@ -120,18 +147,24 @@ class Clustered(MethodConfig):
 
     def join(self, ask: Ask, state: State) -> Array:
         """i32[S]: the clusters of participants that have none."""
-        return ask.least(self.score(ask, state)) if state.guess is None else state.guess[ask.cohort.ids]
+        return (
+            ask.least(self.score(ask, state))
+            if state.guess is None
+            else state.guess[ask.cohort.ids]
+        )
 
     def step(self, hyper: Hyper) -> LocalStep:
         """Return the numbers of a local step."""
         return LocalStep.of(hyper)
 
     def pull(self, hyper: Hyper) -> Array | None:
-        """How strongly the clusters' models are pulled to a global model in training, which all participants train as well, on the
-        same batches. Without this function there is no global model."""
+        """How strongly the clusters' models are pulled to a global model in training, which all
+        participants train as well, on the same batches. Without this function there is no global
+        model."""
 
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
-        """Return the local steps themselves, of methods that have steps of their own (with `own_steps = True`)."""
+        """Return the local steps themselves, of methods that have steps of their own (with
+        `own_steps = True`)."""
         raise NotImplementedError
 
     def work(self, work: Work) -> Work:
@@ -139,28 +172,34 @@ class Clustered(MethodConfig):
         return work
 
     def reassign(self, ask: Ask, state: State, trained: Array, which: Array) -> Array:
-        """i32[S]: the clusters whose models become the mean of the participants' trained models f32[S, d], which have trained from
-        the models of the clusters `which` i32[S]. Without this function they are the same clusters."""
+        """i32[S]: the clusters whose models become the mean of the participants' trained models
+        f32[S, d], which have trained from the models of the clusters `which` i32[S]. Without this
+        function they are the same clusters."""
         raise NotImplementedError
 
     def after(self, models: Array, hyper: Hyper, state: State) -> Array:
-        """f32[K, d]: the models after a round, from the average models. `state`: before the round."""
+        """f32[K, d]: the models after a round, from the average models. `state`: before the
+        round."""
         return models
 
     def first(self, ask: Ask, state: State) -> State:
-        """Return the state before the first round from one without memory, where `begin` makes none. `ask`: all that train."""
+        """Return the state before the first round from one without memory, where `begin` makes
+        none. `ask`: all that train."""
         return state._replace(memory=jnp.zeros_like(state.models)) if self.buffers else state
 
     def prepare(self, ask: Ask, state: State) -> State:
-        """Return the state that the participants of a round find, from that after the last round."""
+        """Return the state that the participants of a round find, from that after the last
+        round."""
         return state
 
     def remember(self, ask: Ask, before: State, after: State, done: Done) -> Tree:
-        """Return what the method remembers after a round, from the states before it and (models and labels) after it."""
+        """Return what the method remembers after a round, from the states before it and (models and
+        labels) after it."""
         return after.memory
 
     def settle(self, before: State, after: State) -> Tree:
-        """Return what it remembers, where that depends on the models after the round: asked again after `train.server`'s step."""
+        """Return what it remembers, where that depends on the models after the round: asked again
+        after `train.server`'s step."""
         return after.memory
 
     def shows(self, ask: Ask, before: State, after: State, done: Done) -> dict[str, Array]:
@@ -168,15 +207,18 @@ class Clustered(MethodConfig):
         return {}
 
     def regroup(self, ask: Before, state: State, round: int) -> State:
-        """HOST. The clusters with which the run goes on after this number of rounds, one of `regroup_after`."""
+        """HOST. The clusters with which the run goes on after this number of rounds, one of
+        `regroup_after`."""
         raise NotImplementedError
 
     def regroup_after(self, rounds: int) -> tuple[int, ...]:
-        """Return the numbers of rounds after which `regroup` is called, in a run of `rounds` rounds."""
+        """Return the numbers of rounds after which `regroup` is called, in a run of `rounds`
+        rounds."""
         return tuple(range(1, rounds))
 
     def adapt(self, ask: Ask, state: State) -> Array:
-        """f32[C, d]: a model for each client, made from the one global model when clients are scored."""
+        """f32[C, d]: a model for each client, made from the one global model when clients are
+        scored."""
         raise NotImplementedError
 
     def kept(self, state: State) -> dict[str, Array]:
@@ -184,16 +226,23 @@ class Clustered(MethodConfig):
         return state.extras
 
     def per_client(self, clients: int, d: int) -> int:
-        """Its model when it is scored, where that is made then; what is compared of it, and its similarity with all others."""
+        """Its model when it is scored, where that is made then; what is compared of it, and its
+        similarity with all others."""
         kept = self.vectors_kept * d + (d if type(self).adapt is not Clustered.adapt else 0)
         if not self.compares_all:
             return kept
-        return kept + self.pairs * clients + (compared_size(d, self.similarity) if self.similarity else 0)
+        return (
+            kept
+            + self.pairs * clients
+            + (compared_size(d, self.similarity) if self.similarity else 0)
+        )
 
     @property
     def single(self) -> bool:
         """Whether the labels are all there is: one model for all, or the true groups."""
-        return self.true_groups or not (self.begins or self.chooses or self.splits or self.makes_models)
+        return self.true_groups or not (
+            self.begins or self.chooses or self.splits or self.makes_models
+        )
 
     @property
     def places_unlabelled(self) -> bool:
@@ -202,57 +251,100 @@ class Clustered(MethodConfig):
 
     @property
     def newcomers_train(self) -> bool:
-        """Whether a client that comes late has trained for its `guess`, which is billed when it joins."""
+        """Whether a client that comes late has trained for its `guess`, which is billed when it
+        joins."""
         return True
 
     @property
     def repeats(self) -> float:
-        """Of what a participant receives: all models (and one buffer) to choose from, or its own."""
+        """Of what a participant receives: all models (and one buffer) to choose from, or its
+        own."""
         if self.buffers:
             return (self.models_kept + 1) / 2
         return float(self.models_kept) if self.chooses_by_loss else 1.0
 
     @property
     def no_feedback(self) -> str:
-        """Buffers are sent beside updates; what is dropped of one of two updates is not what the other lacks."""
-        return "it sends momentum buffers" if self.buffers else "it sends two updates a round" if self.trains_twice else ""
+        """Buffers are sent beside updates; what is dropped of one of two updates is not what the
+        other lacks."""
+        return (
+            "it sends momentum buffers"
+            if self.buffers
+            else "it sends two updates a round"
+            if self.trains_twice
+            else ""
+        )
 
     def releases(self, rounds: int) -> tuple[int, int]:
-        """Noised sums of updates, and of buffers or for the global model. A draw inside clusters is taken for everybody."""
+        """Noised sums of updates, and of buffers or for the global model. A draw inside clusters is
+        taken for everybody."""
         if self.clients_per_cluster is not None:
             return 0, rounds
-        return (2 if self.buffers or self.trains_twice else 1) * (rounds - self.warmup_rounds), self.warmup_rounds
+        return (2 if self.buffers or self.trains_twice else 1) * (
+            rounds - self.warmup_rounds
+        ), self.warmup_rounds
 
     @property
     def without(self) -> dict[str, str]:
-        """Gradients are no models, buffers are a momentum, and new clusters are not those that updates under way are of."""
+        """Gradients are no models, buffers are a momentum, and new clusters are not those that
+        updates under way are of."""
         found = super().without
         if self.again is not None:
-            found["asynchronous"] = "with `every`, pending updates would belong to clusters that no longer exist"
+            found["asynchronous"] = (
+                "with `every`, pending updates would belong to clusters that no longer exist"
+            )
         if self.reassigns:
             found["privacy.noise"] = "a model's distance from another cluster's has no bound"
         if self.buffers:
-            found |= dict.fromkeys(("momentum", "optimizer"), "its momentum buffers are SGD's, with its option beta")
+            found |= dict.fromkeys(
+                ("momentum", "optimizer"), "its momentum buffers are SGD's, with its option beta"
+            )
         if self.aggregate == "gradient":
             why = 'it averages gradients with aggregate = "gradient"'
-            found |= dict.fromkeys(("optimizer", "parts", "freeze", "asynchronous", "schedule"), why)
+            found |= dict.fromkeys(
+                ("optimizer", "parts", "freeze", "asynchronous", "schedule"), why
+            )
         return found
 
     def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
         """Raise SpecError for a draw that a round of this kind cannot have."""
         if self.aggregate == "gradient" and self.average == "nova":
-            raise SpecError(f'{where}.average = "nova": all take one step with aggregate = "gradient"; take average = "samples"')
+            raise SpecError(
+                f'{where}.average = "nova": all take one step with aggregate = "gradient"; '
+                'take average = "samples"'
+            )
         if 0 < self.warmup_rounds >= train.rounds:
-            raise SpecError(f"{where}.warmup_rounds = {self.warmup_rounds}: must be less than train.rounds = {train.rounds}")
-        joins = self.chooses or self.begins or self.splits or self.makes_models or type(self).regroup is not Clustered.regroup
+            raise SpecError(
+                f"{where}.warmup_rounds = {self.warmup_rounds}: must be less than "
+                f"train.rounds = {train.rounds}"
+            )
+        joins = (
+            self.chooses
+            or self.begins
+            or self.splits
+            or self.makes_models
+            or type(self).regroup is not Clustered.regroup
+        )
         if self.models_kept > 1 and not joins:
-            raise SpecError(f"{where}: nobody joins its {self.models_kept} clusters; set chooses = True, or write begin")
+            raise SpecError(
+                f"{where}: nobody joins its {self.models_kept} clusters; set chooses = True, "
+                "or write begin"
+            )
         if not self.everybody:
             return
-        clients, wanted = getattr(getattr(data, "parts", None), "clients", None), train.participation
-        everyone = isinstance(clients, int) and wanted >= clients if isinstance(wanted, int) else wanted == 1.0
+        clients, wanted = (
+            getattr(getattr(data, "parts", None), "clients", None),
+            train.participation,
+        )
+        everyone = (
+            isinstance(clients, int) and wanted >= clients
+            if isinstance(wanted, int)
+            else wanted == 1.0
+        )
         why = "all members of a cluster take part in each round"
         if not everyone or train.dropout > 0:
-            raise SpecError(f"{where}: {why}; give it train.participation = 1.0 and no train.dropout")
+            raise SpecError(
+                f"{where}: {why}; give it train.participation = 1.0 and no train.dropout"
+            )
         if train.clocked is not None and (train.clocked.deadline_s or train.clocked.trace):
             raise SpecError(f"{where}: {why}; give it a train.clock without deadline_s and trace")

@@ -41,11 +41,18 @@ class ClusteredMethod:
             stepped = stepped.with_own_steps(lambda hyper, rule: config.steps(model, hyper, rule))
         work = config.work(solver.work)
         if config.aggregate == "gradient":
-            work = Work(None, 1, work.batch if config.estimate == "batch" else None, one_vector=True)
-        self.solver, self.train_before = stepped, trainers(solver if config.counts_clusters and not config.begins else stepped)
+            work = Work(
+                None, 1, work.batch if config.estimate == "batch" else None, one_vector=True
+            )
+        self.solver, self.train_before = (
+            stepped,
+            trainers(solver if config.counts_clusters and not config.begins else stepped),
+        )
         self.trainer = stepped if work == solver.work else stepped.with_work(work)
         if config.trains_twice:
-            self.trainer = self.trainer.with_step(lambda hyper: config.step(hyper)._replace(mu=config.pull(hyper)))
+            self.trainer = self.trainer.with_step(
+                lambda hyper: config.step(hyper)._replace(mu=config.pull(hyper))
+            )
 
     def method(self) -> Method[State]:
         """Return the functions."""
@@ -86,36 +93,65 @@ class ClusteredMethod:
             need_clients(federation, config.models_kept, self.name)
         return {}
 
-    def _before(self, key: Array, federation: Federation, hyper: Hyper, own: Array | None = None) -> Before:
-        return Before(self.name, self.config, self.model, self.solver, self.train_before, key, federation, hyper, own)
+    def _before(
+        self, key: Array, federation: Federation, hyper: Hyper, own: Array | None = None
+    ) -> Before:
+        return Before(
+            self.name,
+            self.config,
+            self.model,
+            self.solver,
+            self.train_before,
+            key,
+            federation,
+            hyper,
+            own,
+        )
 
     def _begun(self, ask: Before) -> dict[str, Tree]:
         begun = self.config.begin(ask)
         made = {name: each for name, each in begun._asdict().items() if each is not None}
         return made | {"floats": np.array(begun.floats, np.int32)} | ask.setup()
 
-    def init(self, key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Tree]) -> State:
+    def init(
+        self, key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Tree]
+    ) -> State:
         """Return the state before the first round."""
         config, number = self.config, setup.get("number")
         if self.config.begins:
-            return State(**setup)._replace(active=setup.get("active", auto.allowed(number, len(setup["models"]))))
+            return State(**setup)._replace(
+                active=setup.get("active", auto.allowed(number, len(setup["models"])))
+            )
         none = jnp.full(federation.clients, -1 if config.chooses else 0, jnp.int32)
         active = auto.allowed(number, config.models_kept)
         if config.true_groups:
-            models, none = jnp.tile(first_model(key, self.model), (federation.groups, 1)), jnp.asarray(federation.group)
+            models, none = (
+                jnp.tile(first_model(key, self.model), (federation.groups, 1)),
+                jnp.asarray(federation.group),
+            )
         elif config.splits or config.makes_models:
             models = jnp.tile(first_model(key, self.model), (config.models_kept, 1))
             active = jnp.arange(config.models_kept) == 0
-            none = jnp.where(config.splits & cohorts.present(federation, jnp.int32(0)), 0, -1).astype(jnp.int32)
+            none = jnp.where(
+                config.splits & cohorts.present(federation, jnp.int32(0)), 0, -1
+            ).astype(jnp.int32)
         else:
             models = first_models(key, self.model, config.models_kept)
         asked = jnp.int32(0) if self.regroups else setup.get("asked")
         ask = ask_all(self.solver, key, federation, federation.trains, hyper, active)
         whole = models[:1] if config.trains_twice else None
-        state = config.first(ask, State(models, none, active=active, asked=asked, number=number, whole=whole))
-        return state if ask.asked is None else state._replace(asked=ask.asked + (0 if asked is None else asked))
+        state = config.first(
+            ask, State(models, none, active=active, asked=asked, number=number, whole=whole)
+        )
+        return (
+            state
+            if ask.asked is None
+            else state._replace(asked=ask.asked + (0 if asked is None else asked))
+        )
 
-    def round(self, key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
+    def round(
+        self, key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper
+    ) -> tuple[State, Info]:
         """Run one round: find who takes part, then train them."""
         config = self.config
         arrived = jnp.int32(0)
@@ -127,15 +163,25 @@ class ClusteredMethod:
         if config.clients_per_cluster is not None:
             number, most = state.clusters - config.leaves_out, config.clients_per_cluster
             cohort = cohorts.draw_inside(key, federation, state.labels, number, most, cohort, hyper)
-        train = functools.partial(self._trained, key, state, federation, hyper=hyper, arrived=arrived)
+        train = functools.partial(
+            self._trained, key, state, federation, hyper=hyper, arrived=arrived
+        )
         if config.warmup_rounds == 0 or cohort.ids.shape[0] == federation.clients:
             return train(cohort)
         everyone, t = jnp.arange(federation.clients, dtype=jnp.int32), cohort.round
-        full = cohorts.gather(key, federation, everyone, cohorts.present(federation, t), t, hyper, cohort.kept)
+        full = cohorts.gather(
+            key, federation, everyone, cohorts.present(federation, t), t, hyper, cohort.kept
+        )
         return branch(t < config.warmup_rounds, lambda: train(full), lambda: train(cohort))
 
     def _trained(
-        self, key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper, arrived: Array
+        self,
+        key: Array,
+        state: State,
+        federation: Federation,
+        cohort: Cohort,
+        hyper: Hyper,
+        arrived: Array,
     ) -> tuple[State, Info]:
         config = self.config
         ask = Ask(self.solver, key, federation, cohort, hyper, state.active)
@@ -150,27 +196,53 @@ class ClusteredMethod:
         after = state._replace(models=models, labels=labels, memory=memory)
         if whole is not None:
             either = cohort.mask & ~(trained.kept.finite & whole.kept.finite)
-            trained = trained._replace(mixed=trained.mixed._replace(nonfinite=jnp.sum(either, dtype=jnp.int32)))
+            trained = trained._replace(
+                mixed=trained.mixed._replace(nonfinite=jnp.sum(either, dtype=jnp.int32))
+            )
             after = after._replace(whole=whole.mixed.new)
         moved = (mix > 0).any(axis=1) & ~trained.mixed.lost
         if config.reassigns:
             after = after._replace(active=state.there | moved)
-        done = Done(which, trained.kept.moves, trained.kept.norm, trained.kept.finite, moved, trained.kept.home)
+        done = Done(
+            which,
+            trained.kept.moves,
+            trained.kept.norm,
+            trained.kept.finite,
+            moved,
+            trained.kept.home,
+        )
         after = after._replace(memory=config.remember(ask, state, after, done))
         after = after._replace(memory=config.settle(state, after))
         shown = ask.diag | config.shows(ask, state, after, done)
-        info = report_trained(federation, cohort, trained, which, models - state.models, self._bill(ask, state, arrived), **shown)
+        info = report_trained(
+            federation,
+            cohort,
+            trained,
+            which,
+            models - state.models,
+            self._bill(ask, state, arrived),
+            **shown,
+        )
         nothing = lambda number: None if number is None else jnp.zeros_like(number)  # noqa: E731
         after = after._replace(asked=nothing(state.asked), floats=nothing(state.floats))
         return self.share(state, after, federation, cohort, done), info
 
-    def share(self, before: State, after: State, federation: Federation, cohort: Cohort, done: Done) -> State:
+    def share(
+        self, before: State, after: State, federation: Federation, cohort: Cohort, done: Done
+    ) -> State:
         """Return the state after a round, in which models may be shared in part."""
         return after
 
     def _train(self, ask: Ask, state: State) -> tuple[Array, Array, Trained]:
-        """Return the participants' clusters i32[S], the mixing matrix f32[K, S], and what training has made."""
-        config, key, federation, cohort, hyper = self.config, ask.key, ask.federation, ask.cohort, ask.hyper
+        """Return the participants' clusters i32[S], the mixing matrix f32[K, S], and what training
+        has made."""
+        config, key, federation, cohort, hyper = (
+            self.config,
+            ask.key,
+            ask.federation,
+            ask.cohort,
+            ask.hyper,
+        )
         k = state.clusters
 
         def mix_of(which: Array) -> Array:
@@ -179,13 +251,19 @@ class ClusteredMethod:
             return averages(self.trainer, federation, cohort, which, k, config.average, hyper)
 
         if self._at_once(ask):
-            ask.losses(state.models)  # the participants choose while they train: only its bill is used
+            ask.losses(
+                state.models
+            )  # the participants choose while they train: only its bill is used
             jobs = jobs_from(cohort, state.models, None)
-            trained, which = choose_and_train(self.trainer, key, federation, jobs, hyper, mix_of, state.models)
+            trained, which = choose_and_train(
+                self.trainer, key, federation, jobs, hyper, mix_of, state.models
+            )
             return which, mix_of(which), trained
         which = config.choose(ask, state)
         if config.chooses:
-            which = reseed_empty(key, which, cohort.mask, k, federation.uid[cohort.ids], config.reseed, state.in_use)
+            which = reseed_empty(
+                key, which, cohort.mask, k, federation.uid[cohort.ids], config.reseed, state.in_use
+            )
         beside: dict[str, Array] = {"velocity": state.memory} if config.buffers else {}
         if config.notes:
             beside = {"home": jnp.full((cohort.ids.shape[0], config.notes), jnp.nan)}
@@ -199,29 +277,61 @@ class ClusteredMethod:
             members = weights_by(which, cohort.mask, sizes(federation, cohort), k, config.average)
             mixing = Mixing(mix, state.models, members, state.memory)
         if not config.compares:
-            return which, mix, train_and_mix(self.trainer, key, federation, jobs, hyper, mixing, rule=rule)
-        trained, moves = train_and_compare(config.similarity or "exact", self.trainer, key, federation, jobs, hyper, mixing)
+            return (
+                which,
+                mix,
+                train_and_mix(self.trainer, key, federation, jobs, hyper, mixing, rule=rule),
+            )
+        trained, moves = train_and_compare(
+            config.similarity or "exact", self.trainer, key, federation, jobs, hyper, mixing
+        )
         return which, mix, trained._replace(kept=trained.kept._replace(moves=moves), dealt=None)
 
     def _train_whole(self, ask: Ask, state: State) -> Trained:
-        federation, cohort, whole, everyone = ask.federation, ask.cohort, state.whole, jnp.zeros_like(ask.cohort.ids)
+        federation, cohort, whole, everyone = (
+            ask.federation,
+            ask.cohort,
+            state.whole,
+            jnp.zeros_like(ask.cohort.ids),
+        )
         assert whole is not None
         mix = averages(self.solver, federation, cohort, everyone, 1, self.config.average, ask.hyper)
-        return train_and_mix(self.solver, ask.key, federation, jobs_from(cohort, whole, everyone), ask.hyper, Mixing(mix, whole))
+        return train_and_mix(
+            self.solver,
+            ask.key,
+            federation,
+            jobs_from(cohort, whole, everyone),
+            ask.hyper,
+            Mixing(mix, whole),
+        )
 
     def _at_once(self, ask: Ask) -> bool:
-        """Whether participants choose by their losses while they train, which is faster (see `Solver.chooses`)."""
+        """Whether participants choose by their losses while they train, which is faster (see
+        `Solver.chooses`)."""
         config = self.config
-        plain = config.chooses_by_loss and type(config).score is Clustered.score and config.estimate == "full"
-        plain = plain and config.aggregate == "model" and config.reseed == "never" and ask.active is None and not config.buffers
+        plain = (
+            config.chooses_by_loss
+            and type(config).score is Clustered.score
+            and config.estimate == "full"
+        )
+        plain = (
+            plain
+            and config.aggregate == "model"
+            and config.reseed == "never"
+            and ask.active is None
+            and not config.buffers
+        )
         return plain and self.solver.chooses(ask.federation) and not is_private(ask.hyper)
 
     def _bill(self, ask: Ask, state: State, arrived: Array) -> Traffic:
-        """Return the traffic of the round, and what was sent for the clustering since the last one."""
+        """Return the traffic of the round, and what was sent for the clustering since the last
+        one."""
         config, cohort = self.config, ask.cohort
         if config.buffers or config.trains_twice:
             ask.send(1)
-        sent = ask.bill(2 if config.trains_twice or (config.buffers and config.aggregate == "model") else 1)
+        sent = ask.bill(
+            2 if config.trains_twice or (config.buffers and config.aggregate == "model") else 1
+        )
         sent = add_lengths(sent, cohort, config.average)
         beside = arrived
         if state.guess is not None and config.newcomers_train and not config.joins_on_arrival:
@@ -238,23 +348,36 @@ class ClusteredMethod:
         down, up = sent.vectors_down + beside, sent.vectors_up + beside
         return sent._replace(vectors_down=down, vectors_up=up, floats_up=sent.floats_up + floats)
 
-    def regroup(self, key: Array, state: State, federation: Federation, hyper: Hyper, round: int) -> State:
-        """HOST. Clusters are made again, by the method's own rule or as before round 0, by those who are there by now."""
+    def regroup(
+        self, key: Array, state: State, federation: Federation, hyper: Hyper, round: int
+    ) -> State:
+        """HOST. Clusters are made again, by the method's own rule or as before round 0, by those
+        who are there by now."""
         arrived = jnp.where(jnp.asarray(federation.arrive) <= round, 0, federation.arrive)
-        now, numbers = dataclasses.replace(federation, arrive=arrived), decay_rate(hyper, jnp.int32(round))
+        now, numbers = (
+            dataclasses.replace(federation, arrive=arrived),
+            decay_rate(hyper, jnp.int32(round)),
+        )
         ask = self._before(key, now, numbers, state.own)
         if self.config.again is None:
             new = self.config.regroup(ask, state, round)
             return new._replace(asked=jnp.int32(ask.asked_now()))
         fresh = ClusteredMethod.init(self, key, now, numbers, self._begun(ask))  # whole models
-        before, after = (np.where(np.asarray(each.labels) >= 0, each.labels, np.asarray(each.guess)) for each in (state, fresh))
+        before, after = (
+            np.where(np.asarray(each.labels) >= 0, each.labels, np.asarray(each.guess))
+            for each in (state, fresh)
+        )
         models = handed_on(np.asarray(state.models), before, np.asarray(fresh.models), after)
         return fresh._replace(models=jnp.asarray(models))
 
     def regroup_after(self, rounds: int) -> tuple[int, ...]:
         """After which rounds."""
         every = self.config.again
-        return self.config.regroup_after(rounds) if every is None else tuple(range(every, rounds, every))
+        return (
+            self.config.regroup_after(rounds)
+            if every is None
+            else tuple(range(every, rounds, every))
+        )
 
     def score(self, state: State, federation: Federation, hyper: Hyper) -> Array:
         """i32[C]: the cluster of each client, or the one that it would join."""
@@ -264,12 +387,20 @@ class ClusteredMethod:
         if self.config.chooses:
             return jnp.where(without, ask.least(self.config.score(ask, state)), state.labels)
         found = jnp.where(state.labels >= 0, state.labels, self.config.join(ask, state))
-        last = state.clusters if self.config.trains_twice else state.clusters - 1 if self.config.leaves_out else 0
+        last = (
+            state.clusters
+            if self.config.trains_twice
+            else state.clusters - 1
+            if self.config.leaves_out
+            else 0
+        )
         return jnp.where(found >= 0, found, last)
 
     def models(self, state: State) -> tuple[Array, Array]:
         """Return the clusters' models, and the global one if there is one."""
-        return state.models if state.whole is None else jnp.concatenate([state.models, state.whole]), state.labels
+        return state.models if state.whole is None else jnp.concatenate(
+            [state.models, state.whole]
+        ), state.labels
 
     def models_of_each(self, state: State) -> tuple[Array, Array]:
         """Return the global model, for each client."""
@@ -278,11 +409,19 @@ class ClusteredMethod:
 
     def also(self, state: State) -> dict[str, tuple[Array, Array]]:
         """Every client scored by the global model."""
-        return {"global": (state.models if state.whole is None else state.whole, jnp.zeros_like(state.labels))}
+        return {
+            "global": (
+                state.models if state.whole is None else state.whole,
+                jnp.zeros_like(state.labels),
+            )
+        }
 
     def adapt(self, state: State, federation: Federation, hyper: Hyper) -> Array:
         """Return the models that clients are scored with."""
-        return self.config.adapt(ask_all(self.solver, keys.root(0), federation, federation.train.count > 0, hyper, None), state)
+        return self.config.adapt(
+            ask_all(self.solver, keys.root(0), federation, federation.train.count > 0, hyper, None),
+            state,
+        )
 
     def follow(self, state: State, federation: Federation) -> State:
         """Return the state whose clusters are the true groups of this round."""
@@ -293,8 +432,12 @@ class ClusteredMethod:
         return after._replace(memory=self.config.settle(before, after))
 
     def extras(self, state: State) -> dict[str, Array]:
-        """Return what is kept with the results, of a number that was found with the criteria of 1, 2, … clusters."""
+        """Return what is kept with the results, of a number that was found with the criteria of 1,
+        2, … clusters."""
         if (found := state.number) is None:
             return self.config.kept(state)
         numbers = jnp.arange(1, found.curve.shape[0] + 1, dtype=jnp.float32)
-        return self.config.kept(state) | {"auto_clusters": found.clusters, "auto_curve": jnp.stack([numbers, found.curve])}
+        return self.config.kept(state) | {
+            "auto_clusters": found.clusters,
+            "auto_curve": jnp.stack([numbers, found.curve]),
+        }

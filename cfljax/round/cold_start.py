@@ -1,5 +1,5 @@
-"""FedGroup's group cold start (Algorithm 3), on the host: the clients that pre-train for it, the groups of their updates, and the
-directions with which the updates of newcomers are compared."""
+"""FedGroup's group cold start (Algorithm 3), on the host: the clients that pre-train for it, the
+groups of their updates, and the directions with which the updates of newcomers are compared."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ COLD_STARTS = ("edc", "madc", "rcc")
 def first_groups(
     key: Array, delta: np.ndarray, uid: np.ndarray, clusters: int, cold_start: str, snapshots: bool
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """HOST. Group cold start (Algorithm 3) from the updates `delta` f32[n, d] of the pre-trained clients with identities `uid`
-    i32[n]: (i32[n] the group of each of them, −1 if its update is not finite; the arrays to save with the results, if
-    `snapshots`)."""
+    """HOST. Group cold start (Algorithm 3) from the updates `delta` f32[n, d] of the pre-trained
+    clients with identities `uid` i32[n]: (i32[n] the group of each of them, −1 if its update is not
+    finite; the arrays to save with the results, if `snapshots`)."""
     with jax.default_matmul_precision("highest"):
         compared = _compare(key, delta, uid, clusters, cold_start, snapshots)
         seen = {name: np.asarray(a) for name, a in compared.items()}
@@ -37,14 +37,19 @@ def first_groups(
 
 
 @functools.partial(quick_jit, static=(3, 4, 5))
-def _compare(key: Array, delta: Array, uid: Array, groups: int, cold_start: str, snapshots: bool) -> dict[str, Array]:
-    """Return the part of the cold start that is compiled, as arrays by name. "usable" bool[n]: which updates are finite. With
-    "edc", "groups" i32[n]: the groups by K-means++ on the cosines of the updates with their leading directions, so that eq. 8 is
-    the distance. With "madc", "madc" f32[n, n]: the matrix of eq. 7."""
+def _compare(
+    key: Array, delta: Array, uid: Array, groups: int, cold_start: str, snapshots: bool
+) -> dict[str, Array]:
+    """Return the part of the cold start that is compiled, as arrays by name. "usable" bool[n]:
+    which updates are finite. With "edc", "groups" i32[n]: the groups by K-means++ on the cosines of
+    the updates with their leading directions, so that eq. 8 is the distance. With "madc", "madc"
+    f32[n, n]: the matrix of eq. 7."""
     seen = {"usable": jnp.isfinite(delta).all(axis=1)}
     points = edc_embedding(delta, groups) if cold_start == "edc" or snapshots else delta
     if cold_start == "edc":
-        seen["groups"] = kmeans(key, points, groups, seen["usable"], jnp.asarray(uid), restarts=10, max_iter=20).labels
+        seen["groups"] = kmeans(
+            key, points, groups, seen["usable"], jnp.asarray(uid), restarts=10, max_iter=20
+        ).labels
     if cold_start == "madc" or snapshots:
         seen["madc"] = madc(cosine_matrix(delta, mask=seen["usable"]), seen["usable"])  # eq. 7
     if snapshots:

@@ -1,4 +1,5 @@
-"""Parts that many methods use: the state of clusters, initial models, counting communication, and updating personal models."""
+"""Parts that many methods use: the state of clusters, initial models, counting communication, and
+updating personal models."""
 
 from __future__ import annotations
 
@@ -20,7 +21,12 @@ from cfljax.local.rounds import Mixing, jobs_from, train_and_mix
 from cfljax.local.solver import Solver
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Model, Traffic, Tree
 
-SMALL = 1 << 18  # The most numbers of a model that is drawn by a program of its own: what it is made from is kept with the program
+SMALL = (
+    1 << 18
+    # The most numbers of a model that is drawn by a program of its own: what it is made from is
+    # kept
+    # with the program
+)
 
 
 class Clusters(NamedTuple):
@@ -32,7 +38,8 @@ class Clusters(NamedTuple):
 
 
 def first_model(key: Array, model: Model) -> Array:
-    """f32[d]: the initial parameters w_0. For one key, all methods that start from a single model get the same."""
+    """f32[d]: the initial parameters w_0. For one key, all methods that start from a single model
+    get the same."""
     return first_models(key, model, 1)[0]
 
 
@@ -55,9 +62,14 @@ _drawn_apart = shared_function(static=(0, 1))(_drawn)
 
 
 def need_groups(who: str, federation: Federation) -> None:
-    """HOST. Raises SpecError where some client's true group is unknown, which `who`, as a message calls it, needs."""
-    if federation.groups < 1 or np.any(np.asarray(federation.group)[np.asarray(federation.real)] < 0):
-        raise SpecError(f"{who} needs the true group of every client, which this partition does not define")
+    """HOST. Raises SpecError where some client's true group is unknown, which `who`, as a message
+    calls it, needs."""
+    if federation.groups < 1 or np.any(
+        np.asarray(federation.group)[np.asarray(federation.real)] < 0
+    ):
+        raise SpecError(
+            f"{who} needs the true group of every client, which this partition does not define"
+        )
 
 
 def traffic(
@@ -67,14 +79,20 @@ def traffic(
     floats_down: int | Array = 0,
     floats_up: int | Array = 0,
 ) -> Traffic:
-    """Return the communication of a round in which each participant receives and sends these numbers of vectors and floats."""
+    """Return the communication of a round in which each participant receives and sends these
+    numbers of vectors and floats."""
     n = jnp.sum(cohort.mask, dtype=jnp.int32)
-    return Traffic(*(jnp.asarray(each, jnp.int32) * n for each in (vectors_down, vectors_up, floats_down, floats_up)))
+    return Traffic(
+        *(
+            jnp.asarray(each, jnp.int32) * n
+            for each in (vectors_down, vectors_up, floats_down, floats_up)
+        )
+    )
 
 
 def keep_own(cohort: Cohort, delta: Array, start: Array) -> Mixed:
-    """Return the "aggregation" of personal models, in which nothing is shared: to each participant's model `start` f32[S, d] its
-    update `delta` f32[S, d] is added, if it is finite."""
+    """Return the "aggregation" of personal models, in which nothing is shared: to each
+    participant's model `start` f32[S, d] its update `delta` f32[S, d] is added, if it is finite."""
     finite = usable(delta)
     new = jnp.where((cohort.mask & finite)[:, None], start + delta, start)
     return Mixed(new, jnp.sum(cohort.mask & ~finite, dtype=jnp.int32), cohort.mask & ~finite)
@@ -91,9 +109,14 @@ def train_clusters(
     average: str,
     traffic: Traffic,
 ) -> tuple[Array, Info]:
-    """One round of FedAvg inside each cluster. `which` i32[S]: the cluster of each participant. `average`: its weights, of
-    `AVERAGES`. Returns the new models f32[K, d], and the report on the round."""
+    """One round of FedAvg inside each cluster. `which` i32[S]: the cluster of each participant.
+    `average`: its weights, of `AVERAGES`. Returns the new models f32[K, d], and the report on the
+    round."""
     mix = averages(solver, federation, cohort, which, models.shape[0], average, hyper)
-    trained = train_and_mix(solver, key, federation, jobs_from(cohort, models, which), hyper, Mixing(mix, models))
+    trained = train_and_mix(
+        solver, key, federation, jobs_from(cohort, models, which), hyper, Mixing(mix, models)
+    )
     traffic = add_lengths(traffic, cohort, average)
-    return trained.mixed.new, report_trained(federation, cohort, trained, which, trained.mixed.new - models, traffic)
+    return trained.mixed.new, report_trained(
+        federation, cohort, trained, which, trained.mixed.new - models, traffic
+    )

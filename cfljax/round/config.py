@@ -27,53 +27,74 @@ class TrainOptions(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class MethodConfig:
-    """The base class of a method's options. A subclass defines its options as fields made by `option(…)`, and overrides the
-    attributes and functions below whose defaults do not fit the method."""
+    """The base class of a method's options. A subclass defines its options as fields made by
+    `option(…)`, and overrides the attributes and functions below whose defaults do not fit the
+    method."""
 
-    clusters = cast("int | str", 1)  # The number K of models. Most methods have an option with this name instead.
-    most = 1  # The number of models that a run keeps with `clusters = "auto"`, of methods that have it
+    clusters = cast(
+        "int | str", 1
+    )  # The number K of models. Most methods have an option with this name instead.
+    most = (
+        1  # The number of models that a run keeps with `clusters = "auto"`, of methods that have it
+    )
     max_clusters = 0
-    """The number of clusters that there is room for, of methods that have this option instead of `clusters`; 0: others."""
+    """The number of clusters that there is room for, of methods that have this option instead of
+    `clusters`; 0: others."""
     own = False  # Whether each client is scored by a model of its own
     own_steps = False
-    """Whether clients take steps of the method's own (`Solver.with_own_steps`), which cannot be done on Gram matrices."""
+    """Whether clients take steps of the method's own (`Solver.with_own_steps`), which cannot be
+    done on Gram matrices."""
     averaged = cast("tuple[str, ...]", ())
-    """The fields of the method's state that hold K averaged arrays f32[K, d], the models first. Parts of them may be shared by all
-    or stay with clients (`train.parts`); (): the method has other models, and refuses that. It is not inherited, since a
-    method that takes over another's options may have another state."""
+    """The fields of the method's state that hold K averaged arrays f32[K, d], the models first.
+    Parts of them may be shared by all or stay with clients (`train.parts`); (): the method has
+    other models, and refuses that. It is not inherited, since a method that takes over another's
+    options may have another state."""
     served = ""
-    """The field of the method's state with its averaged models f32[K, d], on which `train.server` takes its steps; "": the first of
-    `averaged`, if it has any. The K clusters must be the same ones in all rounds. Not inherited."""
+    """The field of the method's state with its averaged models f32[K, d], on which `train.server`
+    takes its steps; "": the first of `averaged`, if it has any. The K clusters must be the same
+    ones in all rounds. Not inherited."""
     own_server = False
-    """Whether the server's step is the method's own, and more than a mean of updates: then `train.server`, `train.parts` and
-    `train.freeze` are refused with this as the reason."""
+    """Whether the server's step is the method's own, and more than a mean of updates: then
+    `train.server`, `train.parts` and `train.freeze` are refused with this as the reason."""
     parts = cast("tuple[tuple[str, str], ...]", ())
-    """The parts (name, kind) that the method itself has, instead of `train.parts` and, with kind "frozen", `train.freeze`."""
-    head_epochs = 0  # The epochs of the head before the body's, where the method itself trains them apart
+    """The parts (name, kind) that the method itself has, instead of `train.parts` and, with kind
+    "frozen", `train.freeze`."""
+    head_epochs = (
+        0  # The epochs of the head before the body's, where the method itself trains them apart
+    )
     finetune_steps = 0
-    """The local steps that clients train on after all rounds, for a last score, where `train.finetune_steps` does not say it."""
+    """The local steps that clients train on after all rounds, for a last score, where
+    `train.finetune_steps` does not say it."""
     chooses_by_loss = False
-    """Whether each participant of a round chooses its cluster by losses, so that `train.privacy.choice` can make that private."""
+    """Whether each participant of a round chooses its cluster by losses, so that
+    `train.privacy.choice` can make that private."""
     sends = True  # Whether participants send updates
     waits = "its round needs the updates of all participants at once"
-    """Why the server must wait for all participants of a round, so that `train.asynchronous` is refused; "": it need not, as the
-    round mixes updates by `averages` and `train_and_mix`, and nothing else in it looks at them. A reason is inherited, "" not."""
+    """Why the server must wait for all participants of a round, so that `train.asynchronous` is
+    refused; "": it need not, as the round mixes updates by `averages` and `train_and_mix`, and
+    nothing else in it looks at them. A reason is inherited, "" not."""
     trains_once = True
-    """Whether a participant trains once a round, by the run's optimiser, whose state `train.optimizer_state` may keep."""
+    """Whether a participant trains once a round, by the run's optimiser, whose state
+    `train.optimizer_state` may keep."""
     one_sum = False
-    """Whether each round makes one sum over all participants public and nothing else that tells who they were, and what a client
-    sends does not depend on when it was drawn before. Not inherited."""
+    """Whether each round makes one sum over all participants public and nothing else that tells who
+    they were, and what a client sends does not depend on when it was drawn before. Not
+    inherited."""
     counts_labels = ""  # Why samples must not have several labels, for the message; "": they may
     needs_clients = True  # Whether more `clusters` than clients that train are refused
     vectors_kept = 0  # How many vectors of a model's size a run holds for each client at once
-    similarity = ""  # How updates are compared: "exact" or "sketch", for methods with an option of this name; "": they are not
+    # How updates are compared: "exact" or "sketch", for methods with an option of this name; "":
+    # they are not
+    similarity = ""
 
     def __init_subclass__(cls) -> None:
         for name, nothing in (("averaged", ()), ("served", ""), ("one_sum", False)):
             if name not in vars(cls):
                 setattr(cls, name, nothing)
         if "waits" not in vars(cls):
-            cls.waits = next(reason for base in cls.__mro__[1:] if (reason := vars(base).get("waits")))
+            cls.waits = next(
+                reason for base in cls.__mro__[1:] if (reason := vars(base).get("waits"))
+            )
 
     @property
     def serves(self) -> str:
@@ -88,13 +109,14 @@ class MethodConfig:
 
     @property
     def repeats(self) -> float:
-        """How many of the vectors that a participant receives hold the same parameters where everybody shares them: K where it gets
-        all K models."""
+        """How many of the vectors that a participant receives hold the same parameters where
+        everybody shares them: K where it gets all K models."""
         return 1.0
 
     @property
     def places_unlabelled(self) -> bool:
-        """Whether a client that never trains and has no labels gets a model by the method's rule (`data.new_clients.shots = 0`)."""
+        """Whether a client that never trains and has no labels gets a model by the method's rule
+        (`data.new_clients.shots = 0`)."""
         return self.own
 
     @property
@@ -104,32 +126,60 @@ class MethodConfig:
 
     @property
     def no_feedback(self) -> str:
-        """Why clients cannot keep what compression drops (`train.compress.feedback`), for the message; "": they can."""
+        """Why clients cannot keep what compression drops (`train.compress.feedback`), for the
+        message; "": they can."""
         return ""
 
     def check(self, where: str) -> None:
-        """Raise SpecError if options contradict each other. `where` is the name of the options' table, for the message."""
+        """Raise SpecError if options contradict each other. `where` is the name of the options'
+        table, for the message."""
 
     def check_labels(self, where: str) -> None:
-        """Raise SpecError if a sample must have one label. It is called where samples have several. `where`: as for `check`."""
+        """Raise SpecError if a sample must have one label. It is called where samples have several.
+        `where`: as for `check`."""
         if self.counts_labels:
-            raise SpecError(f'method.name = "{where.removeprefix("method.")}": {self.counts_labels}')
+            raise SpecError(
+                f'method.name = "{where.removeprefix("method.")}": {self.counts_labels}'
+            )
 
     @property
     def without(self) -> dict[str, str]:
-        """What of the table `train` must stay at its default, by dotted name, and why: a stage of the round needs what the method
-        does not have. A method that needs more adds to `super().without`."""
-        own, server = ", ".join(f'{name} = "{kind}"' for name, kind in self.parts), "the step of the server is its own"
-        whole = f"{server}, on whole models" if self.own_server else "it keeps other models than averages of clusters"
-        unknown = "what travels depends on the number of clusters, which is to be found" if self.clusters == "auto" else ""
-        divided = f"it has parts itself ({own})" if own else unknown or ("" if self.averaged else whole)
-        others = "it has no cluster models that stay what they are: it averages nothing, or begins other ones"
+        """What of the table `train` must stay at its default, by dotted name, and why: a stage of
+        the round needs what the method does not have. A method that needs more adds to
+        `super().without`."""
+        own, server = (
+            ", ".join(f'{name} = "{kind}"' for name, kind in self.parts),
+            "the step of the server is its own",
+        )
+        whole = (
+            f"{server}, on whole models"
+            if self.own_server
+            else "it keeps other models than averages of clusters"
+        )
+        unknown = (
+            "what travels depends on the number of clusters, which is to be found"
+            if self.clusters == "auto"
+            else ""
+        )
+        divided = (
+            f"it has parts itself ({own})" if own else unknown or ("" if self.averaged else whole)
+        )
+        others = (
+            "it has no cluster models that stay what they are: it averages nothing, or begins "
+            "other ones"
+        )
         nova = ("optimizer", "schedule", "robust") if getattr(self, "average", "") == "nova" else ()
-        reasons = dict.fromkeys(nova, 'average = "nova" is for means of steps of SGD, of the whole model') | {
+        reasons = dict.fromkeys(
+            nova, 'average = "nova" is for means of steps of SGD, of the whole model'
+        ) | {
             "asynchronous": self.waits,
-            "optimizer_state": "" if self.trains_once else "its clients do not train once a round by train.optimizer",
+            "optimizer_state": ""
+            if self.trains_once
+            else "its clients do not train once a round by train.optimizer",
             "compress.feedback": self.no_feedback if self.sends else "",
-            "privacy.choice": "" if self.chooses_by_loss else "its clients do not choose a cluster by loss",
+            "privacy.choice": ""
+            if self.chooses_by_loss
+            else "its clients do not choose a cluster by loss",
             "server": "" if self.serves else server if self.own_server else others,
             "parts": divided,
             "freeze": divided,
@@ -148,18 +198,23 @@ class MethodConfig:
                     break
             else:
                 shown = f" = {show(value)}" if isinstance(value, (str, int, float)) else ""
-                raise SpecError(f"train.{name}{shown} with {where}: {why}; leave it out for this method")
+                raise SpecError(
+                    f"train.{name}{shown} with {where}: {why}; leave it out for this method"
+                )
 
     def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
-        """Raise SpecError if options contradict the tables `train`, `data` or `model` in another way. `where`: as for `check`."""
+        """Raise SpecError if options contradict the tables `train`, `data` or `model` in another
+        way. `where`: as for `check`."""
 
     def per_client(self, clients: int, d: int) -> int:
-        """Return the numbers that a run holds in memory for each of its `clients` clients. `d`: the number of parameters."""
+        """Return the numbers that a run holds in memory for each of its `clients` clients. `d`: the
+        number of parameters."""
         return self.vectors_kept * d
 
     def releases(self, rounds: int) -> tuple[int, int]:
-        """Return the numbers of noised sums that a run of `rounds` rounds publishes, for the accounting of `train.privacy`: (sums
-        over the participants of a round, sums over all clients)."""
+        """Return the numbers of noised sums that a run of `rounds` rounds publishes, for the
+        accounting of `train.privacy`: (sums over the participants of a round, sums over all
+        clients)."""
         return rounds, 0
 
 
@@ -178,4 +233,5 @@ class MakeMethod(Protocol[Config]):
     """The type of `make` in a method's file, which the registry holds."""
 
     def __call__(self, config: Config, model: Model, solver: Solver, /) -> Method[Any]:
-        """Return the method for these options, this model and this solver. Lists show its docstring's first line."""
+        """Return the method for these options, this model and this solver. Lists show its
+        docstring's first line."""

@@ -1,7 +1,9 @@
-"""`Controlled`: the recipe of methods with one global model whose clients correct their steps by a vector of their own.
+"""`Controlled`: the recipe of methods with one global model whose clients correct their steps by a
+vector of their own.
 
-Inside true groups (`groups = "true"`) the members of a group share a model and a control of their own, as in `oracle`. Where
-the groups change (`data.drift`), a client takes its own vector along to its new group.
+Inside true groups (`groups = "true"`) the members of a group share a model and a control of their
+own, as in `oracle`. Where the groups change (`data.drift`), a client takes its own vector along to
+its new group.
 """
 
 from __future__ import annotations
@@ -32,26 +34,32 @@ class Vectors(NamedTuple):
     """The state of these methods."""
 
     models: Array  # f32[K, d]
-    control: Array  # f32[K, d]: c, the server's control vector of each model, a mean over the clients of its group
+    # f32[K, d]: c, the server's control vector of each model, a mean over the clients of its group
+    control: Array
     own: Array  # f32[C, d]: c_i, the control vector of each client; zeros until it has trained
     labels: Array  # i32[C]: the model of each client
 
 
 @dataclasses.dataclass(frozen=True)
 class Controlled(PersonalConfig):
-    """FedAvg of a global model w, where each client keeps a vector c_i and the server their mean c over all clients that train in
-    some round. A subclass is a method: its fields are the options, and it overrides the functions in which it differs.
+    """FedAvg of a global model w, where each client keeps a vector c_i and the server their mean c
+    over all clients that train in some round. A subclass is a method: its fields are the options,
+    and it overrides the functions in which it differs.
 
-    With `steps` participants correct their steps by c − c_i, and send the change of c_i beside the update. Without it they are
-    pulled to w − c_i by the strength `mu` of `step`, and their c_i changes by the update. Where an update or a change is not
-    finite, neither counts. The server's step is `move`. Clients are scored with w.
+    With `steps` participants correct their steps by c − c_i, and send the change of c_i beside the
+    update. Without it they are pulled to w − c_i by the strength `mu` of `step`, and their c_i
+    changes by the update. Where an update or a change is not finite, neither counts. The server's
+    step is `move`. Clients are scored with w.
     """
 
     own, places_unlabelled = False, True
     own_server = True
     average = "uniform"
-    """The weights of the participants, and of the clients in c: "samples" or "uniform". Methods may have it as an option."""
-    groups: str = option("one", "who shares a model: all clients, or each true group", choices=("one", "true"))
+    """The weights of the participants, and of the clients in c: "samples" or "uniform". Methods may
+    have it as an option."""
+    groups: str = option(
+        "one", "who shares a model: all clients, or each true group", choices=("one", "true")
+    )
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -67,7 +75,8 @@ class Controlled(PersonalConfig):
         raise NotImplementedError
 
     def move(self, models: Array, mean: Array, control: Array, hyper: Hyper) -> Array:
-        """f32[K, d]: the models after a round, from those before it, the mean update and the new c."""
+        """f32[K, d]: the models after a round, from those before it, the mean update and the new
+        c."""
         return models + mean
 
     @property
@@ -96,26 +105,43 @@ def method_of(name: str, config: Controlled, model: Model, solver: Solver) -> Me
         return {}
 
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> Vectors:
-        labels = jnp.asarray(federation.group) if apart else jnp.zeros(federation.clients, jnp.int32)
+        labels = (
+            jnp.asarray(federation.group) if apart else jnp.zeros(federation.clients, jnp.int32)
+        )
         models = jnp.tile(first_model(key, model), (federation.groups if apart else 1, 1))
-        return Vectors(models, jnp.zeros_like(models), jnp.zeros((federation.clients, model.size)), labels)
+        return Vectors(
+            models, jnp.zeros_like(models), jnp.zeros((federation.clients, model.size)), labels
+        )
 
-    def round(key: Array, state: Vectors, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[Vectors, Info]:
+    def round(
+        key: Array, state: Vectors, federation: Federation, cohort: Cohort, hyper: Hyper
+    ) -> tuple[Vectors, Info]:
         which, own = jnp.maximum(state.labels[cohort.ids], 0), state.own[cohort.ids]
         start, mine = state.models[which], jnp.arange(cohort.ids.shape[0], dtype=jnp.int32)
-        more = {"home": state.control[which] - own} if two else {"anchor": start - own, "anchor_of": mine}
+        more = (
+            {"home": state.control[which] - own}
+            if two
+            else {"anchor": start - own, "anchor_of": mine}
+        )
         jobs = jobs_from(cohort, state.models, which, **more)
         updates = trainer.train(key, federation, jobs, hyper)
-        meant, beside = updates.delta, keys.fold(key, "control")  # its draws differ from the update's
+        meant, beside = (
+            updates.delta,
+            keys.fold(key, "control"),
+        )  # its draws differ from the update's
         sent = [solver.send(key, federation, jobs, updates.delta, hyper)]
         if two:
             assert updates.home is not None
             meant = jnp.where((updates.steps > 0)[:, None], updates.home - own, 0.0)
             sent.append(solver.send(beside, federation, jobs, meant, hyper))
         sane = cohort.mask & jnp.stack([usable(each) for each in sent]).all(axis=0)
-        delta, *_, change = (jnp.where((cohort.mask & ~sane)[:, None], jnp.nan, each) for each in (sent[0], *sent))
+        delta, *_, change = (
+            jnp.where((cohort.mask & ~sane)[:, None], jnp.nan, each) for each in (sent[0], *sent)
+        )
 
-        mix = weights_by(which, cohort.mask, sizes(federation, cohort), state.models.shape[0], config.average)
+        mix = weights_by(
+            which, cohort.mask, sizes(federation, cohort), state.models.shape[0], config.average
+        )
         share, rule = shares(state, federation, cohort, config.average), solver.rule(key, hyper)
         moved = mix_updates(mix, delta, jnp.zeros_like(state.models), rule)
         drawn = share.sum(axis=1, keepdims=True)
@@ -124,33 +150,57 @@ def method_of(name: str, config: Controlled, model: Model, solver: Solver) -> Me
         else:
             control = state.control + drawn * moved.new
         moves = drawn > 0
-        if rule.noise is None:  # with noise, a model that stays would reveal that no update was finite
+        if (
+            rule.noise is None
+        ):  # with noise, a model that stays would reveal that no update was finite
             moves = moves & ~moved.lost[:, None]
-        models = jnp.where(moves, config.move(state.models, moved.new, control, hyper), state.models)
+        models = jnp.where(
+            moves, config.move(state.models, moved.new, control, hyper), state.models
+        )
 
         into = jnp.where(sane, cohort.ids, federation.clients)
-        kept = state.own.at[into].set(own + known(solver, federation, cohort, hyper, meant, change), mode="drop")
+        kept = state.own.at[into].set(
+            own + known(solver, federation, cohort, hyper, meant, change), mode="drop"
+        )
         mixed = moved._replace(new=models, nonfinite=jnp.sum(cohort.mask & ~sane, dtype=jnp.int32))
         seen = updates._replace(delta=delta, home=None)
-        info = report(federation, cohort, seen, start, models[which], mixed, traffic(cohort, len(sent), len(sent)))
+        info = report(
+            federation,
+            cohort,
+            seen,
+            start,
+            models[which],
+            mixed,
+            traffic(cohort, len(sent), len(sent)),
+        )
         return Vectors(models, control, kept, state.labels), info
 
     models = lambda state: (state.models, state.labels)  # noqa: E731
     follow = lambda state, federation: state._replace(labels=jnp.asarray(federation.group))  # noqa: E731
-    return Method(init, round, models, setup=setup, chooses=not apart, follow=follow if apart else None)
+    return Method(
+        init, round, models, setup=setup, chooses=not apart, follow=follow if apart else None
+    )
 
 
 def shares(state: Vectors, federation: Federation, cohort: Cohort, average: str) -> Array:
-    """f32[K, S]: the weight of each participant among all clients of its group that train in some round, by their samples or
-    equally (`average`)."""
+    """f32[K, S]: the weight of each participant among all clients of its group that train in some
+    round, by their samples or equally (`average`)."""
     size = federation.train.count.astype(jnp.float32)
     of_all = weights_by(state.labels, federation.trains, size, state.models.shape[0], average)
     return jnp.where(cohort.mask, of_all[:, cohort.ids], 0.0)
 
 
-def known(solver: Solver, federation: Federation, cohort: Cohort, hyper: Hyper, meant: Array, claimed: Array) -> Array:
-    """f32[S, d]: what each participant itself counts as sent, of what it meant and what arrived. That is what arrived, so that what
-    compression leaves out stays to be sent; but an attacker goes on with what it would have sent honestly."""
+def known(
+    solver: Solver,
+    federation: Federation,
+    cohort: Cohort,
+    hyper: Hyper,
+    meant: Array,
+    claimed: Array,
+) -> Array:
+    """f32[S, d]: what each participant itself counts as sent, of what it meant and what arrived.
+    That is what arrived, so that what compression leaves out stays to be sent; but an attacker goes
+    on with what it would have sent honestly."""
     if solver.sending.attack not in ("sign_flip", "noise"):
         return claimed
     lies = attackers(solver.sending, hyper, federation)[cohort.ids]

@@ -31,7 +31,11 @@ def method_of(name: str, config: Recipe, model: Model, solver: Solver) -> Method
         apart = bool(solver.work.head or config.head_epochs)
         solver = dataclasses.replace(solver, parts=divide_model(model, config.parts, apart))
     parts = solver.parts
-    kind = ClusteredMethod if parts is None or not (parts.kept.size or parts.shared.size) else PartlyShared
+    kind = (
+        ClusteredMethod
+        if parts is None or not (parts.kept.size or parts.shared.size)
+        else PartlyShared
+    )
     return kind(name, config, model, solver).method()
 
 

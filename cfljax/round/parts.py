@@ -1,20 +1,25 @@
-"""Methods whose models are shared in part: some parameters by everybody, some by a cluster, some by nobody (`train.parts`). Some do
-not train (`train.freeze`).
+"""Methods whose models are shared in part: some parameters by everybody, some by a cluster, some by
+nobody (`train.parts`). Some do not train (`train.freeze`).
 
 The method itself trains and averages K whole models. After that,
-- what everybody shares becomes, after each round, the mean of all participants whose update arrived, with the weights that the
-  method gives to the members of a cluster (its option `average`, "nova" excepted; by samples where it has none), in all K models;
-- what stays with a client is put into the model that it starts from (`ClientState.own`), and its update there is split off before
-  anything is sent (`Updates.home`). A client is scored by its cluster's model with its own part; so is its choice of a cluster;
-- what does not train is in each of the K models as it began, and is never sent: everybody can draw it from the run's seed.
+- what everybody shares becomes, after each round, the mean of all participants whose update
+  arrived, with the weights that the method gives to the members of a cluster (its option `average`,
+  "nova" excepted; by samples where it has none), in all K models;
+- what stays with a client is put into the model that it starts from (`ClientState.own`), and its
+  update there is split off before anything is sent (`Updates.home`). A client is scored by its
+  cluster's model with its own part; so is its choice of a cluster;
+- what does not train is in each of the K models as it began, and is never sent: everybody can draw
+  it from the run's seed.
 
 Readings:
-- The mean of all participants. It is computed from the K averaged models, each with the summed weight of its members. With
-  `train.robust` it is therefore the weighted mean of the clusters' statistics; noise of `train.privacy` is the clusters'.
-- Starts. The K models begin with the first one's shared parts; clients begin with the own part of the first model.
+- The mean of all participants. It is computed from the K averaged models, each with the summed
+  weight of its members. With `train.robust` it is therefore the weighted mean of the clusters'
+  statistics; noise of `train.privacy` is the clusters'.
+- Starts. The K models begin with the first one's shared parts; clients begin with the own part of
+  the first model.
 
-A newcomer, and a client that has not been drawn yet, has the own part that all clients begin with, in the model that the method
-would give it.
+A newcomer, and a client that has not been drawn yet, has the own part that all clients begin with,
+in the model that the method would give it.
 """
 
 from __future__ import annotations
@@ -35,8 +40,8 @@ from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, 
 
 
 class PartlyShared(ClusteredMethod):
-    """The functions of a clustered method whose models are shared in part, as its solver's `parts` say. The models in its state
-    hold what stays with clients as these began with it."""
+    """The functions of a clustered method whose models are shared in part, as its solver's `parts`
+    say. The models in its state hold what stays with clients as these began with it."""
 
     def __init__(self, name: str, config: Clustered, model: Model, solver: Solver):
         super().__init__(name, config, model, solver)
@@ -51,29 +56,45 @@ class PartlyShared(ClusteredMethod):
         made = whole._replace(travels=(down, len(parts.away)), settle=self.settle)
         return made._replace(score=self.score, chooses=False) if self.home else made
 
-    def init(self, key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Tree]) -> State:
+    def init(
+        self, key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Tree]
+    ) -> State:
         """Begin with what all clients have of the first model."""
-        state, of_all = super().init(key, federation, hyper, setup), self.parts.columns("all", "client")
-        state = state._replace(**self._each(lambda rows: rows.at[:, of_all].set(rows[0, of_all]), state))
+        state, of_all = (
+            super().init(key, federation, hyper, setup),
+            self.parts.columns("all", "client"),
+        )
+        state = state._replace(
+            **self._each(lambda rows: rows.at[:, of_all].set(rows[0, of_all]), state)
+        )
         if self.home:
-            state = state._replace(own=jnp.tile(state.models[0, self.parts.home], (federation.clients, 1)))
+            state = state._replace(
+                own=jnp.tile(state.models[0, self.parts.home], (federation.clients, 1))
+            )
         return self._scored(state, federation, hyper)
 
-    def round(self, key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
+    def round(
+        self, key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper
+    ) -> tuple[State, Info]:
         """Train with what stays with the participants."""
         cohort = cohort._replace(kept=cohort.kept._replace(own=state.own))
         state, info = super().round(key, state, federation, cohort, hyper)
         return self._scored(state, federation, hyper), info
 
-    def share(self, before: State, after: State, federation: Federation, cohort: Cohort, done: Done) -> State:
-        """Share the parts of models that everybody shares, and move what stays with the participants."""
+    def share(
+        self, before: State, after: State, federation: Federation, cohort: Cohort, done: Done
+    ) -> State:
+        """Share the parts of models that everybody shares, and move what stays with the
+        participants."""
         came = select_arriving(cohort, after.labels[cohort.ids])
         arrived = came.mask & done.sane
         uniform = self.config.average == "uniform"
         each = jnp.float32(1) if uniform else federation.train.count[came.ids].astype(jnp.float32)
         each = jnp.where(arrived & (came.which >= 0), each, 0.0)
         mass = jax.ops.segment_sum(each, jnp.maximum(came.which, 0), after.clusters)
-        after = after._replace(**self._each(functools.partial(_mixed, self.parts, mass), before, after))
+        after = after._replace(
+            **self._each(functools.partial(_mixed, self.parts, mass), before, after)
+        )
         if after.own is None or done.notes is None:
             return after
         there = jnp.where(arrived & usable(done.notes), cohort.ids, federation.clients)
@@ -83,15 +104,24 @@ class PartlyShared(ClusteredMethod):
         """Return what depends on the models, after a server's step."""
         return self._scored(super().settle(before, after, federation, hyper), federation, hyper)
 
-    def regroup(self, key: Array, state: State, federation: Federation, hyper: Hyper, round: int) -> State:
+    def regroup(
+        self, key: Array, state: State, federation: Federation, hyper: Hyper, round: int
+    ) -> State:
         """HOST. Keep in each row what no cluster has of its own, as a new cluster has it, too."""
-        new, kept = super().regroup(key, state, federation, hyper, round), self.parts.columns("all", "client", "frozen")
+        new, kept = (
+            super().regroup(key, state, federation, hyper, round),
+            self.parts.columns("all", "client", "frozen"),
+        )
         rows = self._each(lambda old, rows: rows.at[:, kept].set(old[:, kept]), state, new)
         return new._replace(own=state.own, scored_by=state.scored_by, **rows)
 
     def score(self, state: State, federation: Federation, hyper: Hyper) -> Array:
         """i32[C]: each client's own model, if a part of it stays with the client."""
-        return jnp.arange(federation.clients, dtype=jnp.int32) if self.home else super().score(state, federation, hyper)
+        return (
+            jnp.arange(federation.clients, dtype=jnp.int32)
+            if self.home
+            else super().score(state, federation, hyper)
+        )
 
     def follow(self, state: State, federation: Federation) -> State:
         """Return the state whose clusters are the true groups of this round."""
@@ -103,7 +133,11 @@ class PartlyShared(ClusteredMethod):
         clusters, labels = super().models(state)
         if state.own is None or state.scored_by is None:
             return clusters, labels
-        each = jnp.asarray(clusters)[jnp.maximum(state.scored_by, 0)].at[:, self.parts.home].set(state.own)
+        each = (
+            jnp.asarray(clusters)[jnp.maximum(state.scored_by, 0)]
+            .at[:, self.parts.home]
+            .set(state.own)
+        )
         mine = jnp.arange(each.shape[0], dtype=jnp.int32)
         return each, jnp.where(labels >= 0, mine, -1)
 
@@ -113,7 +147,10 @@ class PartlyShared(ClusteredMethod):
 
     def _each(self, change: Callable[..., Array], *states: State) -> dict[str, Any]:
         """Return `change(f32[K, d] of each state)` of all averaged arrays, by name."""
-        return {name: change(*(jnp.asarray(getattr(state, name)) for state in states)) for name in self.config.averaged}
+        return {
+            name: change(*(jnp.asarray(getattr(state, name)) for state in states))
+            for name in self.config.averaged
+        }
 
     def _scored(self, state: State, federation: Federation, hyper: Hyper) -> State:
         if not self.home:
@@ -123,10 +160,12 @@ class PartlyShared(ClusteredMethod):
 
 
 def _mixed(parts: ModelParts, mass: Array, old: Array, new: Array) -> Array:
-    """f32[K, d]: the method's new arrays f32[K, d], in which the parts that everybody shares are the mean by `mass` f32[K], and
-    those that stay with clients or do not train are as before."""
+    """f32[K, d]: the method's new arrays f32[K, d], in which the parts that everybody shares are
+    the mean by `mass` f32[K], and those that stay with clients or do not train are as before."""
     shared = parts.shared
     if shared.size:
-        mean = (mass / jnp.maximum(jnp.sum(mass), 1e-30)) @ jnp.where(mass[:, None] > 0, new[:, shared], 0.0)
+        mean = (mass / jnp.maximum(jnp.sum(mass), 1e-30)) @ jnp.where(
+            mass[:, None] > 0, new[:, shared], 0.0
+        )
         new = new.at[:, shared].set(jnp.where(jnp.sum(mass) > 0, mean, old[0, shared]))
     return new.at[:, parts.kept].set(old[:, parts.kept]) if parts.kept.size else new

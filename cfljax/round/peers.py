@@ -1,4 +1,5 @@
-"""`Peers`: the recipe of methods with a model for each client, which may train near its mixture of all clients' models."""
+"""`Peers`: the recipe of methods with a model for each client, which may train near its mixture of
+all clients' models."""
 
 from __future__ import annotations
 
@@ -28,11 +29,15 @@ class OwnModels(NamedTuple):
     drawn: Array  # bool[C]: has a model of its own that is finite
     size: Array  # f32[C]: the number of training samples of each client
     first: Array  # f32[d]: w_0
-    shared: Array | None = None  # f32[m], or f32[C, m] for each client: what the server sends besides models; None: nothing
+    shared: Array | None = (
+        # f32[m], or f32[C, m] for each client: what the server sends besides models; None: nothing
+        None
+    )
 
     @property
     def shares(self) -> Array:
-        """f32[C]: each trained client's share of the samples of all that have trained; 0 for the others."""
+        """f32[C]: each trained client's share of the samples of all that have trained; 0 for the
+        others."""
         weight = jnp.where(self.drawn, self.size, 0.0)
         return weight / jnp.maximum(weight.sum(), 1.0)
 
@@ -46,11 +51,13 @@ Exchanged = tuple[OwnModels, Array | int, Array | int]
 
 @dataclasses.dataclass(frozen=True)
 class Peers(PersonalConfig):
-    """A participant trains from the model that `start` gives it, and keeps what becomes of that, if it is finite. A subclass is a
-    method: its fields are the options, and it overrides the functions in which it differs.
+    """A participant trains from the model that `start` gives it, and keeps what becomes of that, if
+    it is finite. A subclass is a method: its fields are the options, and it overrides the functions
+    in which it differs.
 
-    A client is scored with its model; one that has not trained, with the mean by samples of the models of all that have. With
-    `sends = False` no model leaves a client, which is then scored with the first model.
+    A client is scored with its model; one that has not trained, with the mean by samples of the
+    models of all that have. With `sends = False` no model leaves a client, which is then scored
+    with the first model.
     """
 
     def __init_subclass__(cls) -> None:
@@ -63,34 +70,41 @@ class Peers(PersonalConfig):
         """Return the numbers of a local step. Its pull `mu` is to the second model of `start`."""
         return LocalStep.of(hyper)
 
-    def start(self, state: OwnModels, ids: Array, own: Array, hyper: Hyper) -> tuple[Array, Array | None]:
-        """Return (the models f32[S, d] from which the clients i32[S] train, and those to which they are pulled; None: no pull).
-        `own` f32[S, d]: their models."""
+    def start(
+        self, state: OwnModels, ids: Array, own: Array, hyper: Hyper
+    ) -> tuple[Array, Array | None]:
+        """Return (the models f32[S, d] from which the clients i32[S] train, and those to which they
+        are pulled; None: no pull). `own` f32[S, d]: their models."""
         return own, None
 
     def weights(self, state: OwnModels, ids: Array, own: Array, hyper: Hyper) -> Array:
-        """f32[S, C]: the weight of each client's model in the mixtures of the clients i32[S]. Rows sum to one."""
+        """f32[S, C]: the weight of each client's model in the mixtures of the clients i32[S]. Rows
+        sum to one."""
         return jax.nn.one_hot(ids, state.drawn.shape[0])
 
     def first_shared(self, model: Model, federation: Federation) -> Array | None:
         """f32[m] or f32[C, m]: what the server sends besides models at first; None: nothing."""
 
     def receive(self, ask: Ask, state: OwnModels, begin: Array) -> tuple[Array, Array | None]:
-        """Return (the models f32[S, d] from which participants train, what they have at home f32[S, m]). `begin`: of `start`."""
+        """Return (the models f32[S, d] from which participants train, what they have at home f32[S,
+        m]). `begin`: of `start`."""
         return begin, None if state.shared is None else jnp.tile(state.shared, (len(begin), 1))
 
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
-        """Return the local steps, of methods that have steps of their own. What is at home stays the same."""
+        """Return the local steps, of methods that have steps of their own. What is at home stays
+        the same."""
         raise NotImplementedError
 
     def work(self, work: Work) -> Work:
         """Return the amount of local training, from the run's."""
         return work
 
-    def exchange(self, ask: Ask, before: OwnModels, after: OwnModels, arrived: Array, home: Array | None) -> Exchanged:
-        """Return the state for the next round, and how many numbers all participants have received and sent besides
-        models. `after`: the state `before` the round with the participants' trained models; `arrived` bool[S]: whose are finite;
-        `home`: of `receive`."""
+    def exchange(
+        self, ask: Ask, before: OwnModels, after: OwnModels, arrived: Array, home: Array | None
+    ) -> Exchanged:
+        """Return the state for the next round, and how many numbers all participants have received
+        and sent besides models. `after`: the state `before` the round with the participants'
+        trained models; `arrived` bool[S]: whose are finite; `home`: of `receive`."""
         return after, 0, 0
 
     def also(self, model: Model, state: OwnModels) -> dict[str, Array]:
@@ -101,7 +115,9 @@ class Peers(PersonalConfig):
     def without(self) -> dict[str, str]:
         """Noise and robust rules are for sums of updates."""
         why = "each client gets a mixture of models, not a sum of updates"
-        return super().without | (dict.fromkeys(("privacy.noise", "robust"), why) if self.sends else {})
+        return super().without | (
+            dict.fromkeys(("privacy.noise", "robust"), why) if self.sends else {}
+        )
 
     def releases(self, rounds: int) -> tuple[int, int]:
         """Noised sums: none."""
@@ -116,22 +132,30 @@ def method_of(config: Peers, model: Model, solver: Solver) -> Method[OwnModels]:
     stepped = stepped.with_work(config.work(solver.work))
     train = stepped.fit if config.sends else stepped.train
 
-    def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> OwnModels:
+    def init(
+        key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]
+    ) -> OwnModels:
         first, size = first_model(key, model), jnp.asarray(federation.train.count, jnp.float32)
         own, nobody = jnp.tile(first, (federation.clients, 1)), jnp.zeros(federation.clients, bool)
         return OwnModels(own, nobody, size, first, config.first_shared(model, federation))
 
-    def round(key: Array, state: OwnModels, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[OwnModels, Info]:
+    def round(
+        key: Array, state: OwnModels, federation: Federation, cohort: Cohort, hyper: Hyper
+    ) -> tuple[OwnModels, Info]:
         mine = jnp.arange(cohort.ids.shape[0], dtype=jnp.int32)
         own = state.own[cohort.ids]
         begin, pull = config.start(state, cohort.ids, own, hyper)
         ask = Ask(solver, key, federation, cohort, hyper)
         begin, home = config.receive(ask, state, begin)
-        jobs = jobs_from(cohort, begin, mine, anchor=pull, anchor_of=None if pull is None else mine, home=home)
+        jobs = jobs_from(
+            cohort, begin, mine, anchor=pull, anchor_of=None if pull is None else mine, home=home
+        )
         updates = train(key, federation, jobs, hyper)
         mixed = keep_own(cohort, updates.delta, begin)
         sane = cohort.mask & usable(updates.delta)
-        into = jnp.where(sane, cohort.ids, federation.clients)  # a client whose update is broken keeps its model
+        into = jnp.where(
+            sane, cohort.ids, federation.clients
+        )  # a client whose update is broken keeps its model
         drawn = state.drawn.at[into].set(True, mode="drop")
         after = state._replace(own=state.own.at[into].set(mixed.new, mode="drop"), drawn=drawn)
         after, *floats = config.exchange(ask, state, after, sane, home)
@@ -148,13 +172,19 @@ def method_of(config: Peers, model: Model, solver: Solver) -> Method[OwnModels]:
         return jnp.where(state.drawn[:, None], state.own, middle[None]), mine
 
     def shares(state: OwnModels, federation: Federation, hyper: Hyper) -> Array:
-        """f32[C, C]: the mixtures that would be made next; of a client that has not trained the mean by samples, or itself."""
+        """f32[C, C]: the mixtures that would be made next; of a client that has not trained the
+        mean by samples, or itself."""
         everybody = jnp.arange(state.own.shape[0], dtype=jnp.int32)
         middle = jnp.where(jnp.any(state.drawn), state.shares, jnp.eye(everybody.shape[0]))
-        return jnp.where(state.drawn[:, None], config.weights(state, everybody, state.own, hyper), middle)
+        return jnp.where(
+            state.drawn[:, None], config.weights(state, everybody, state.own, hyper), middle
+        )
 
     def also(state: OwnModels) -> dict[str, tuple[Array, Array]]:
-        return {name: (each, jnp.arange(each.shape[0], dtype=jnp.int32)) for name, each in config.also(model, state).items()}
+        return {
+            name: (each, jnp.arange(each.shape[0], dtype=jnp.int32))
+            for name, each in config.also(model, state).items()
+        }
 
     mixes = type(config).weights is not Peers.weights
     return Method(init, round, models, also=also, chooses=False, shares=shares if mixes else None)

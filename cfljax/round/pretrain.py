@@ -1,4 +1,5 @@
-"""Pre-training: clients that have no cluster yet train from one common model. Methods that cluster once compare these updates."""
+"""Pre-training: clients that have no cluster yet train from one common model. Methods that cluster
+once compare these updates."""
 
 from __future__ import annotations
 
@@ -20,23 +21,35 @@ CHUNK = 64  # The most clients that pre-train in one call of the compiled progra
 
 
 def solver_before(solver: Solver, epochs: int | None, steps: int | None = None) -> Solver:
-    """Return a copy of the solver for pre-training: it does this number of epochs (or of steps) on batches of the run's size."""
+    """Return a copy of the solver for pre-training: it does this number of epochs (or of steps) on
+    batches of the run's size."""
     return solver.with_work(Work(epochs, steps, solver.work.batch))
 
 
 def pretrain(
-    solver: Solver, key: Array, federation: Federation, hyper: Hyper, start: Array, ids: Array, mask: Array, own: Array | None
+    solver: Solver,
+    key: Array,
+    federation: Federation,
+    hyper: Hyper,
+    start: Array,
+    ids: Array,
+    mask: Array,
+    own: Array | None,
 ) -> Array:
-    """f32[n, d]: the updates of the clients `ids` i32[n], trained from `start` f32[d]; zero where `mask` bool[n] is False. `solver`
-    comes from `solver_before`. `key` is the run's or the round's; draws are independent of the round's training. `own`:
-    `ClientState.own`; residuals and optimisers are of another start, so they do not count."""
+    """f32[n, d]: the updates of the clients `ids` i32[n], trained from `start` f32[d]; zero where
+    `mask` bool[n] is False. `solver` comes from `solver_before`. `key` is the run's or the round's;
+    draws are independent of the round's training. `own`: `ClientState.own`; residuals and
+    optimisers are of another start, so they do not count."""
     n = ids.shape[0]
-    jobs = Jobs(ids, mask, jnp.ones(n), start[None], jnp.zeros(n, jnp.int32), kept=ClientState(own=own))
+    jobs = Jobs(
+        ids, mask, jnp.ones(n), start[None], jnp.zeros(n, jnp.int32), kept=ClientState(own=own)
+    )
     return solver.fit(keys.fold(key, "pretrain"), federation, jobs, hyper).delta
 
 
 def in_chunks(find: Callable[[Array, Array], Array], who: Array) -> Array:
-    """i32[C]: `find(ids i32[n], mask bool[n]) -> i32[n]` of the clients where `who` bool[C], at most CHUNK at a time; else −1."""
+    """i32[C]: `find(ids i32[n], mask bool[n]) -> i32[n]` of the clients where `who` bool[C], at
+    most CHUNK at a time; else −1."""
     clients = who.shape[0]
     size = min(CHUNK, clients)
     ids = jnp.arange(-(-clients // size) * size)
@@ -47,40 +60,66 @@ def in_chunks(find: Callable[[Array, Array], Array], who: Array) -> Array:
 
 
 Part = tuple[np.ndarray, np.ndarray]  # Some pre-trained clients: (ids i32[m], updates f32[m, d])
-Pretrainer = Callable[[Array, Federation, Hyper, np.ndarray, np.ndarray, "Array | None"], Iterator[Part]]
-"""HOST. (key, federation, hyper, start f32[d], ids i32[n], own) -> the updates of clients `ids` that train from `start` and
-their `own` parts, in parts of at most CHUNK."""
+Pretrainer = Callable[
+    [Array, Federation, Hyper, np.ndarray, np.ndarray, "Array | None"], Iterator[Part]
+]
+"""HOST. (key, federation, hyper, start f32[d], ids i32[n], own) -> the updates of clients `ids`
+that train from `start` and their `own` parts, in parts of at most CHUNK."""
 
 
 def pretrainer(solver: Solver) -> Pretrainer:
-    """HOST. The function that pre-trains clients with the solver of `solver_before`. It uses one compiled program for any number of
-    clients, and it needs the memory of CHUNK updates."""
+    """HOST. The function that pre-trains clients with the solver of `solver_before`. It uses one
+    compiled program for any number of clients, and it needs the memory of CHUNK updates."""
     program = from_host(functools.partial(pretrain, solver), solver.plan)
 
     def train(
-        key: Array, federation: Federation, hyper: Hyper, start: np.ndarray, ids: np.ndarray, own: Array | None
+        key: Array,
+        federation: Federation,
+        hyper: Hyper,
+        start: np.ndarray,
+        ids: np.ndarray,
+        own: Array | None,
     ) -> Iterator[Part]:
         size = min(CHUNK, federation.clients)
         for at in range(0, len(ids), size):
             part = ids[at : at + size]
             filled, mask = np.resize(part, size), np.arange(size) < len(part)
             with jax.default_matmul_precision("highest"):  # as in the rounds
-                delta = program(key, federation, hyper, jnp.asarray(start), jnp.asarray(filled), jnp.asarray(mask), own)
+                delta = program(
+                    key,
+                    federation,
+                    hyper,
+                    jnp.asarray(start),
+                    jnp.asarray(filled),
+                    jnp.asarray(mask),
+                    own,
+                )
             yield part, np.asarray(delta)[: len(part)]
 
     return train
 
 
-def means(parts: Iterable[Part], labels: np.ndarray, clusters: int, rule: Rule = PLAIN) -> np.ndarray:
-    """HOST. f32[K, d]: the mean of the finite updates of each cluster, or the statistic of the rule instead; zero for a
-    cluster without updates. `labels` i32[n]: the cluster of each client in the order of the parts; −1: none. For means only one
-    part is in memory at a time, for a statistic all are."""
+def means(
+    parts: Iterable[Part], labels: np.ndarray, clusters: int, rule: Rule = PLAIN
+) -> np.ndarray:
+    """HOST. f32[K, d]: the mean of the finite updates of each cluster, or the statistic of the rule
+    instead; zero for a cluster without updates. `labels` i32[n]: the cluster of each client in the
+    order of the parts; −1: none. For means only one part is in memory at a time, for a statistic
+    all are."""
     if rule.statistic:
         rows = np.concatenate([delta for _, delta in parts])
         finite = np.isfinite(rows).all(axis=1)
         member = (labels[None, :] == np.arange(clusters)[:, None]) & finite
         shares = (member / np.maximum(member.sum(axis=1, keepdims=True), 1)).astype(np.float32)
-        return np.asarray(robust_sum(jnp.asarray(shares), jnp.asarray(rows), jnp.asarray(finite), rule.statistic, rule.number))
+        return np.asarray(
+            robust_sum(
+                jnp.asarray(shares),
+                jnp.asarray(rows),
+                jnp.asarray(finite),
+                rule.statistic,
+                rule.number,
+            )
+        )
     sums, at = None, 0
     count = np.zeros(clusters)
     for _, delta in parts:

@@ -1,4 +1,5 @@
-"""What a method's file needs: the recipes, their options, and what their functions get and return."""
+"""What a method's file needs: the recipes, their options, and what their functions get and
+return."""
 
 from cfljax.local.averages import AVERAGES
 from cfljax.local.optimiser import StepRule
@@ -20,14 +21,61 @@ from cfljax.round.control import Controlled
 from cfljax.round.entry import entry
 from cfljax.round.peers import Exchanged, OwnModels, Peers
 from cfljax.round.recluster import every
-from cfljax.round.similarity import brief, compared_columns, compared_size, shortened, similarity, train_and_compare
+from cfljax.round.similarity import (
+    brief,
+    compared_columns,
+    compared_size,
+    shortened,
+    similarity,
+    train_and_compare,
+)
 from cfljax.round.soft import Mixed, Soft, count_labels, in_lists, mean_over_samples, sample_labels
 from cfljax.round.state import Begun, Done, State, mark_slots
 
 __all__ = [
-    "Ask", "AtHome", "AVERAGES", "Before", "Begun", "Clustered", "Controlled", "CountedConfig", "Done", "Exchanged", "GradientAt",
-    "Kept", "MethodConfig", "Mixed", "OwnModels", "OwnSteps", "Peers", "PersonalConfig", "Soft", "Solver", "State", "StepRule",
-    "Work", "brief", "compared_columns", "compared_size", "count_labels", "entry", "every", "first_model", "first_models",
-    "in_lists", "jobs_from", "join", "keep_own", "mark_slots", "mean_over_samples", "need_clients", "option", "report",
-    "sample_labels", "shortened", "similarity", "traffic", "train_and_compare",
-]  # fmt: skip
+    "Ask",
+    "AtHome",
+    "AVERAGES",
+    "Before",
+    "Begun",
+    "Clustered",
+    "Controlled",
+    "CountedConfig",
+    "Done",
+    "Exchanged",
+    "GradientAt",
+    "Kept",
+    "MethodConfig",
+    "Mixed",
+    "OwnModels",
+    "OwnSteps",
+    "Peers",
+    "PersonalConfig",
+    "Soft",
+    "Solver",
+    "State",
+    "StepRule",
+    "Work",
+    "brief",
+    "compared_columns",
+    "compared_size",
+    "count_labels",
+    "entry",
+    "every",
+    "first_model",
+    "first_models",
+    "in_lists",
+    "jobs_from",
+    "join",
+    "keep_own",
+    "mark_slots",
+    "mean_over_samples",
+    "need_clients",
+    "option",
+    "report",
+    "sample_labels",
+    "shortened",
+    "similarity",
+    "traffic",
+    "train_and_compare",
+]

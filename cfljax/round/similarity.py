@@ -1,4 +1,5 @@
-"""The comparison of many clients' updates: of the updates themselves, or of sketches, which need less memory."""
+"""The comparison of many clients' updates: of the updates themselves, or of sketches, which need
+less memory."""
 
 from __future__ import annotations
 
@@ -17,10 +18,15 @@ from cfljax.types import Array, Federation, Hyper, Jobs, on_host
 
 
 def similarity(again: bool = True, default: str = "exact") -> str:
-    """Return the option `similarity` of methods that compare updates. `again`: with sketches the method trains a second time, since
-    it needs the updates themselves after the comparison."""
-    words = "how updates are compared: as they are, or by sketches of 4,096 numbers, which need less memory"
-    made: str = option(default, f"{words} and a second training" if again else words, choices=("exact", "sketch"))
+    """Return the option `similarity` of methods that compare updates. `again`: with sketches the
+    method trains a second time, since it needs the updates themselves after the comparison."""
+    words = (
+        "how updates are compared: as they are, or by sketches of 4,096 numbers, which need less "
+        "memory"
+    )
+    made: str = option(
+        default, f"{words} and a second training" if again else words, choices=("exact", "sketch")
+    )
     return made
 
 
@@ -30,12 +36,15 @@ def compared_size(d: int, similarity: str) -> int:
 
 
 def compared_columns(part: str, solver: Solver, where: str) -> np.ndarray | slice:
-    """Return the positions i64[p] in a model's vector of what a method's option `compare` names: "last", the kernel of the last
-    dense layer, "head", that layer, "whole", all, or a prefix of parameter paths. `where`: the method's options."""
+    """Return the positions i64[p] in a model's vector of what a method's option `compare` names:
+    "last", the kernel of the last dense layer, "head", that layer, "whole", all, or a prefix of
+    parameter paths. `where`: the method's options."""
     if part == "whole":
         return slice(None)
     model, parts = solver.model, solver.parts
-    path = head_of(model) + ("/kernel" if part == "last" else "") if part in ("last", "head") else part
+    path = (
+        head_of(model) + ("/kernel" if part == "last" else "") if part in ("last", "head") else part
+    )
     columns = np.flatnonzero(part_of(model, path))
     if parts is not None and np.isin(columns, parts.kept).all():
         why = "these weights never reach the server (train.parts, train.freeze)"
@@ -44,12 +53,14 @@ def compared_columns(part: str, solver: Solver, where: str) -> np.ndarray | slic
 
 
 def brief(vectors: Array, similarity: str) -> Array:
-    """Return the vectors f32[n, d] themselves if `similarity` is "exact", else their sketches f32[n, 4096]; while traced."""
+    """Return the vectors f32[n, d] themselves if `similarity` is "exact", else their sketches
+    f32[n, 4096]; while traced."""
     return vectors if similarity == "exact" else sketch(vectors)
 
 
 def shortened(vectors: np.ndarray, similarity: str) -> np.ndarray:
-    """HOST. The vectors f32[n, d] themselves if `similarity` is "exact", else their sketches f32[n, 4096]."""
+    """HOST. The vectors f32[n, d] themselves if `similarity` is "exact", else their sketches f32[n,
+    4096]."""
     return vectors if similarity == "exact" else np.asarray(_sketch(on_host(vectors)))
 
 
@@ -57,12 +68,21 @@ _sketch = jit()(sketch)
 
 
 def train_and_compare(
-    how: str, solver: Solver, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper, mixing: Mixing
+    how: str,
+    solver: Solver,
+    key: Array,
+    federation: Federation,
+    jobs: Jobs,
+    hyper: Hyper,
+    mixing: Mixing,
 ) -> tuple[Trained, Array]:
-    """Trains the jobs and moves the clusters' models, as `train_and_mix`. Also returns what is compared: the updates f32[S, d] if
-    `how` is "exact", else their sketches f32[S, 4096]; then only the updates of one block are held at a time."""
+    """Trains the jobs and moves the clusters' models, as `train_and_mix`. Also returns what is
+    compared: the updates f32[S, d] if `how` is "exact", else their sketches f32[S, 4096]; then only
+    the updates of one block are held at a time."""
     if how == "exact":
         solver = dataclasses.replace(solver, plan=solver.plan._replace(stream=0))
-    trained = train_and_mix(solver, key, federation, jobs, hyper, mixing, SKETCH_SIZE if how == "sketch" else None)
+    trained = train_and_mix(
+        solver, key, federation, jobs, hyper, mixing, SKETCH_SIZE if how == "sketch" else None
+    )
     moves = trained.kept.moves
     return trained, moves if trained.dealt is None else trained.dealt.collect(moves)

@@ -1,4 +1,5 @@
-"""`Soft`: the recipe of methods in which each client has a mixture of K models, all of which it trains."""
+"""`Soft`: the recipe of methods in which each client has a mixture of K models, all of which it
+trains."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ from cfljax.round.config import MethodConfig
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Tree
 
 Of = Callable[[Array, Array, Array], Array]
-"""(losses f32[K, B], labels i32[B], positions of the samples' clients in the list i32[B]) -> f32[K, B], one for each sample."""
+"""(losses f32[K, B], labels i32[B], positions of the samples' clients in the list i32[B]) -> f32[K,
+B], one for each sample."""
 
 
 class Mixed(NamedTuple):
@@ -34,18 +36,21 @@ class Mixed(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Soft(MethodConfig):
-    """Each participant finds the `share` of every model in each of its samples, and its mixture is their mean; then it trains every
-    model, the losses of its samples multiplied by their shares. Each model becomes the mean of what the participants made of it. A
-    client is scored by the mean of the models' probabilities, weighted by its mixture. A subclass is a method: its fields are the
-    options, and it overrides the functions in which it differs.
+    """Each participant finds the `share` of every model in each of its samples, and its mixture is
+    their mean; then it trains every model, the losses of its samples multiplied by their shares.
+    Each model becomes the mean of what the participants made of it. A client is scored by the mean
+    of the models' probabilities, weighted by its mixture. A subclass is a method: its fields are
+    the options, and it overrides the functions in which it differs.
 
-    A client that has not been drawn yet gets its mixture by repeating this `newcomer_steps` times on its training samples,
-    from equal shares, with the models as they are.
+    A client that has not been drawn yet gets its mixture by repeating this `newcomer_steps` times
+    on its training samples, from equal shares, with the models as they are.
     """
 
     clusters: int = option(3, "number of models", low=1)
     average: str = option("samples", "weights of the participants", choices=AVERAGES)
-    newcomer_steps: int = option(10, "E-steps for the mixture of a client that has not been drawn", low=1)
+    newcomer_steps: int = option(
+        10, "E-steps for the mixture of a client that has not been drawn", low=1
+    )
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -53,20 +58,24 @@ class Soft(MethodConfig):
         cls.trains_once = False
 
     def share(self, log_mixture: Array, losses: Array, axis: int) -> Array:
-        """Return the share of each model in each sample, from the logarithm of the client's mixture and the losses (less what
-        `of_label` adds), along the axis of models."""
+        """Return the share of each model in each sample, from the logarithm of the client's mixture
+        and the losses (less what `of_label` adds), along the axis of models."""
         return jax.nn.softmax(log_mixture - losses, axis=axis)
 
     def of_label(self, state: Mixed) -> Array | None:
-        """f32[K, M]: what is added to the loss of a model on a sample with label m; None: nothing."""
+        """f32[K, M]: what is added to the loss of a model on a sample with label m; None:
+        nothing."""
         return None
 
     def first_memory(self, federation: Federation) -> Tree:
         """Return what the method remembers before the first round."""
         return None
 
-    def remember(self, state: Mixed, solver: Solver, federation: Federation, cohort: Cohort, shares: Array) -> Tree:
-        """Return what it remembers after a round in which the participants found these shares f32[S, K, N]."""
+    def remember(
+        self, state: Mixed, solver: Solver, federation: Federation, cohort: Cohort, shares: Array
+    ) -> Tree:
+        """Return what it remembers after a round in which the participants found these shares
+        f32[S, K, N]."""
         return state.memory
 
     def floats(self, classes: int) -> int:
@@ -96,20 +105,37 @@ def method_of(name: str, config: Soft, model: Model, solver: Solver) -> Method[M
         return {}
 
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Tree]) -> Mixed:
-        equal, nobody = jnp.full((federation.clients, k), 1 / k), jnp.zeros(federation.clients, bool)
+        equal, nobody = (
+            jnp.full((federation.clients, k), 1 / k),
+            jnp.zeros(federation.clients, bool),
+        )
         return Mixed(first_models(key, model, k), equal, nobody, config.first_memory(federation))
 
-    def round(key: Array, state: Mixed, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[Mixed, Info]:
+    def round(
+        key: Array, state: Mixed, federation: Federation, cohort: Cohort, hyper: Hyper
+    ) -> tuple[Mixed, Info]:
         ask = Ask(solver, key, federation, cohort, hyper)
-        losses, more, before = ask.sample_losses(state.models), config.of_label(state), state.mixture[cohort.ids]
+        losses, more, before = (
+            ask.sample_losses(state.models),
+            config.of_label(state),
+            state.mixture[cohort.ids],
+        )
         if more is not None:
             losses = losses + jnp.swapaxes(more[:, sample_labels(solver, federation, cohort)], 0, 1)
-        q = config.share(jnp.log(before)[:, :, None], losses, 1)  # f32[S, K, N], in the order of each client's samples
+        q = config.share(
+            jnp.log(before)[:, :, None], losses, 1
+        )  # f32[S, K, N], in the order of each client's samples
         count = federation.train.count[cohort.ids]
-        mean = jnp.where(in_lists(federation, cohort)[:, None, :], q, 0.0).sum(axis=2) / jnp.maximum(count, 1)[:, None]
+        mean = (
+            jnp.where(in_lists(federation, cohort)[:, None, :], q, 0.0).sum(axis=2)
+            / jnp.maximum(count, 1)[:, None]
+        )
         known = cohort.mask & (count > 0) & jnp.isfinite(mean).all(axis=1)
         mixture = jnp.where(known[:, None], mean, before)
-        each, which = cohort.repeat(k), jnp.tile(jnp.arange(k, dtype=jnp.int32), cohort.ids.shape[0])
+        each, which = (
+            cohort.repeat(k),
+            jnp.tile(jnp.arange(k, dtype=jnp.int32), cohort.ids.shape[0]),
+        )
         jobs = jobs_from(each, state.models, which, weights=q.reshape(-1, q.shape[2]))
         mix = averages(solver, federation, each, which, k, config.average, hyper)
         trained = train_and_mix(solver, key, federation, jobs, hyper, Mixing(mix, state.models))
@@ -129,9 +155,13 @@ def method_of(name: str, config: Soft, model: Model, solver: Solver) -> Method[M
         return jnp.argmax(mixture(state, federation, hyper), axis=1).astype(jnp.int32)
 
     def models(state: Mixed) -> tuple[Array, Array]:
-        return state.models, jnp.where(state.drawn, jnp.argmax(state.mixture, axis=1), -1).astype(jnp.int32)
+        return state.models, jnp.where(state.drawn, jnp.argmax(state.mixture, axis=1), -1).astype(
+            jnp.int32
+        )
 
-    return Method(init, round, models, setup=setup, score=score, mixture=mixture, extras=config.kept)
+    return Method(
+        init, round, models, setup=setup, score=score, mixture=mixture, extras=config.kept
+    )
 
 
 def _mixtures(config: Soft, solver: Solver, federation: Federation, state: Mixed) -> Array:
@@ -153,12 +183,14 @@ def _mixtures(config: Soft, solver: Solver, federation: Federation, state: Mixed
 
 
 def in_lists(federation: Federation, cohort: Cohort) -> Array:
-    """bool[S, N]: the places of the participants' samples, among as many places as the largest client has samples."""
+    """bool[S, N]: the places of the participants' samples, among as many places as the largest
+    client has samples."""
     return jnp.arange(federation.train.longest) < federation.train.count[cohort.ids][:, None]
 
 
 def sample_labels(solver: Solver, federation: Federation, cohort: Cohort) -> Array:
-    """i32[S, N]: the labels of the participants' samples as they see them, in the order of their samples; 0 beyond them."""
+    """i32[S, N]: the labels of the participants' samples as they see them, in the order of their
+    samples; 0 beyond them."""
     jobs = jobs_from(cohort, jnp.zeros((1, solver.model.size)), jnp.zeros_like(cohort.ids))
     return solver.of_samples(lambda batch, _: batch.y, federation, jobs)
 
@@ -166,14 +198,22 @@ def sample_labels(solver: Solver, federation: Federation, cohort: Cohort) -> Arr
 def count_labels(solver: Solver, federation: Federation) -> Array:
     """f32[C, M]: how many training samples of each label each client has."""
     everyone = jnp.arange(federation.clients, dtype=jnp.int32)
-    cohort = Cohort(everyone, federation.train.count > 0, jnp.ones(federation.clients), jnp.int32(0))
+    cohort = Cohort(
+        everyone, federation.train.count > 0, jnp.ones(federation.clients), jnp.int32(0)
+    )
     labels = sample_labels(solver, federation, cohort)
-    return jnp.zeros((federation.clients, federation.classes)).at[everyone[:, None], labels].add(in_lists(federation, cohort))
+    return (
+        jnp.zeros((federation.clients, federation.classes))
+        .at[everyone[:, None], labels]
+        .add(in_lists(federation, cohort))
+    )
 
 
-def mean_over_samples(solver: Solver, federation: Federation, models: Array, who: Array, of: Of) -> Array:
-    """f32[C, K]: the mean of the values `of` over the training samples of each client where `who` bool[C] is True. The time is that
-    of their samples, and memory holds one block of samples."""
+def mean_over_samples(
+    solver: Solver, federation: Federation, models: Array, who: Array, of: Of
+) -> Array:
+    """f32[C, K]: the mean of the values `of` over the training samples of each client where `who`
+    bool[C] is True. The time is that of their samples, and memory holds one block of samples."""
     split, clients = federation.train, jnp.arange(federation.clients)
     model, most = solver.model, federation.clients * split.longest
     block = block_size(model, federation, models.shape[0], most, solver.plan.on_cpu)
@@ -183,5 +223,13 @@ def mean_over_samples(solver: Solver, federation: Federation, models: Array, who
         losses = jax.vmap(lambda p: model.loss(model.forward(p, x), y))(params)
         return total.at[place].add(jnp.where(valid, of(losses, y, place), 0.0).T)
 
-    total = fold_blocks(federation, split, clients, who, block, visit, jnp.zeros((federation.clients, models.shape[0])))
+    total = fold_blocks(
+        federation,
+        split,
+        clients,
+        who,
+        block,
+        visit,
+        jnp.zeros((federation.clients, models.shape[0])),
+    )
     return total / jnp.maximum(split.count, 1)[:, None]

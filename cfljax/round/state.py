@@ -1,4 +1,5 @@
-"""The state of a clustered method between two rounds, and what a method makes before the first one."""
+"""The state of a clustered method between two rounds, and what a method makes before the first
+one."""
 
 from __future__ import annotations
 
@@ -10,14 +11,16 @@ from cfljax.lazy import jnp
 from cfljax.types import Array, Tree
 
 ROUND_UP = 8
-"""Numbers of clusters that data decides are rounded up to a multiple of this, so that most seeds share a compiled program."""
+"""Numbers of clusters that data decides are rounded up to a multiple of this, so that most seeds
+share a compiled program."""
 
 
 class Number(NamedTuple):
     """The number of clusters that was found."""
 
     clusters: Array  # i32[]
-    curve: Array  # f32[2 · most]: the criterion of 1, 2, … clusters; NaN where there are too few clients for it
+    # f32[2 · most]: the criterion of 1, 2, … clusters; NaN where there are too few clients for it
+    curve: Array
 
 
 class State(NamedTuple):
@@ -26,18 +29,29 @@ class State(NamedTuple):
     models: Array  # f32[K, d]
     labels: Array  # i32[C]; −1: none yet
     guess: Array | None = None
-    """i32[C]: the cluster that a client without one will join; −1: none. None: it is found by `score` when the client comes."""
+    """i32[C]: the cluster that a client without one will join; −1: none. None: it is found by
+    `score` when the client comes."""
     active: Array | None = None  # bool[K]: which clusters are in use; None: all
     memory: Tree = None  # What else the method remembers
     asked: Array | None = None
-    """i32[]: how many clients have trained for the clustering since the last round. The next round bills it. None: nobody ever."""
+    """i32[]: how many clients have trained for the clustering since the last round. The next round
+    bills it. None: nobody ever."""
     floats: Array | None = None
-    """i32[]: how many numbers clients have sent up for the clustering since the last round; None: nobody ever."""
+    """i32[]: how many numbers clients have sent up for the clustering since the last round; None:
+    nobody ever."""
     number: Number | None = None  # The number of clusters, if it was found
     extras: dict[str, Array] = {}  # Arrays that are kept with the results
-    whole: Array | None = None  # f32[1, d]: a global model, which all participants train as well; None: there is none
-    own: Array | None = None  # f32[C, n]: the parameters that stay with each client (`round/parts.py`); None: there are none
-    scored_by: Array | None = None  # i32[C]: the cluster whose model each client has, or would get; None: `own` is None
+    whole: Array | None = (
+        None  # f32[1, d]: a global model, which all participants train as well; None: there is none
+    )
+    own: Array | None = (
+        # f32[C, n]: the parameters that stay with each client (`round/parts.py`); None: there are
+        # none
+        None
+    )
+    scored_by: Array | None = (
+        None  # i32[C]: the cluster whose model each client has, or would get; None: `own` is None
+    )
 
     @property
     def clusters(self) -> int:
@@ -73,15 +87,18 @@ class Done(NamedTuple):
     """What a round of training has done, for `remember` and `shows`."""
 
     which: Array  # i32[S]: the cluster of each participant
-    moves: Array  # f32[S, d]: the participants' updates as they arrived, of methods that compare them; else some sketch of them
+    # f32[S, d]: the participants' updates as they arrived, of methods that compare them; else some
+    # sketch of them
+    moves: Array
     norms: Array  # f32[S]: the norms of the updates
     sane: Array  # bool[S]: whether each update is finite
     moved: Array  # bool[K]: which clusters had members with finite updates
     notes: Array | None = None
-    """f32[S, notes]: what the method's own steps have noted, NaN where they have not; or the updates of the parameters that stay
-    with the participants; None: there are neither."""
+    """f32[S, notes]: what the method's own steps have noted, NaN where they have not; or the
+    updates of the parameters that stay with the participants; None: there are neither."""
 
 
 def mark_slots(clusters: int) -> np.ndarray:
-    """HOST. bool[K]: True for the first `clusters` slots; K is their number rounded up to a multiple of ROUND_UP."""
+    """HOST. bool[K]: True for the first `clusters` slots; K is their number rounded up to a
+    multiple of ROUND_UP."""
     return np.arange(-(-clusters // ROUND_UP) * ROUND_UP) < clusters

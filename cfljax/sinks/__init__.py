@@ -1,5 +1,6 @@
-"""Sinks, to which the curves of a sweep are sent besides its folder: JSON lines, TensorBoard, Weights & Biases. The
-package of a sink is imported when the sink is used. What a sink is: `cfljax.sinks.common.Sink`."""
+"""Sinks, to which the curves of a sweep are sent besides its folder: JSON lines, TensorBoard,
+Weights & Biases. The package of a sink is imported when the sink is used. What a sink is:
+`cfljax.sinks.common.Sink`."""
 
 from __future__ import annotations
 

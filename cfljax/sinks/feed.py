@@ -1,4 +1,5 @@
-"""Send the finished runs of a results folder to the sinks, each once, also while other processes compute more."""
+"""Send the finished runs of a results folder to the sinks, each once, also while other processes
+compute more."""
 
 from __future__ import annotations
 
@@ -20,17 +21,27 @@ EVERY = 2.0  # Seconds between two looks for finished runs
 
 
 class Feed:
-    """The sinks of a results folder, and the runs that each has. A sink that fails is not used again, and the sweep goes on."""
+    """The sinks of a results folder, and the runs that each has. A sink that fails is not used
+    again, and the sweep goes on."""
 
-    def __init__(self, folder: str | os.PathLike[str], names: list[str], sweep: Table, say: Callable[[str], None] = print):
-        """`sweep` has the `name` of the sweep, `units` with the ids of its runs, and `named` with the label and the varying options
-        of each. Runs of the folder that are not in `units` belong to an earlier spec and are not sent (without `units` all are).
-        `say` prints an error of a sink."""
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        names: list[str],
+        sweep: Table,
+        say: Callable[[str], None] = print,
+    ):
+        """`sweep` has the `name` of the sweep, `units` with the ids of its runs, and `named` with
+        the label and the varying options of each. Runs of the folder that are not in `units` belong
+        to an earlier spec and are not sent (without `units` all are). `say` prints an error of a
+        sink."""
         self.units = None if sweep.get("units") is None else set(sweep["units"])
         self.named = sweep.get("named", {})
         self.folder, self.say = Path(folder), say
         makers = {name: SINKS.entry(name, "--log").make for name in dict.fromkeys(names)}
-        self.sinks: dict[str, Sink] = {name: make(self.folder, str(sweep["name"])) for name, make in makers.items()}
+        self.sinks: dict[str, Sink] = {
+            name: make(self.folder, str(sweep["name"])) for name, make in makers.items()
+        }
         self.written = {name: self._read(name) for name in self.sinks}
 
     def feed(self) -> int:
@@ -52,7 +63,8 @@ class Feed:
         return count
 
     def close(self) -> None:
-        """Call `close()` of the sinks that have it: a package's own sink may write the rest then."""
+        """Call `close()` of the sinks that have it: a package's own sink may write the rest
+        then."""
         for name, sink in list(self.sinks.items()):
             self._guarded(name, getattr(sink, "close", lambda: None))
 
@@ -78,7 +90,8 @@ class Feed:
         return self.folder / PLACE / f"written-{name}.jsonl"
 
     def _read(self, name: str) -> dict[str, str]:
-        """Map each run to the status with which the sink has it. The incomplete line of a process that was killed is ignored."""
+        """Map each run to the status with which the sink has it. The incomplete line of a process
+        that was killed is ignored."""
         written: dict[str, str] = {}
         with contextlib.suppress(OSError):
             for line in self._marks(name).read_text(encoding="utf-8").splitlines():
@@ -89,8 +102,14 @@ class Feed:
 
 
 @contextlib.contextmanager
-def following(folder: str | os.PathLike[str], names: list[str], sweep: Table, say: Callable[[str], None] = print) -> Iterator[None]:
-    """Send the runs that finish in the `with` block to the sinks, and the rest at its end or after an error."""
+def following(
+    folder: str | os.PathLike[str],
+    names: list[str],
+    sweep: Table,
+    say: Callable[[str], None] = print,
+) -> Iterator[None]:
+    """Send the runs that finish in the `with` block to the sinks, and the rest at its end or after
+    an error."""
     if not names:
         yield
         return

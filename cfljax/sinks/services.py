@@ -12,7 +12,8 @@ from cfljax.sinks.common import PLACE, folder_of, need, rows, summary, title
 
 
 class JsonLines:
-    """JSON lines: `DIR/logs/history.jsonl`, with a line per evaluation and a line per finished run. One write appends a run."""
+    """JSON lines: `DIR/logs/history.jsonl`, with a line per evaluation and a line per finished run.
+    One write appends a run."""
 
     def __init__(self, folder: Path, name: str):
         self.path = folder / PLACE / "history.jsonl"
@@ -21,18 +22,32 @@ class JsonLines:
 
     def write(self, result: Result) -> None:
         """Append the run."""
-        run: Table = {"sweep": self.name, "run": result.run, "method": result.method, "seed": result.seed}
+        run: Table = {
+            "sweep": self.name,
+            "run": result.run,
+            "method": result.method,
+            "seed": result.seed,
+        }
         run |= result.record.get("varies", {})
         lines = [run | {"round": number} | values for number, values in rows(result)]
-        lines.append(run | {"status": result.status, "error": result.record.get("error"), "summary": summary(result)})
+        lines.append(
+            run
+            | {
+                "status": result.status,
+                "error": result.record.get("error"),
+                "summary": summary(result),
+            }
+        )
         text = "".join(json.dumps(line, default=str) + "\n" for line in lines)
-        with self.path.open("ab", buffering=0) as file:  # one write, so that lines of two processes do not mix
+        with self.path.open(
+            "ab", buffering=0
+        ) as file:  # one write, so that lines of two processes do not mix
             file.write(text.encode())
 
 
 class TensorBoard:
-    """TensorBoard: a folder of event files for each run, written without TensorFlow. `tensorboard --logdir DIR/logs/tensorboard`
-    shows them."""
+    """TensorBoard: a folder of event files for each run, written without TensorFlow. `tensorboard
+    --logdir DIR/logs/tensorboard` shows them."""
 
     def __init__(self, folder: Path, name: str):
         self.package = need("tensorboardX", "tensorboard")
@@ -49,7 +64,10 @@ class TensorBoard:
             for number, values in rows(result):
                 for quantity, value in values.items():
                     writer.add_scalar(quantity, value, number)
-            writer.add_text("config", "    " + json.dumps(result.config, indent=1, default=str).replace("\n", "\n    "))
+            writer.add_text(
+                "config",
+                "    " + json.dumps(result.config, indent=1, default=str).replace("\n", "\n    "),
+            )
             for quantity, value in summary(result).items():
                 writer.add_scalar(f"summary/{quantity}", value, 0)
             for option, value in result.record.get("varies", {}).items():
@@ -57,8 +75,9 @@ class TensorBoard:
 
 
 class WeightsAndBiases:
-    """Weights & Biases: each run, grouped by sweep. Project, entity, mode and keys come from the settings and environment of
-    wandb. Without a network: WANDB_MODE=offline, and `wandb sync` later."""
+    """Weights & Biases: each run, grouped by sweep. Project, entity, mode and keys come from the
+    settings and environment of wandb. Without a network: WANDB_MODE=offline, and `wandb sync`
+    later."""
 
     def __init__(self, folder: Path, name: str):
         self.package = need("wandb", "wandb")
@@ -67,7 +86,12 @@ class WeightsAndBiases:
 
     def write(self, result: Result) -> None:
         """Send the run under its id, so that sending it again replaces it."""
-        about = {"id": result.run, "name": title(result), "group": self.name, "tags": [result.method, result.status]}
+        about = {
+            "id": result.run,
+            "name": title(result),
+            "group": self.name,
+            "tags": [result.method, result.status],
+        }
         again = {"resume": "allow", "reinit": "finish_previous"}
         run = self.package.init(**about, **again, config=result.config, dir=str(self.folder))
         for number, values in rows(result):

@@ -8,6 +8,17 @@ from cfljax.store.summary import QUANTITIES, SECONDS_COLUMNS, summarise, summari
 from cfljax.store.units import Store
 
 __all__ = [
-    "QUANTITIES", "SECONDS_COLUMNS", "Claim", "DamagedWarning", "Store", "busy", "counts", "device", "provenance", "status",
-    "summarise", "summarise_drift", "verify",
-]  # fmt: skip
+    "QUANTITIES",
+    "SECONDS_COLUMNS",
+    "Claim",
+    "DamagedWarning",
+    "Store",
+    "busy",
+    "counts",
+    "device",
+    "provenance",
+    "status",
+    "summarise",
+    "summarise_drift",
+    "verify",
+]

@@ -21,27 +21,37 @@ class Damaged(ValueError):
 
 
 def pack(arrays: Mapping[str, np.ndarray]) -> bytes:
-    """Return an npz file, the same bytes for the same arrays. Integers (mostly repeats) and what is small are compressed."""
+    """Return an npz file, the same bytes for the same arrays. Integers (mostly repeats) and what is
+    small are compressed."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
         for name, each in arrays.items():
             array = np.asarray(each)
             if array.dtype.kind not in ARRAY_KINDS:
-                raise TypeError(f"array {name}: dtype {array.dtype} is not kept; use numbers or booleans")
+                raise TypeError(
+                    f"array {name}: dtype {array.dtype} is not kept; use numbers or booleans"
+                )
             info = zipfile.ZipInfo(f"{name}.npy")  # its fixed date keeps the bytes the same
             if array.dtype.kind in "biu" or array.nbytes <= MAX_SMALL_BYTES:
                 info.compress_type = zipfile.ZIP_DEFLATED
             with archive.open(info, "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, np.ascontiguousarray(array).reshape(array.shape), allow_pickle=False)
+                np.lib.format.write_array(
+                    member, np.ascontiguousarray(array).reshape(array.shape), allow_pickle=False
+                )
     return out.getvalue()
 
 
 def unpack(data: bytes, prefixes: Iterable[str] = ("",)) -> dict[str, np.ndarray]:
-    """Return the arrays whose names start with one of the prefixes. Raise Damaged if the file is no npz file of plain numbers."""
+    """Return the arrays whose names start with one of the prefixes. Raise Damaged if the file is no
+    npz file of plain numbers."""
     prefixes = tuple(prefixes)
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            names = [name.removesuffix(".npy") for name in archive.namelist() if name.startswith(prefixes)]
+            names = [
+                name.removesuffix(".npy")
+                for name in archive.namelist()
+                if name.startswith(prefixes)
+            ]
             return {name: read_member(archive, name, ARRAY_KINDS) for name in names}
     except MemoryError as error:
         raise StoreError("the arrays of a file do not fit into memory") from error

@@ -1,4 +1,5 @@
-"""Write files atomically: a temporary file in the same folder, fsync, `os.replace`, fsync of the folder."""
+"""Write files atomically: a temporary file in the same folder, fsync, `os.replace`, fsync of the
+folder."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from cfljax.errors import StoreError
 
 TEMPORARY_SUFFIX = ".cfljax-tmp"
 STALE_SECONDS = 24 * 3600.0
-"""A temporary file of another machine that has not changed for this long was left by a process that is dead."""
+"""A temporary file of another machine that has not changed for this long was left by a process that
+is dead."""
 
 
 class Staged(NamedTuple):
@@ -33,8 +35,8 @@ class Staged(NamedTuple):
 
 
 def commit_in_order(*files: Staged) -> None:
-    """Commit all files, each safely on disk before the next. Once one is in place the others follow even if a sync fails: a new
-    file beside an old one that belongs to it would mean losing both."""
+    """Commit all files, each safely on disk before the next. Once one is in place the others follow
+    even if a sync fails: a new file beside an old one that belongs to it would mean losing both."""
     first, *rest = files
     first.commit()
     try:
@@ -47,10 +49,19 @@ def commit_in_order(*files: Staged) -> None:
 
 @contextlib.contextmanager
 def stage(path: Path, data: bytes) -> Iterator[Staged]:
-    """Write `data` beside `path`, safely on disk but not yet under its name. What is not committed is removed."""
-    temporary = path.parent / f".{path.name}.{host()}.{os.getpid()}.{secrets.token_hex(4)}{TEMPORARY_SUFFIX}"
+    """Write `data` beside `path`, safely on disk but not yet under its name. What is not committed
+    is removed."""
+    temporary = (
+        path.parent
+        / f".{path.name}.{host()}.{os.getpid()}.{secrets.token_hex(4)}{TEMPORARY_SUFFIX}"
+    )
     try:
-        with store_errors(path), os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as file:
+        with (
+            store_errors(path),
+            os.fdopen(
+                os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb"
+            ) as file,
+        ):
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -75,7 +86,9 @@ def store_errors(path: Path) -> Iterator[None]:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         advice = "free some space" if full else "make the folder writable or choose another"
         reason = error.strerror or str(error)
-        raise StoreError(f"{path}: cannot write: {reason}; {advice}, then start again: finished work is kept") from error
+        raise StoreError(
+            f"{path}: cannot write: {reason}; {advice}, then start again: finished work is kept"
+        ) from error
 
 
 def sync_folder(folder: Path) -> None:
@@ -84,15 +97,21 @@ def sync_folder(folder: Path) -> None:
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems know no fsync of a folder
+        if error.errno not in (
+            errno.EINVAL,
+            errno.ENOTSUP,
+        ):  # some network file systems know no fsync of a folder
             raise
     finally:
         os.close(descriptor)
 
 
 def read_bytes(path: Path, expected: int | None = None) -> bytes:
-    """Return a regular file's bytes, never through a symbolic link; an OSError, or a ValueError for another size."""
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    """Return a regular file's bytes, never through a symbolic link; an OSError, or a ValueError for
+    another size."""
+    descriptor = os.open(
+        path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    )
     with os.fdopen(descriptor, "rb") as file:
         info = os.fstat(descriptor)
         check_size(info, expected)

@@ -1,4 +1,5 @@
-"""A small copy of a results folder, to be kept beside the code: no models, checkpoints, long diagnostics, earlier labels."""
+"""A small copy of a results folder, to be kept beside the code: no models, checkpoints, long
+diagnostics, earlier labels."""
 
 from __future__ import annotations
 
@@ -12,8 +13,11 @@ MAX_DIAGNOSTIC = 12_000  # Numbers of the largest diagnostic that is kept
 DROPPED_KEYS = ("schema", "arrays", "sha256")  # Keys of a record that `Store.write` adds
 
 
-def compact(folder: str | os.PathLike[str], out: str | os.PathLike[str], units: Iterable[str] | None = None) -> int:
-    """Copy the units (by default all) with their spec and plan to the folder `out`; return the number of units."""
+def compact(
+    folder: str | os.PathLike[str], out: str | os.PathLike[str], units: Iterable[str] | None = None
+) -> int:
+    """Copy the units (by default all) with their spec and plan to the folder `out`; return the
+    number of units."""
     source = Store(folder, read_only=True)
     if os.path.realpath(folder) == os.path.realpath(out):
         raise StoreError(f"{out}: is the folder itself; give another one for the copy")
@@ -23,7 +27,9 @@ def compact(folder: str | os.PathLike[str], out: str | os.PathLike[str], units: 
         record, arrays = source.read(name)
         kept = {key: value for key, value in record.items() if key not in DROPPED_KEYS}
         arrays = {
-            key: a for key, a in arrays.items() if key != "models" and (not key.startswith("diag/") or a.size <= MAX_DIAGNOSTIC)
+            key: a
+            for key, a in arrays.items()
+            if key != "models" and (not key.startswith("diag/") or a.size <= MAX_DIAGNOSTIC)
         }
         if "labels" in arrays and arrays["labels"].ndim == 2:
             arrays["labels"] = arrays["labels"][-1]

@@ -1,9 +1,10 @@
-"""A results folder: `units/<id>.npz` and then `units/<id>.json`, whose presence with matching checksums means that the unit is
-done.
+"""A results folder: `units/<id>.npz` and then `units/<id>.json`, whose presence with matching
+checksums means that the unit is done.
 
-DIR/spec.toml the sweep as the user wrote it, resolved DIR/plan.json how runs are batched; fixed before the first unit runs
-DIR/units/<id>.npz arrays of a run DIR/units/<id>.json its record, written last DIR/checkpoints/<id>.npz state of an unfinished run
-DIR/locks/<name>.lock held by the process that works on that unit or batch DIR/damaged/ files that were not what was written
+DIR/spec.toml the sweep as the user wrote it, resolved DIR/plan.json how runs are batched; fixed
+before the first unit runs DIR/units/<id>.npz arrays of a run DIR/units/<id>.json its record,
+written last DIR/checkpoints/<id>.npz state of an unfinished run DIR/locks/<name>.lock held by the
+process that works on that unit or batch DIR/damaged/ files that were not what was written
 DIR/set_aside/ checkpoints that other versions or devices made DIR/log.jsonl events"""
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ class DamagedWarning(UserWarning):
 
 
 class Folder:
-    """The folder itself, its spec, plan and log. `read_only`: nothing in it is created, moved or removed, and it must exist."""
+    """The folder itself, its spec, plan and log. `read_only`: nothing in it is created, moved or
+    removed, and it must exist."""
 
     def __init__(self, folder: str | os.PathLike[str], read_only: bool = False):
         self.folder = Path(folder)
@@ -35,7 +37,11 @@ class Folder:
         self.units, self.checkpoints, self.locks = (self.folder / name for name in FOLDERS)
         if read_only:
             if not self.units.is_dir():
-                what = "is not a results folder (it has no units/)" if self.folder.is_dir() else "there is no such folder"
+                what = (
+                    "is not a results folder (it has no units/)"
+                    if self.folder.is_dir()
+                    else "there is no such folder"
+                )
                 raise StoreError(f"{self.folder}: {what}; give the folder that a sweep wrote")
             return
         for path in (self.units, self.checkpoints, self.locks):
@@ -57,14 +63,19 @@ class Folder:
         except FileNotFoundError:
             return None
         except (Damaged, UnicodeDecodeError) as error:
-            raise StoreError(f"{self.folder / 'spec.toml'}: damaged ({error}); remove it and start the sweep again") from error
+            raise StoreError(
+                f"{self.folder / 'spec.toml'}: damaged ({error}); remove it and start the "
+                "sweep again"
+            ) from error
 
     def write_plan(self, plan: Table) -> None:
-        """Write the plan, sealed. `plan["units"]` lists the ids of this sweep in order: readers show these and no others."""
+        """Write the plan, sealed. `plan["units"]` lists the ids of this sweep in order: readers
+        show these and no others."""
         atomic.write_bytes(self.folder / "plan.json", records.encode(plan, compact=True))
 
     def read_plan(self) -> Table | None:
-        """Read plan.json; None if there is no such file. A damaged one is set aside with a warning."""
+        """Read plan.json; None if there is no such file. A damaged one is set aside with a
+        warning."""
         path = self.folder / "plan.json"
         try:
             return records.check_plan(records.decode(self._bytes(path)))
@@ -87,13 +98,24 @@ class Folder:
                 os.close(descriptor)
 
     def events(self) -> list[Table]:
-        """Read the lines of DIR/log.jsonl, without invalid ones: a process may have been killed while it wrote."""
+        """Read the lines of DIR/log.jsonl, without invalid ones: a process may have been killed
+        while it wrote."""
         events = []
         with contextlib.suppress(OSError):
-            for line in (self.folder / "log.jsonl").read_text(encoding="utf-8", errors="replace").splitlines():
+            for line in (
+                (self.folder / "log.jsonl")
+                .read_text(encoding="utf-8", errors="replace")
+                .splitlines()
+            ):
                 with contextlib.suppress(ValueError):
                     events.append(json.loads(line))
-        return [e for e in events if isinstance(e, dict) and isinstance(e.get("time"), float) and isinstance(e.get("event"), str)]
+        return [
+            e
+            for e in events
+            if isinstance(e, dict)
+            and isinstance(e.get("time"), float)
+            and isinstance(e.get("event"), str)
+        ]
 
     def _bytes(self, path: Path, expected: int | None = None) -> bytes:
         try:
@@ -101,12 +123,15 @@ class Folder:
         except FileNotFoundError:
             raise
         except PermissionError as error:
-            raise StoreError(f"{path}: cannot read: {error.strerror}; check the permissions") from error
+            raise StoreError(
+                f"{path}: cannot read: {error.strerror}; check the permissions"
+            ) from error
         except (OSError, ValueError) as error:  # OSError: a symbolic link, a folder, a bad disk
             raise Damaged(f"{path.name}: {getattr(error, 'strerror', None) or error}") from error
 
     def _move(self, path: Path, name: str = "damaged") -> Path:
-        """Move a file, if it is there, to the folder of this name in the results folder; return its new path."""
+        """Move a file, if it is there, to the folder of this name in the results folder; return its
+        new path."""
         with atomic.store_errors(path):
             folder = self.folder / name
             folder.mkdir(exist_ok=True)

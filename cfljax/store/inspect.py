@@ -48,11 +48,15 @@ def counts(folder: str | os.PathLike[str]) -> Counts:
 
 
 def status(folder: str | os.PathLike[str]) -> str:
-    """Summarise the folder in one line: `12 of 20 runs: 10 done, 1 diverged, 1 failed; 2 being computed, 8 left`."""
+    """Summarise the folder in one line: `12 of 20 runs: 10 done, 1 diverged, 1 failed; 2 being
+    computed, 8 left`."""
     n = counts(folder)
     finished = n["done"] + n["diverged"] + n["failed"]
     total = f"{finished} of {n['planned']} runs" if n["planned"] is not None else f"{finished} runs"
-    line = f"{total}: {n['done']} done, {n['diverged']} diverged, {n['failed']} failed; {n['claimed']} claimed"
+    line = (
+        f"{total}: {n['done']} done, {n['diverged']} diverged, {n['failed']} failed; "
+        f"{n['claimed']} claimed"
+    )
     if n["left"] is not None:
         line += f", {n['left']} left"
     if n["damaged"]:
@@ -63,7 +67,8 @@ def status(folder: str | os.PathLike[str]) -> str:
 
 
 def busy(stores: Iterable[Store]) -> float:
-    """Seconds in which batches were being computed, alone or side by side, as the folders' logs say."""
+    """Seconds in which batches were being computed, alone or side by side, as the folders' logs
+    say."""
     begun: dict[object, float] = {}
     spans, total, until = [], 0.0, 0.0
     for event in (each for store in stores for each in store.events()):
@@ -77,7 +82,8 @@ def busy(stores: Iterable[Store]) -> float:
 
 
 def verify(folder: str | os.PathLike[str]) -> dict[str, str]:
-    """Map the id of every damaged unit to its error: each file is read and its SHA-256 compared. Empty if all is well."""
+    """Map the id of every damaged unit to its error: each file is read and its SHA-256 compared.
+    Empty if all is well."""
     store = Store(folder, read_only=True)
     problems = ((name, store.check(name)) for name in store.ids())
     return {name: problem for name, problem in problems if problem is not None}

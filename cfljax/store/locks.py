@@ -1,7 +1,7 @@
 """Locks that tell processes sharing a folder which of them works on which batch.
 
-A claim is an `flock` on `locks/<name>.lock`, which the kernel drops the moment its owner dies: no heartbeat, no guess. Linux
-passes it on to an NFS server, so it holds between machines, too."""
+A claim is an `flock` on `locks/<name>.lock`, which the kernel drops the moment its owner dies: no
+heartbeat, no guess. Linux passes it on to an NFS server, so it holds between machines, too."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ class Note(TypedDict):
 
 
 class Claim:
-    """True while this process owns the name; released by `release`, at the end of a `with`, or by the kernel."""
+    """True while this process owns the name; released by `release`, at the end of a `with`, or by
+    the kernel."""
 
     def __init__(self, path: Path | None = None, descriptor: int | None = None):
         self._path, self._descriptor = path, descriptor
@@ -49,7 +50,8 @@ class Claim:
         self.release()
 
     def release(self) -> None:
-        """Release the lock. The file is removed first, so that whoever locks it afterwards sees that it is gone."""
+        """Release the lock. The file is removed first, so that whoever locks it afterwards sees
+        that it is gone."""
         if self._descriptor is None or self._path is None:
             return
         descriptor, self._descriptor = self._descriptor, None
@@ -60,17 +62,24 @@ class Claim:
 
 
 def claim(path: Path, wait: bool = False) -> Claim:
-    """Take the lock of that file; the Claim is false if another process (or another claim of this one) has it."""
+    """Take the lock of that file; the Claim is false if another process (or another claim of this
+    one) has it."""
     if fcntl is None:
-        raise StoreError(f"{path.parent}: this system has no file locks (flock); run on Linux, macOS or WSL")
+        raise StoreError(
+            f"{path.parent}: this system has no file locks (flock); run on Linux, macOS or WSL"
+        )
     for again in reversed(range(MAX_ATTEMPTS)):
         with store_errors(path):
             try:
                 claimed = _try_lock(path, wait)
             except OSError as error:
-                if error.errno not in (errno.ENOENT, errno.ESTALE) or not (again and path.parent.is_dir()):
+                if error.errno not in (errno.ENOENT, errno.ESTALE) or not (
+                    again and path.parent.is_dir()
+                ):
                     raise
-                time.sleep(0.01)  # another machine has removed the file while this one was opening it
+                time.sleep(
+                    0.01
+                )  # another machine has removed the file while this one was opening it
             else:
                 if claimed is not None:
                     return claimed
@@ -96,7 +105,8 @@ def _try_lock(path: Path, wait: bool) -> Claim | None:
 
 
 def _is_current(path: Path, descriptor: int) -> bool:
-    """Return whether the locked file is the one of that name: its last owner may have removed it between open and lock."""
+    """Return whether the locked file is the one of that name: its last owner may have removed it
+    between open and lock."""
     try:
         return os.path.samestat(path.stat(), os.fstat(descriptor))
     except OSError as error:
@@ -106,7 +116,8 @@ def _is_current(path: Path, descriptor: int) -> bool:
 
 
 def _sign(descriptor: int) -> None:
-    """Write into the lock file who holds it, for people and for `status`; the lock itself does not depend on it."""
+    """Write into the lock file who holds it, for people and for `status`; the lock itself does not
+    depend on it."""
     note: Note = {"pid": os.getpid(), "host": host(), "since": time.strftime("%Y-%m-%dT%H:%M:%S")}
     with contextlib.suppress(OSError):  # a full disk must not stop a claim
         os.ftruncate(descriptor, 0)
@@ -114,7 +125,8 @@ def _sign(descriptor: int) -> None:
 
 
 def list_owners(folder: Path) -> dict[str, Note]:
-    """Map names to the owners of their locks, by the lock files' notes, without dead processes here. Claims are not disturbed."""
+    """Map names to the owners of their locks, by the lock files' notes, without dead processes
+    here. Claims are not disturbed."""
     held = {}
     for path in sorted(folder.glob("*.lock")):
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError):

@@ -11,13 +11,19 @@ from cfljax.software import software, version
 
 
 def provenance() -> Table:
-    """Return {versions, device, git} for a record; git is None without it. Each is looked up once per process."""
-    return {"versions": {"cfljax": version("cfljax"), **software()}, "device": device(), "git": git()}
+    """Return {versions, device, git} for a record; git is None without it. Each is looked up once
+    per process."""
+    return {
+        "versions": {"cfljax": version("cfljax"), **software()},
+        "device": device(),
+        "git": git(),
+    }
 
 
 @functools.cache
 def device() -> str:
-    """Return backend, kind and number of the devices: "cpu, 1" or "gpu NVIDIA H200, 2"; starts the backend."""
+    """Return backend, kind and number of the devices: "cpu, 1" or "gpu NVIDIA H200, 2"; starts the
+    backend."""
     devices = jax.devices()
     platform_name, kind = devices[0].platform, devices[0].device_kind
     return f"{platform_name}{'' if kind.lower() == platform_name else ' ' + kind}, {len(devices)}"
@@ -28,13 +34,22 @@ def git() -> Table | None:
     """Return {commit, dirty} of the repository around the current folder, or None."""
     commit = _ask("rev-parse", "HEAD")
     changes = _ask("status", "--porcelain", "--untracked-files=no")
-    return None if not commit else {"commit": commit, "dirty": None if changes is None else bool(changes)}
+    return (
+        None
+        if not commit
+        else {"commit": commit, "dirty": None if changes is None else bool(changes)}
+    )
 
 
 def _ask(*words: str) -> str | None:
     try:
         answer = subprocess.run(
-            ["git", *words], timeout=5, check=False, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8"
+            ["git", *words],
+            timeout=5,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
         )
     except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
         return None

@@ -25,8 +25,12 @@ RECORD_SCHEMA: dict[str, str] = {
     "seed": "integer seed of the run",
     "status": "done, diverged or failed",
     "config": "the resolved configuration, nested tables",
-    "contents": "what the run read (data, partition, model.weights, …) -> SHA-256; empty where options and seed decide all",
-    "varies": "dotted name -> value of the options that varied in the start that computed it; tables look at what varies now",
+    "contents": "what the run read (data, partition, model.weights, …) -> SHA-256; empty where "
+    "options "
+    "and seed decide all",
+    "varies": "dotted name -> value of the options that varied in the start that computed it; "
+    "tables "
+    "look at what varies now",
     "diverged_at": "round at which a value became infinite or NaN, or null",
     "error": "one line, or null",
     "versions": "of cfljax, and what decides the bits: cfljax.software.software()",
@@ -54,17 +58,23 @@ def check_id(name: str) -> str:
 
 
 def check_record(record: Table) -> None:
-    """Raise a ValueError for a record that lacks a key that readers need, or has it in another type."""
+    """Raise a ValueError for a record that lacks a key that readers need, or has it in another
+    type."""
     missing = [key for key in REQUIRED if key not in record]
     if missing:
         raise ValueError(f"record of {record.get('id')}: no {', '.join(missing)}")
     if record["status"] not in STATUSES:
-        raise ValueError(f"record of {record['id']}: status {record['status']!r} must be one of {', '.join(STATUSES)}")
+        raise ValueError(
+            f"record of {record['id']}: status {record['status']!r} must be one of "
+            f"{', '.join(STATUSES)}"
+        )
     for key in ("config", "varies", "timings", "summary"):
         if not isinstance(record[key], dict):
             raise ValueError(f"record of {record['id']}: {key} is not a table")
     contents = record.get("contents", {})
-    if not isinstance(contents, dict) or not all(isinstance(checksum, str) for checksum in contents.values()):
+    if not isinstance(contents, dict) or not all(
+        isinstance(checksum, str) for checksum in contents.values()
+    ):
         raise ValueError(f"record of {record['id']}: contents is not a table of checksums")
     if not isinstance(record["method"], str) or not isinstance(record["seed"], (int, np.integer)):
         raise ValueError(f"record of {record['id']}: method is a name and seed an integer")
@@ -84,7 +94,10 @@ def check_plan(plan: Table) -> Table:
         raise Damaged("units is not a list of ids")
     labels = plan.get("labels", [])
     if not isinstance(labels, list) or not all(
-        isinstance(each, dict) and isinstance(each.get("label"), str) and each["label"] and ids(each.get("units"))
+        isinstance(each, dict)
+        and isinstance(each.get("label"), str)
+        and each["label"]
+        and ids(each.get("units"))
         for each in labels
     ):
         raise Damaged("labels is no list of labels and their runs")
@@ -92,7 +105,12 @@ def check_plan(plan: Table) -> Table:
     if not isinstance(batches, list):
         raise Damaged("batches is no list")
     for entry in batches:
-        if not isinstance(entry, dict) or not ids(entry.get("runs")) or not entry["runs"] or not _counts(entry.get("width")):
+        if (
+            not isinstance(entry, dict)
+            or not ids(entry.get("runs"))
+            or not entry["runs"]
+            or not _counts(entry.get("width"))
+        ):
             raise Damaged("a batch is not a list of runs and a width")
     if threads is not None and not _counts(threads):
         raise Damaged("threads is no number of threads")
@@ -104,11 +122,15 @@ def _counts(value: object) -> bool:
 
 
 def encode(content: Table, compact: bool = False) -> bytes:
-    """Seal JSON in the order of keys, NaN written as Python does. `compact`: each key has one line."""
+    """Seal JSON in the order of keys, NaN written as Python does. `compact`: each key has one
+    line."""
     if not content:
         raise ValueError("an empty record")
     if compact:
-        lines = (f" {json.dumps(key)}: {json.dumps(v, default=_to_plain, separators=(',', ':'))}" for key, v in content.items())
+        lines = (
+            f" {json.dumps(key)}: {json.dumps(v, default=_to_plain, separators=(',', ':'))}"
+            for key, v in content.items()
+        )
         body = "{\n" + ",\n".join(lines)
     else:
         body = json.dumps(content, default=_to_plain, ensure_ascii=True, indent=1)[: -len("\n}")]
@@ -116,7 +138,8 @@ def encode(content: Table, compact: bool = False) -> bytes:
 
 
 def decode(data: bytes) -> Table:
-    """Return the content of sealed JSON; raise Damaged if a single bit differs from what was written."""
+    """Return the content of sealed JSON; raise Damaged if a single bit differs from what was
+    written."""
     body, tail = data[:-_TAIL_LENGTH], data[-_TAIL_LENGTH:]
     if tail != (_TAIL % hashlib.sha256(body).hexdigest()).encode():
         raise Damaged("its SHA-256 does not match")
@@ -130,7 +153,8 @@ def decode(data: bytes) -> Table:
 
 
 def _to_plain(value: object) -> Value:
-    """Convert numpy and JAX values to Python's; dataclasses and sets are the caller's to convert."""
+    """Convert numpy and JAX values to Python's; dataclasses and sets are the caller's to
+    convert."""
     if isinstance(value, (set, frozenset)):
         return sorted(value)
     array = np.asarray(value)

@@ -1,6 +1,7 @@
-"""The labels of a results folder's runs and the options in which they differ, by their configurations and plan.json. The labels and
-differences in the records are from the start that computed them, and may be out of date. Files that runs have read are
-identified by their contents: a file may have many paths, and a path may have had several contents."""
+"""The labels of a results folder's runs and the options in which they differ, by their
+configurations and plan.json. The labels and differences in the records are from the start that
+computed them, and may be out of date. Files that runs have read are identified by their contents: a
+file may have many paths, and a path may have had several contents."""
 
 from __future__ import annotations
 
@@ -13,17 +14,30 @@ from cfljax.registry.options import Table, Value
 Record = Table
 Key = tuple[str, str]  # (Group, dotted name): values of one group are compared
 
-Files = tuple[str, str, str]  # Section, option and name of a table that names files: the files of equal ones are compared
+Files = tuple[
+    str, str, str
+]  # Section, option and name of a table that names files: the files of equal ones are compared
 
 _SECTIONS = ("data", "model", "train", "method")
-_SHARED = ("name", "partition", "path", "seed", "normalise", "arrive", "validation", "new_clients", "drift")
+_SHARED = (
+    "name",
+    "partition",
+    "path",
+    "seed",
+    "normalise",
+    "arrive",
+    "validation",
+    "new_clients",
+    "drift",
+)
 """Options of `data` that every data set and partition has."""
 _SIDES = ("source", "parts")
 
 
 def unify_paths(*folders: Mapping[str, Record]) -> list[dict[str, Record]]:
-    """Give each file one path, the first that the records have for it: a run whose data were elsewhere when it was computed then
-    differs in nothing. Paths that had several contents are named with their checksums."""
+    """Give each file one path, the first that the records have for it: a run whose data were
+    elsewhere when it was computed then differs in nothing. Paths that had several contents are
+    named with their checksums."""
     first: dict[tuple[Files, str], Value] = {}
     held: dict[tuple[Files, Value], set[str]] = {}
     for record in (record for records in folders for record in records.values()):
@@ -46,15 +60,19 @@ def unify_paths(*folders: Mapping[str, Record]) -> list[dict[str, Record]]:
     return [{run: shown(record) for run, record in records.items()} for records in folders]
 
 
-def make_rows(records: Mapping[str, Record], called: Iterable[Mapping[str, Value]] | None) -> list[Record]:
-    """Return the records with the plan's labels (`called`; None: no plan) and what differs; a run of two rows is there twice."""
+def make_rows(
+    records: Mapping[str, Record], called: Iterable[Mapping[str, Value]] | None
+) -> list[Record]:
+    """Return the records with the plan's labels (`called`; None: no plan) and what differs; a run
+    of two rows is there twice."""
     complete = _complete(list(records.values()))
     ids = dict(zip(records, complete, strict=True))
     asked = list(_label_by_plan(ids, called or (), called is None and _data_follow(complete)))
     views = [_list_options(record) for record in asked]
     differ = find_differing(views)
     return [
-        record | {"varies": {name: value for (group, name), value in view if (group, name) in differ}}
+        record
+        | {"varies": {name: value for (group, name), value in view if (group, name) in differ}}
         for record, view in zip(asked, views, strict=True)
     ]
 
@@ -71,8 +89,11 @@ def find_differing(views: Iterable[Iterable[tuple[Key, Value]]]) -> set[Key]:
     return several
 
 
-def _label_by_plan(records: Mapping[str, Record], called: Iterable[Mapping[str, Value]], follow: bool) -> Iterator[Record]:
-    """Yield the records in order, labelled by the plan where it lists them. `follow`: data are drawn from the runs' seeds."""
+def _label_by_plan(
+    records: Mapping[str, Record], called: Iterable[Mapping[str, Value]], follow: bool
+) -> Iterator[Record]:
+    """Yield the records in order, labelled by the plan where it lists them. `follow`: data are
+    drawn from the runs' seeds."""
     names: dict[str, list[tuple[str, bool]]] = {}
     for entry in called:
         for run in entry["units"]:
@@ -84,7 +105,9 @@ def _label_by_plan(records: Mapping[str, Record], called: Iterable[Mapping[str, 
 
 def _data_follow(records: list[Record]) -> bool:
     """Return whether all data were drawn from the runs' own seeds, as far as records say it."""
-    pairs = [(record["seed"], (record["config"].get("data") or {}).get("seed")) for record in records]
+    pairs = [
+        (record["seed"], (record["config"].get("data") or {}).get("seed")) for record in records
+    ]
     return len({seed for seed, _ in pairs}) > 1 and all(seed == drawn for seed, drawn in pairs)
 
 
@@ -116,11 +139,16 @@ def _list_options(record: Record) -> list[tuple[Key, Value]]:
 
 
 def _group(section: str, table: Mapping[str, Value]) -> str:
-    return f"{section} {table.get('name')} {table.get('partition')}" if section == "data" else f"{section} {table.get('name')}"
+    return (
+        f"{section} {table.get('name')} {table.get('partition')}"
+        if section == "data"
+        else f"{section} {table.get('name')}"
+    )
 
 
 def _complete(records: list[Record]) -> list[Record]:
-    """Give all records of a group the same options: a missing one is at its default, one of a side of the data apart in all."""
+    """Give all records of a group the same options: a missing one is at its default, one of a side
+    of the data apart in all."""
     configs = [dict(record["config"]) for record in records]
     for section in _SECTIONS:
         groups: dict[str, list[Record]] = {}
@@ -129,13 +157,22 @@ def _complete(records: list[Record]) -> list[Record]:
                 groups.setdefault(_group(section, config[section]), []).append(config)
         for group in groups.values():
             tables = [config[section] for config in group]
-            apart = {name for table in tables for side in _SIDES if section == "data" for name in table.get(side, ())}
+            apart = {
+                name
+                for table in tables
+                for side in _SIDES
+                if section == "data"
+                for name in table.get(side, ())
+            }
             tables = [_separate_sides(table, apart) for table in tables] if apart else tables
             names: list[str] = []
             for keys in dict.fromkeys(map(tuple, tables)):
                 _merge(names, keys)
             for config, table in zip(group, tables, strict=True):
-                config[section] = {name: table[name] if name in table else _find_default(section, table, name) for name in names}
+                config[section] = {
+                    name: table[name] if name in table else _find_default(section, table, name)
+                    for name in names
+                }
     return [record | {"config": config} for record, config in zip(records, configs, strict=True)]
 
 
@@ -144,7 +181,9 @@ def _separate_sides(table: Mapping[str, Value], names: set[str]) -> Table:
     both = {name: table[name] for name in names if name in table}
     sides = {side: both | dict(table.get(side, {})) for side in _SIDES}
     rest = {name: value for name, value in table.items() if name not in (*names, *_SIDES)}
-    return rest | {f"{side}.{name}": sides[side].get(name) for side in _SIDES for name in sorted(names)}
+    return rest | {
+        f"{side}.{name}": sides[side].get(name) for side in _SIDES for name in sorted(names)
+    }
 
 
 def _merge(names: list[str], more: Iterable[str]) -> None:
@@ -158,7 +197,8 @@ def _merge(names: list[str], more: Iterable[str]) -> None:
 
 
 def _find_default(section: str, table: Mapping[str, Value], name: str) -> Value:
-    """Return the default of an option, which a record lacks if it was added since; None if there is none."""
+    """Return the default of an option, which a record lacks if it was added since; None if there is
+    none."""
     for options in _option_classes(section, table):
         for field in dataclasses.fields(options):
             if field.name == name and field.default is not dataclasses.MISSING:
@@ -193,7 +233,8 @@ def _entry_options(registry: Registry, name: object) -> Iterator[type]:
 
 
 def _list_files(record: Record) -> Iterator[tuple[Files, str]]:
-    """Yield (group, checksum of the contents) of each file, or set of files, that a run has read."""
+    """Yield (group, checksum of the contents) of each file, or set of files, that a run has
+    read."""
     for what, checksum in record.get("contents", {}).items():
         section, _, key = ("data.path" if what == "data" else what).partition(".")
         table = record["config"].get(section)
@@ -202,7 +243,8 @@ def _list_files(record: Record) -> Iterator[tuple[Files, str]]:
 
 
 def option_of(config: Table, name: str) -> Value:
-    """Return the option of a run's configuration with this dotted name; None if it has no such option."""
+    """Return the option of a run's configuration with this dotted name; None if it has no such
+    option."""
     value: Value = config
     for part in name.split("."):
         value = value.get(part) if isinstance(value, dict) else None

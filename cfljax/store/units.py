@@ -1,4 +1,5 @@
-"""The units and checkpoints of a results folder, and the claims of the processes that compute them."""
+"""The units and checkpoints of a results folder, and the claims of the processes that compute
+them."""
 
 from __future__ import annotations
 
@@ -33,13 +34,16 @@ class Unit(NamedTuple):
 
 
 class Store(Folder):
-    """One results folder. `read_only`: nothing in it is created, moved or removed, and it must exist."""
+    """One results folder. `read_only`: nothing in it is created, moved or removed, and it must
+    exist."""
 
-    # --- units ---------------------------------------------------------------------------------------------------
+    # --- units
+    # ----------------------------------------------------------------------------------------------
 
     def write(self, id: str, record: Table, arrays: Mapping[str, np.ndarray]) -> None:
-        """Write a finished unit: both files are safely on disk before the first gets its name, the record is last, and the unit's
-        checkpoint is removed. `record` as in RECORD_SCHEMA; `schema` and `arrays` are added here."""
+        """Write a finished unit: both files are safely on disk before the first gets its name, the
+        record is last, and the unit's checkpoint is removed. `record` as in RECORD_SCHEMA; `schema`
+        and `arrays` are added here."""
         records.check_id(id)
         if record.get("id", id) != id:
             raise ValueError(f"record of {record['id']} written as {id}")
@@ -58,8 +62,9 @@ class Store(Folder):
         self.remove_checkpoint(id)
 
     def read(self, id: str, prefixes: Collection[str] = ("",)) -> Unit:
-        """Read a unit, verified to the last bit; only the arrays whose names start with one of the prefixes are unpacked. Raises a
-        StoreError if there is none, or if it is damaged (then it is set aside, with a warning)."""
+        """Read a unit, verified to the last bit; only the arrays whose names start with one of the
+        prefixes are unpacked. Raises a StoreError if there is none, or if it is damaged (then it is
+        set aside, with a warning)."""
         records.check_id(id)
         try:
             return self._read(id, prefixes)
@@ -68,11 +73,14 @@ class Store(Folder):
         except Damaged as error:
             if not self.read_only:
                 self._set_aside(id)
-            raise StoreError(f"{self.units / id}: damaged: {error}; start the sweep again to recompute it") from error
+            raise StoreError(
+                f"{self.units / id}: damaged: {error}; start the sweep again to recompute it"
+            ) from error
 
     def record(self, id: str, verify: bool = False) -> Table | None:
-        """Read the record of a finished unit, or None. Its checksum and the size of its array file are checked, which is quick; the
-        checksum of the arrays is checked when they are read, and here with `verify`."""
+        """Read the record of a finished unit, or None. Its checksum and the size of its array file
+        are checked, which is quick; the checksum of the arrays is checked when they are read, and
+        here with `verify`."""
         try:
             record = self._record(records.check_id(id))
             if verify:
@@ -85,15 +93,21 @@ class Store(Folder):
         return record
 
     def records(self) -> dict[str, Table]:
-        """Map id to record of every finished unit, sorted by id; damaged ones are left out with a warning."""
+        """Map id to record of every finished unit, sorted by id; damaged ones are left out with a
+        warning."""
         pairs = ((name, self.record(name)) for name in self.ids())
         return {name: record for name, record in pairs if record is not None}
 
     def done(self, redo: Collection[str] = (), verify: bool = False) -> set[str]:
-        """Return the ids of the units that need no work: those on record whose status is not in `redo` (`("failed",)` for
-        --retry-failed). `verify` reads the array files, too, as a resume does, about 1 ms a unit."""
+        """Return the ids of the units that need no work: those on record whose status is not in
+        `redo` (`("failed",)` for --retry-failed). `verify` reads the array files, too, as a resume
+        does, about 1 ms a unit."""
         names = {name for name, record in self.records().items() if record["status"] not in redo}
-        return {name for name in names if self.record(name, verify=True) is not None} if verify else names
+        return (
+            {name for name in names if self.record(name, verify=True) is not None}
+            if verify
+            else names
+        )
 
     def has(self, id: str) -> bool:
         """Return whether this one unit needs no work: as `done`, without reading the others."""
@@ -102,10 +116,16 @@ class Store(Folder):
     def ids(self) -> list[str]:
         """List the ids of all records, good or not, sorted."""
         try:
-            names = sorted(entry.name for entry in os.scandir(self.units) if entry.name.endswith(".json"))
+            names = sorted(
+                entry.name for entry in os.scandir(self.units) if entry.name.endswith(".json")
+            )
         except OSError as error:
             raise StoreError(f"{self.units}: cannot read: {error.strerror or error}") from error
-        return [name.removesuffix(".json") for name in names if records.is_id(name.removesuffix(".json"))]
+        return [
+            name.removesuffix(".json")
+            for name in names
+            if records.is_id(name.removesuffix(".json"))
+        ]
 
     def check(self, id: str) -> str | None:
         """Return the error of a damaged unit, or None; nothing is moved."""
@@ -121,7 +141,9 @@ class Store(Folder):
             if (record := self.record(name)) is None or record["status"] != "failed":
                 continue
             with self._writing(name, wait=True), atomic.store_errors(self._record_file(name)):
-                self._record_file(name).unlink(missing_ok=True)  # the record first: it is what makes a unit done
+                self._record_file(name).unlink(
+                    missing_ok=True
+                )  # the record first: it is what makes a unit done
                 self._array_file(name).unlink(missing_ok=True)
 
     def _array_file(self, id: str) -> Path:
@@ -134,7 +156,10 @@ class Store(Folder):
         record = records.decode(self._bytes(self._record_file(id)))
         schema = record.get("schema")
         if isinstance(schema, int) and schema > records.SCHEMA:
-            raise StoreError(f"{self._record_file(id)}: written by a newer cfljax (schema {schema}); upgrade cfljax")
+            raise StoreError(
+                f"{self._record_file(id)}: written by a newer cfljax (schema {schema}); "
+                "upgrade cfljax"
+            )
         if record.get("id") != id:
             raise Damaged("the record belongs to another unit")
         try:
@@ -160,7 +185,8 @@ class Store(Folder):
         return Unit(record, npz.unpack(self._array_bytes(id, record), prefixes))
 
     def _set_aside(self, id: str, problem: Exception | None = None) -> None:
-        """Move a damaged unit's files to DIR/damaged, with a warning, unless another process is between its two renames."""
+        """Move a damaged unit's files to DIR/damaged, with a warning, unless another process is
+        between its two renames."""
         if self.read_only:
             if f"{id}{_WRITING}" in locks.list_owners(self.locks):
                 return None
@@ -171,15 +197,23 @@ class Store(Folder):
             problem_now = self.check(id)  # it may have been rewritten since
             if problem_now is None or not self._record_file(id).exists():
                 return None
-            for path in (self._record_file(id), self._array_file(id)):  # the record first: it is what makes a unit done
+            for path in (
+                self._record_file(id),
+                self._array_file(id),
+            ):  # the record first: it is what makes a unit done
                 self._move(path)
-        return self.warn(f"{self.units / id}: damaged ({problem_now}); moved to {self.folder / 'damaged'}, will be computed again")
+        return self.warn(
+            f"{self.units / id}: damaged ({problem_now}); moved to "
+            f"{self.folder / 'damaged'}, will be computed again"
+        )
 
-    # --- several processes ---------------------------------------------------------------------------------------
+    # --- several processes
+    # ---------------------------------------------------------------------------------------
 
     def claim(self, name: str, wait: bool = False) -> locks.Claim:
-        """Claim a name: `with store.claim(name) as claimed: if claimed: …`. The claim is false if another process holds the name,
-        or if the unit of that name is on record already. A name is the id of a unit or a batch, or "plan" (with `wait=True`)."""
+        """Claim a name: `with store.claim(name) as claimed: if claimed: …`. The claim is false if
+        another process holds the name, or if the unit of that name is on record already. A name is
+        the id of a unit or a batch, or "plan" (with `wait=True`)."""
         held = locks.claim(self.locks / f"{records.check_id(name)}.lock", wait)
         if held:
             with contextlib.suppress(FileNotFoundError, Damaged):
@@ -193,17 +227,25 @@ class Store(Folder):
 
     def claimed(self) -> dict[str, locks.Note]:
         """Map the names of units and batches that are being computed to their owners."""
-        return {name: owner for name, owner in locks.list_owners(self.locks).items() if not name.endswith(_WRITING)}
+        return {
+            name: owner
+            for name, owner in locks.list_owners(self.locks).items()
+            if not name.endswith(_WRITING)
+        }
 
-    # --- checkpoints ---------------------------------------------------------------------------------------------
+    # --- checkpoints
+    # ---------------------------------------------------------------------------------------------
 
-    def save_checkpoint(self, id: str, arrays: Mapping[str, np.ndarray], meta: Table | None = None) -> None:
+    def save_checkpoint(
+        self, id: str, arrays: Mapping[str, np.ndarray], meta: Table | None = None
+    ) -> None:
         """Save the state of an unfinished run in one sealed file, replacing the one before."""
         note = np.frombuffer(json.dumps(meta or {}).encode(), np.uint8)
         atomic.write_bytes(self._checkpoint_file(id), npz.seal(npz.pack({**arrays, _META: note})))
 
     def load_checkpoint(self, id: str) -> tuple[dict[str, np.ndarray], Table] | None:
-        """Return (arrays, meta) of the last checkpoint; None if there is none, or, with a warning, if it is damaged."""
+        """Return (arrays, meta) of the last checkpoint; None if there is none, or, with a warning,
+        if it is damaged."""
         path = self._checkpoint_file(id)
         try:
             arrays = npz.unpack(npz.unseal(self._bytes(path)))
@@ -219,7 +261,10 @@ class Store(Folder):
     def set_aside_checkpoint(self, id: str, why: str) -> None:
         """Move a run's checkpoint out of the way, with a warning that says why it is of no use."""
         kept = self._move(self._checkpoint_file(id), "set_aside")
-        self.warn(f"checkpoint {id} cannot be used: {why}; it was moved to {kept}, and its runs start again from round 0")
+        self.warn(
+            f"checkpoint {id} cannot be used: {why}; it was moved to {kept}, and its runs "
+            "start again from round 0"
+        )
 
     def remove_checkpoint(self, id: str) -> None:
         """Remove the state of a run that is done."""
@@ -245,10 +290,13 @@ def read_search(store: Store) -> Table | None:
         return None
     except (OSError, ValueError) as error:
         raise StoreError(
-            f"{file}: cannot be read ({' '.join(str(error).split())[:80]}); move it away to start a new search"
+            f"{file}: cannot be read ({' '.join(str(error).split())[:80]}); move it away to "
+            "start a new search"
         ) from error
     groups = table.get("groups")
-    known = isinstance(groups, list) and all(isinstance(each, dict) and isinstance(each.get("settings"), list) for each in groups)
+    known = isinstance(groups, list) and all(
+        isinstance(each, dict) and isinstance(each.get("settings"), list) for each in groups
+    )
     if not known or not isinstance(table.get("rungs"), list):
         raise StoreError(f"{file}: is not a record of a search; move it away to start a new search")
     return table

@@ -1,6 +1,7 @@
-"""The types that all modules share. Each docstring begins with the shape: `f32[S, d]` is a float32 array with axes S and d. An axis
-has the same letter everywhere: C clients, S participants (the cohort), K clusters, N samples of a client, B samples of a batch,
-d parameters, R runs, P rows of the pool, T rows of a split, V views. HOST marks what runs outside of compiled programs, in numpy.
+"""The types that all modules share. Each docstring begins with the shape: `f32[S, d]` is a float32
+array with axes S and d. An axis has the same letter everywhere: C clients, S participants (the
+cohort), K clusters, N samples of a client, B samples of a batch, d parameters, R runs, P rows of
+the pool, T rows of a split, V views. HOST marks what runs outside of compiled programs, in numpy.
 """
 
 from cfljax.types.arrays import Array, Hyper, Tree, on_host
@@ -23,7 +24,33 @@ from cfljax.types.method import Info, Method, Models, OfClients, Traffic
 from cfljax.types.training import Forward, Jobs, LocalStep, Model, OfLogits, Plan, Updates
 
 __all__ = [
-    "Array", "ClientState", "Cohort", "Devices", "DevicesNow", "Drift", "Federation", "Flight", "Forward", "Grams", "Hyper",
-    "Info", "Jobs", "LocalStep", "Method", "Model", "Models", "OfClients", "OfLogits", "Parts", "Plan", "Pool", "Source", "Split",
-    "Traffic", "Tree", "Updates", "View", "on_host",
-]  # fmt: skip
+    "Array",
+    "ClientState",
+    "Cohort",
+    "Devices",
+    "DevicesNow",
+    "Drift",
+    "Federation",
+    "Flight",
+    "Forward",
+    "Grams",
+    "Hyper",
+    "Info",
+    "Jobs",
+    "LocalStep",
+    "Method",
+    "Model",
+    "Models",
+    "OfClients",
+    "OfLogits",
+    "Parts",
+    "Plan",
+    "Pool",
+    "Source",
+    "Split",
+    "Traffic",
+    "Tree",
+    "Updates",
+    "View",
+    "on_host",
+]

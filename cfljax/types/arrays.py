@@ -8,12 +8,18 @@ import numpy as np
 
 from cfljax.lazy import jax
 
-Array = jax.Array  # An array of JAX. On the host, before the engine copies it to the device, it may be a numpy array (`on_host`).
-Tree = Any  # A tree of arrays (JAX's pytree) whose form depends on the model, the method or the caller
+# An array of JAX. On the host, before the engine copies it to the device, it may be a numpy array
+# (`on_host`).
+Array = jax.Array
+Tree = (
+    Any  # A tree of arrays (JAX's pytree) whose form depends on the model, the method or the caller
+)
 Hyper = dict[str, Array]
-"""The numbers of a run by name (`lr`, `mu`, `beta`, …), f32[] each. They are traced: a grid over them is one compiled program."""
+"""The numbers of a run by name (`lr`, `mu`, `beta`, …), f32[] each. They are traced: a grid over
+them is one compiled program."""
 
 
 def on_host(array: np.ndarray) -> Array:
-    """HOST. Return the numpy array unchanged, under the type jax.Array: JAX functions accept both."""
+    """HOST. Return the numpy array unchanged, under the type jax.Array: JAX functions accept
+    both."""
     return cast(Array, array)

@@ -16,84 +16,121 @@ class Source(NamedTuple):
 
     name: str
     x_train: np.ndarray  # u8, f32 or i32 (token ids) [n_train, ...]
-    y_train: np.ndarray  # i32[n_train], 0 … classes − 1; of samples with several labels i32[n_train, classes], 0 or 1
+    y_train: (
+        np.ndarray
+    )  # i32[n_train], 0 … classes − 1; of samples with several labels i32[n_train, classes], 0 or 1
     x_test: np.ndarray  # [n_test, ...], of the type of `x_train`
     y_test: np.ndarray  # i32[n_test], or i32[n_test, classes]
     classes: int  # The number of classes
-    user_train: np.ndarray | None = None  # i32[n_train]: the user who made each sample; None: the data set does not say
+    user_train: np.ndarray | None = (
+        None  # i32[n_train]: the user who made each sample; None: the data set does not say
+    )
     user_test: np.ndarray | None = None  # i32[n_test]: the same for the test samples
-    population: np.ndarray | None = None  # i32[users]: the true population of each user; None: the data set does not say
-    table: np.ndarray | None = None  # f32[vocabulary, width]: a fixed vector for each token; None: x holds no token ids
+    population: np.ndarray | None = (
+        None  # i32[users]: the true population of each user; None: the data set does not say
+    )
+    table: np.ndarray | None = (
+        None  # f32[vocabulary, width]: a fixed vector for each token; None: x holds no token ids
+    )
     coarse: np.ndarray | None = None
-    """i32[classes]: the coarse label of each class, −1 for a class without samples; None: the data set does not say."""
+    """i32[classes]: the coarse label of each class, −1 for a class without samples; None: the data
+    set does not say."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Parts:
-    """HOST. What a partition returns: the samples of each client. A row r is training sample r of the source if r is below
-    n = `len(source.y_train)`, else its test sample r − n."""
+    """HOST. What a partition returns: the samples of each client. A row r is training sample r of
+    the source if r is below n = `len(source.y_train)`, else its test sample r − n."""
 
     train: list[np.ndarray]
-    """i64[n_i] the training rows of each client. A client with an empty array never trains and is only tested."""
+    """i64[n_i] the training rows of each client. A client with an empty array never trains and is
+    only tested."""
     test: list[np.ndarray] | np.ndarray
-    """i64[n_i] the test rows of each client, or one array of rows that all clients are tested on."""
+    """i64[n_i] the test rows of each client, or one array of rows that all clients are tested
+    on."""
     group: np.ndarray  # i32[C] the true group of each client; −1: unknown
     view: np.ndarray | None = None
-    """i32[C] through which of the V views below each client sees its samples; None: all clients see the data unchanged."""
+    """i32[C] through which of the V views below each client sees its samples; None: all clients see
+    the data unchanged."""
     pixels: np.ndarray | None = None
-    """i32[V, F] the index, in the original flattened sample, of each value that the view shows (−1: the value is zero)."""
-    labels: np.ndarray | None = None  # i32[V, classes] the label that replaces each label in the view
+    """i32[V, F] the index, in the original flattened sample, of each value that the view shows (−1:
+    the value is zero)."""
+    labels: np.ndarray | None = (
+        None  # i32[V, classes] the label that replaces each label in the view
+    )
     gain: np.ndarray | None = None
-    """f32[V] the factor of the view: a sample x becomes gain · x + offset, after the scaling of `Pool`."""
+    """f32[V] the factor of the view: a sample x becomes gain · x + offset, after the scaling of
+    `Pool`."""
     offset: np.ndarray | None = None  # f32[V] the number that the view adds, see `gain`
     source: Source | None = None
-    """The data set of the rows, if the partition has made a new one (by copying or drawing samples); None: the given one."""
-    origin: np.ndarray | None = None  # i64[n]: of which original sample each training sample of `source` is a copy; None: of none
+    """The data set of the rows, if the partition has made a new one (by copying or drawing
+    samples); None: the given one."""
+    origin: np.ndarray | None = (
+        # i64[n]: of which original sample each training sample of `source` is a copy; None: of none
+        None
+    )
     by_group: np.ndarray | None = None
-    """i32[G, C] through which view each client would see its samples in each true group, where views are combined (none, i32[0, C],
-    where that is not a matter of a view alone); None: as the other clients of the group do."""
+    """i32[G, C] through which view each client would see its samples in each true group, where
+    views are combined (none, i32[0, C], where that is not a matter of a view alone); None: as the
+    other clients of the group do."""
 
 
 class Flight(NamedTuple):
-    """M slots for updates in flight. Each holds an update that is computed and has not arrived yet, or is free. The
-    cohort of a server step has the same M slots: it trains the clients that take free ones, and masks the others."""
+    """M slots for updates in flight. Each holds an update that is computed and has not arrived yet,
+    or is free. The cohort of a server step has the same M slots: it trains the clients that take
+    free ones, and masks the others."""
 
     ids: Array  # i32[M]: positions of the clients on the client axis
     busy: Array  # bool[M]: whether the slot is taken, by a client that began in an earlier step
     left: Array  # f32[M]: simulated seconds until the update arrives
-    begun: Array  # i32[M]: the server step at whose start the last client of this slot got its models; −1: none yet
+    # i32[M]: the server step at whose start the last client of this slot got its models; −1: none
+    # yet
+    begun: Array
     work: Array  # f32[M]: the share of its local steps that the client does (`Jobs.work`)
     up: Array  # i32[M, 2]: the vectors and floats that arrive with the update
     which: Array  # i32[M]: the cluster of the update: the one that the client trained for
     delta: Array  # f32[M, d]: the updates, as they will arrive
     loss: Array  # f32[M]: their training losses
-    home: Array | None  # f32[M, n]: the updates of client-side parameters (`Updates.home`); None: there are none
-    staleness: Array  # i32[]: the staleness of all updates that have arrived since the start of the run, added up
+    home: (
+        Array | None
+    )  # f32[M, n]: the updates of client-side parameters (`Updates.home`); None: there are none
+    # i32[]: the staleness of all updates that have arrived since the start of the run, added up
+    staleness: Array
     arrived: Array  # i32[]: how many these are
-    applied: Array  # i32[K]: how many updates of each cluster's members have arrived since the start of the run
+    # i32[K]: how many updates of each cluster's members have arrived since the start of the run
+    applied: Array
     arrives: Array | None = None
-    """bool[M]: whether the update arrives in this step; None: it is not known yet, as before a step and while it is timed. Then
-    methods train and mix as if there were no flight."""
-    discount: Array | None = None  # f32[M]: what an update's part of the mean of its cluster is multiplied by; None as `arrives`
+    """bool[M]: whether the update arrives in this step; None: it is not known yet, as before a step
+    and while it is timed. Then methods train and mix as if there were no flight."""
+    discount: Array | None = (
+        # f32[M]: what an update's part of the mean of its cluster is multiplied by; None as
+        # `arrives`
+        None
+    )
 
 
-NEVER = 2**31 - 1  # The round in which newcomers arrive: they are placed and scored when all rounds are over
+NEVER = (
+    2**31 - 1
+)  # The round in which newcomers arrive: they are placed and scored when all rounds are over
 
 
 class Pool(NamedTuple):
-    """All samples of a federation, each stored once. Models see `(x − mean) · scale` as float32, or `table[x]` for token ids."""
+    """All samples of a federation, each stored once. Models see `(x − mean) · scale` as float32, or
+    `table[x]` for token ids."""
 
     x: Array  # u8, f32 or i32 [P, ...]
     y: Array  # i32[P]; i32[P, classes] of 0 and 1, where a sample may have several labels
     mean: Array  # f32[], or f32[...] with the shape of one sample: what is subtracted from a sample
     scale: Array  # The factor after the subtraction; its shape is `mean`'s
-    table: Array | None = None  # f32[vocabulary, width] the vector of each token; None: x holds no token ids
+    table: Array | None = (
+        None  # f32[vocabulary, width] the vector of each token; None: x holds no token ids
+    )
 
 
 class View(NamedTuple):
-    """How clients see the samples of the pool (rotation, other labels, shifted features). It is applied when samples are
-    gathered, so the pool is never copied. A field is None if no view needs it; `of` is `Parts.view`, and the others have their
-    names and shapes from `Parts`."""
+    """How clients see the samples of the pool (rotation, other labels, shifted features). It is
+    applied when samples are gathered, so the pool is never copied. A field is None if no view needs
+    it; `of` is `Parts.view`, and the others have their names and shapes from `Parts`."""
 
     of: Array
     pixels: Array | None = None
@@ -103,23 +140,26 @@ class View(NamedTuple):
 
 
 class Grams(NamedTuple):
-    """The Gram matrices (inner products of all pairs of a client's samples) of the clients that are trained on them."""
+    """The Gram matrices (inner products of all pairs of a client's samples) of the clients that are
+    trained on them."""
 
     start: Array  # i32[C]: the first row of each client in the array for its size
     rows: tuple[Array, ...]
-    """One array f32[rows, n] for each size n, the smallest size first. It holds one row per sample, one client after another."""
+    """One array f32[rows, n] for each size n, the smallest size first. It holds one row per sample,
+    one client after another."""
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The sizes n, ascending. A client is in the array for the smallest size that is not below its number of samples."""
+        """The sizes n, ascending. A client is in the array for the smallest size that is not below
+        its number of samples."""
         return tuple(each.shape[1] for each in self.rows)
 
 
 @tree
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """The pool rows of each client: client c has `rows[start[c] : start[c] + count[c]]`. Clients are not padded to the size of
-    the largest; entries outside of these ranges are never read."""
+    """The pool rows of each client: client c has `rows[start[c] : start[c] + count[c]]`. Clients
+    are not padded to the size of the largest; entries outside of these ranges are never read."""
 
     rows: Array  # i32[T] indices into the pool
     start: Array  # i32[C] where the rows of each client begin
@@ -129,16 +169,21 @@ class Split:
     shared: bool = dataclasses.field(default=False, metadata={"static": True})
     """Whether all clients have the same rows (one global test set)."""
     grams: Grams | None = None
-    """The Gram matrices that `local.products` has computed before the first round; None: they are computed during training."""
+    """The Gram matrices that `local.products` has computed before the first round; None: they are
+    computed during training."""
 
     def take(self, clients: Array) -> Split:
-        """Select these clients, i32[n] positions on the client axis, in this order. The array of rows stays whole."""
+        """Select these clients, i32[n] positions on the client axis, in this order. The array of
+        rows stays whole."""
         grams = None if self.grams is None else self.grams._replace(start=self.grams.start[clients])
-        return dataclasses.replace(self, start=self.start[clients], count=self.count[clients], grams=grams)
+        return dataclasses.replace(
+            self, start=self.start[clients], count=self.count[clients], grams=grams
+        )
 
 
 class Drift(NamedTuple):
-    """Each client's true group and view as a function of the round: P phases, each of which lasts until the next begins."""
+    """Each client's true group and view as a function of the round: P phases, each of which lasts
+    until the next begins."""
 
     begin: Array  # i32[P] the first round of each phase, ascending; the first is 0
     group: Array  # i32[P, C]: `Federation.group` in each phase
@@ -156,7 +201,8 @@ class Devices:
 
     pace: Array  # f32[C]: a normal draw of each client; its speed is exp(spread · pace)
     times: Array | None = None
-    """f32[T]: the rounds, or the seconds, from which on each row of a trace holds; the first is 0. None: there is no trace."""
+    """f32[T]: the rounds, or the seconds, from which on each row of a trace holds; the first is 0.
+    None: there is no trace."""
     available: Array | None = None  # bool[T, C]: whether clients can be drawn
     factor: Array | None = None  # f32[T, C]: what the trace multiplies their speeds by
     by_seconds: bool = dataclasses.field(default=False, metadata={"static": True})
@@ -171,20 +217,29 @@ class Federation:
     pool: Pool
     train: Split
     test: Split
-    uid: Array  # i32[C] the identity of each client, from which its random keys are derived; −1: a dummy that pads the client axis
+    # i32[C] the identity of each client, from which its random keys are derived; −1: a dummy that
+    # pads the client axis
+    uid: Array
     group: Array  # i32[C] the true group of each client; −1: unknown
     arrive: Array  # i32[C] the first round in which each client can take part; NEVER: a newcomer
     view: View | None = None
-    valid: Split | None = None  # Training samples of each client that are set aside for validation; None: none are
+    valid: Split | None = (
+        None  # Training samples of each client that are set aside for validation; None: none are
+    )
     owner: Array | None = None
-    """i32[C] the index of the device that holds each client's samples; None: every device holds all samples."""
+    """i32[C] the index of the device that holds each client's samples; None: every device holds all
+    samples."""
     drift: Drift | None = None
-    """How `group` and `view.of` change after round 0; None: they do not. Methods get the federation `at` a round, without drift."""
+    """How `group` and `view.of` change after round 0; None: they do not. Methods get the federation
+    `at` a round, without drift."""
     devices: Devices | None = None  # The clients' devices; None: there is no simulated clock
     classes: int = dataclasses.field(default=0, metadata={"static": True})  # The number of classes
-    groups: int = dataclasses.field(default=0, metadata={"static": True})  # The number of true groups; 0: unknown
+    groups: int = dataclasses.field(
+        default=0, metadata={"static": True}
+    )  # The number of true groups; 0: unknown
     form: tuple[int, ...] | None = dataclasses.field(default=None, metadata={"static": True})
-    """The shape of a sample where the pool has it as a line, as on an accelerator; None: the shape of `pool.x`."""
+    """The shape of a sample where the pool has it as a line, as on an accelerator; None: the shape
+    of `pool.x`."""
 
     @property
     def several(self) -> bool:
@@ -198,12 +253,17 @@ class Federation:
 
     @property
     def splits(self) -> dict[str, Split]:
-        """Its splits by the names of the fields: `train`, `test`, and `valid` where there is one."""
-        return {"train": self.train, "test": self.test} | ({} if self.valid is None else {"valid": self.valid})
+        """Its splits by the names of the fields: `train`, `test`, and `valid` where there is
+        one."""
+        return {"train": self.train, "test": self.test} | (
+            {} if self.valid is None else {"valid": self.valid}
+        )
 
     def with_splits(self, splits: dict[str, Split]) -> Federation:
         """Replace the splits, by the names of `splits`."""
-        return dataclasses.replace(self, train=splits["train"], test=splits["test"], valid=splits.get("valid"))
+        return dataclasses.replace(
+            self, train=splits["train"], test=splits["test"], valid=splits.get("valid")
+        )
 
     @property
     def clients(self) -> int:
@@ -234,7 +294,8 @@ class Federation:
         return dataclasses.replace(self, group=self.drift.group[phase], view=view, drift=None)
 
     def take(self, clients: Array) -> Federation:
-        """Select these clients, i32[n] positions, in this order. They keep identities, rows and groups, and have no devices."""
+        """Select these clients, i32[n] positions, in this order. They keep identities, rows and
+        groups, and have no devices."""
         view, owner = self.view, self.owner
         return dataclasses.replace(
             self,
@@ -260,14 +321,22 @@ class DevicesNow(NamedTuple):
 
 
 class ClientState(NamedTuple):
-    """What belongs to clients during a round besides data: rows of all clients, of which each participant finds its own. A field is
-    None if nothing of the kind is kept."""
+    """What belongs to clients during a round besides data: rows of all clients, of which each
+    participant finds its own. A field is None if nothing of the kind is kept."""
 
     own: Array | None = None  # f32[C, n]: the parameters that stay with each client (`train.parts`)
-    residual: Array | None = None  # f32[C, d]: what compression has dropped of each client's updates (`train.compress.feedback`)
+    residual: Array | None = (
+        # f32[C, d]: what compression has dropped of each client's updates
+        # (`train.compress.feedback`)
+        None
+    )
     optimiser: Array | None = None
-    """f32[C, m]: the state of each client's optimiser (`train.optimizer_state`); one whose row is not finite starts fresh."""
-    flight: Flight | None = None  # The updates in flight (`train.asynchronous`); None: every update arrives in its round
+    """f32[C, m]: the state of each client's optimiser (`train.optimizer_state`); one whose row is
+    not finite starts fresh."""
+    flight: Flight | None = (
+        # The updates in flight (`train.asynchronous`); None: every update arrives in its round
+        None
+    )
     devices: DevicesNow | None = None  # The clients' devices in this round (`train.clock`)
 
 
@@ -276,12 +345,15 @@ class Cohort(NamedTuple):
 
     ids: Array  # i32[S] positions of the participants on the client axis
     mask: Array  # bool[S]: False for padding, dropped-out clients and clients that have not arrived
-    work: Array  # f32[S] in (0, 1]: the share of its local steps that each participant does; below 1 for stragglers
+    # f32[S] in (0, 1]: the share of its local steps that each participant does; below 1 for
+    # stragglers
+    work: Array
     round: Array  # i32[] the index of the round
     kept: ClientState = ClientState()  # What belongs to the clients in this round
 
     def repeat(self, times: int) -> Cohort:
-        """Repeat each participant `times` times in a row (S · times entries), for methods in which it trains several models."""
+        """Repeat each participant `times` times in a row (S · times entries), for methods in which
+        it trains several models."""
         ids, mask, work = (jnp.repeat(each, times) for each in (self.ids, self.mask, self.work))
         return self._replace(ids=ids, mask=mask, work=work)
 
@@ -297,4 +369,6 @@ def _holds_and_trains(uid: Array, count: Array, arrive: Array) -> tuple[Array, A
     return holds, holds & (arrive < NEVER)
 
 
-_compiled = jit(inline=True)(_holds_and_trains)  # Outside of jit, one program instead of one per comparison
+_compiled = jit(inline=True)(
+    _holds_and_trains
+)  # Outside of jit, one program instead of one per comparison

@@ -1,4 +1,5 @@
-"""The picture of the README, from a results folder: python docs/gallery/picture.py results/groups docs/gallery/picture.png"""
+"""The picture of the README, from a results folder: python docs/gallery/picture.py results/groups
+docs/gallery/picture.png"""
 
 import sys
 
@@ -17,15 +18,32 @@ def draw(folder, out):
     with matplotlib.rc_context(figures.STYLE):
         figure = Figure(figsize=(8.4, 2.6))
         curves, *panels = figure.subplots(1, 4, width_ratios=(2.1, 1, 1, 1))
-        for configuration, each, (shade, dash) in zip(data.drawn, data.curves, styles(data), strict=True):
+        for configuration, each, (shade, dash) in zip(
+            data.drawn, data.curves, styles(data), strict=True
+        ):
             (sent, band), colour = figures._bytes(each), figure_panels.COLOURS[shade]
-            curves.plot(sent, 100 * band.mean, color=colour, linestyle=figures.DASHES[dash], label=configuration.legend)
-            low, high = 100 * (band.mean - np.nan_to_num(band.std)), 100 * (band.mean + np.nan_to_num(band.std))
+            curves.plot(
+                sent,
+                100 * band.mean,
+                color=colour,
+                linestyle=figures.DASHES[dash],
+                label=configuration.legend,
+            )
+            low, high = (
+                100 * (band.mean - np.nan_to_num(band.std)),
+                100 * (band.mean + np.nan_to_num(band.std)),
+            )
             curves.fill_between(sent, low, high, color=colour, alpha=0.14, linewidth=0)
         curves.set(xlabel="sent by and to all clients, MB", title="accuracy, %")
         curves.legend(loc="lower right")
-        shown = [(c.legend, p.assignment) for c, p in zip(data.drawn, data.pictures, strict=True) if p and p.assignment]
-        for axes, (name, picture) in zip(panels, [each for each in shown if each[0] != "FedGroup"], strict=False):
+        shown = [
+            (c.legend, p.assignment)
+            for c, p in zip(data.drawn, data.pictures, strict=True)
+            if p and p.assignment
+        ]
+        for axes, (name, picture) in zip(
+            panels, [each for each in shown if each[0] != "FedGroup"], strict=False
+        ):
             axes.set_title(f"{name}: clusters")
             axes.grid(False)
             figure_panels._draw_strips(axes, picture)

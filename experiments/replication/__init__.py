@@ -1,1 +1,2 @@
-"""Our results beside published ones. Enters: results folders and TOML files of published numbers. Leaves: a Markdown page."""
+"""Our results beside published ones. Enters: results folders and TOML files of published numbers.
+Leaves: a Markdown page."""

@@ -1,4 +1,5 @@
-"""Our numbers beside published ones, or the board: python -m experiments.replication (in a checkout)."""
+"""Our numbers beside published ones, or the board: python -m experiments.replication (in a
+checkout)."""
 
 from __future__ import annotations
 
@@ -22,13 +23,32 @@ EXAMPLES = """  python -m experiments.replication experiments/records/* --agains
 def parser() -> argparse.ArgumentParser:
     """Return the flags of the command."""
     flags = command_parser("python -m experiments.replication", ABOUT, EXAMPLES)
-    flags.add_argument("folders", nargs="*", metavar="DIR", help="results folders, as a sweep wrote them")
+    flags.add_argument(
+        "folders", nargs="*", metavar="DIR", help="results folders, as a sweep wrote them"
+    )
     kind = flags.add_mutually_exclusive_group(required=True)
-    kind.add_argument("--against", nargs="+", metavar="FILE", help="files of published numbers (TOML), or folders of them")
-    kind.add_argument("--board", metavar="BOARD", help="put the runs on a board: a folder with a file of rows for each sender")
-    flags.add_argument("--out", metavar="FILE", help="with --against: where to write the page (default: print it)")
-    flags.add_argument("--pages", metavar="DIR", help="with --against and --out: a page for each paper, and its figures, go there")
-    flags.add_argument("--name", metavar="NAME", help="with --board: the name of your file of rows there")
+    kind.add_argument(
+        "--against",
+        nargs="+",
+        metavar="FILE",
+        help="files of published numbers (TOML), or folders of them",
+    )
+    kind.add_argument(
+        "--board",
+        metavar="BOARD",
+        help="put the runs on a board: a folder with a file of rows for each sender",
+    )
+    flags.add_argument(
+        "--out", metavar="FILE", help="with --against: where to write the page (default: print it)"
+    )
+    flags.add_argument(
+        "--pages",
+        metavar="DIR",
+        help="with --against and --out: a page for each paper, and its figures, go there",
+    )
+    flags.add_argument(
+        "--name", metavar="NAME", help="with --board: the name of your file of rows there"
+    )
     return flags
 
 
@@ -39,10 +59,17 @@ def run(flags: argparse.Namespace) -> int:
 
 def _against(flags: argparse.Namespace) -> int:
     """Print or write the pages that compare our numbers with published ones."""
-    from experiments.replication.pages import ALL, replication_page, replication_pages, unused_figures
+    from experiments.replication.pages import (
+        ALL,
+        replication_page,
+        replication_pages,
+        unused_figures,
+    )
 
     if not flags.folders:
-        raise SpecError("DIR: give the results folders that are compared, as in experiments/records/*")
+        raise SpecError(
+            "DIR: give the results folders that are compared, as in experiments/records/*"
+        )
     if flags.pages and not flags.out:
         raise SpecError("--pages: needs --out, the file of the page that links to them")
     if flags.pages:
@@ -57,11 +84,16 @@ def _against(flags: argparse.Namespace) -> int:
         with store_errors(Path(flags.pages)):
             Path(flags.pages).mkdir(parents=True, exist_ok=True)
     for name, text in pages.items():
-        write_bytes(Path(flags.pages or "", name) if name != ALL else Path(flags.out), text.encode())
+        write_bytes(
+            Path(flags.pages or "", name) if name != ALL else Path(flags.out), text.encode()
+        )
     for path in unused_figures(Path(flags.pages), pages) if flags.pages else ():
         with store_errors(path):
             path.unlink()
-    print(f"page: {flags.out}" + (f", and {len(pages) - 1} files in {flags.pages}" if flags.pages else ""))
+    print(
+        f"page: {flags.out}"
+        + (f", and {len(pages) - 1} files in {flags.pages}" if flags.pages else "")
+    )
     return 0
 
 
@@ -72,7 +104,10 @@ def _board(flags: argparse.Namespace) -> int:
 
     folder = Path(flags.board)
     if bool(flags.folders) != bool(flags.name) or (flags.name and not flags.name.isidentifier()):
-        raise SpecError("--name: results folders and the name of their file of rows go together, a name of letters, digits and _")
+        raise SpecError(
+            "--name: results folders and the name of their file of rows go together, a name "
+            "of letters, digits and _"
+        )
     if flags.folders:
         found = rows(flags.folders)
         with store_errors(folder):

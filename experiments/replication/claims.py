@@ -1,27 +1,33 @@
-"""Enters: a claim and the measured cells. Leaves: a verdict on the claim. The kinds of claims are decided in these ways:
+"""Enters: a claim and the measured cells. Leaves: a verdict on the claim. The kinds of claims are
+decided in these ways:
 
-- `within`: every cell is within `tolerance` of its published number, and at least half of them with their whole interval; in
-  direction where at least half of them are and their order is much the same (Spearman's rank correlation of at least 0.8 over
-  three cells or more). Otherwise it does not reproduce where the whole interval of a cell is outside. A single cell must be
-  within with its whole interval.
-- `difference = [a, b]`: a − b, with the 95 % interval of its mean (Student's t, over pairs of runs of one seed), which must be on
-  the claimed side of 0. It reproduces where a − b is within `tolerance` of `published`, and within half of it; in direction where
-  it is at least half of it. It is "less than half of the effect" where it is less, or where the whole interval is, and does not
-  reproduce where the whole interval is below a tenth, or below half and the mean below a tenth. Any other interval with 0 in it
-  decides nothing. A published 0 says that the two are equal: the whole interval is within `tolerance`. Without a published number
-  only the sign is claimed.
-- `reduction = [a, b]`: a needs less than b by this fraction, 1 − a/b, decided as a difference is, by the mean of log(a/b) and its
-  interval. What is never reached counts with the rounds that were run: where that is b, the reduction may be larger, and is never
-  too small. Where neither gets there in any run nothing was reduced.
-- `order`: the cells from best to worst, what never gets there with the rounds that were run: the 95 % interval of each difference
-  of neighbours is above 0; in direction where the first and the last's is. An interval of these two that has 0 in it decides
-  nothing.
-- `at_least`: the whole interval of every cell is `published` or more, less `tolerance`; in direction where at least half of the
-  means are. Otherwise it does not reproduce where a whole interval is below.
+- `within`: every cell is within `tolerance` of its published number, and at least half of them with
+  their whole interval; in direction where at least half of them are and their order is much the
+  same (Spearman's rank correlation of at least 0.8 over three cells or more). Otherwise it does not
+  reproduce where the whole interval of a cell is outside. A single cell must be within with its
+  whole interval.
+- `difference = [a, b]`: a − b, with the 95 % interval of its mean (Student's t, over pairs of runs
+  of one seed), which must be on the claimed side of 0. It reproduces where a − b is within
+  `tolerance` of `published`, and within half of it; in direction where it is at least half of it.
+  It is "less than half of the effect" where it is less, or where the whole interval is, and does
+  not reproduce where the whole interval is below a tenth, or below half and the mean below a tenth.
+  Any other interval with 0 in it decides nothing. A published 0 says that the two are equal: the
+  whole interval is within `tolerance`. Without a published number only the sign is claimed.
+- `reduction = [a, b]`: a needs less than b by this fraction, 1 − a/b, decided as a difference is,
+  by the mean of log(a/b) and its interval. What is never reached counts with the rounds that were
+  run: where that is b, the reduction may be larger, and is never too small. Where neither gets
+  there in any run nothing was reduced.
+- `order`: the cells from best to worst, what never gets there with the rounds that were run: the 95
+  % interval of each difference of neighbours is above 0; in direction where the first and the
+  last's is. An interval of these two that has 0 in it decides nothing.
+- `at_least`: the whole interval of every cell is `published` or more, less `tolerance`; in
+  direction where at least half of the means are. Otherwise it does not reproduce where a whole
+  interval is below.
 
-Of `within` and `at_least` half of the cells must have been run. A difference of rounds decides nothing where one is never reached.
-Whatever the kind, these come first: a claim that no run could contradict is no test of it; runs in another setting than the paper's
-are to be run again; runs of a small size are not run at size; and fewer than three seeds decide nothing.
+Of `within` and `at_least` half of the cells must have been run. A difference of rounds decides
+nothing where one is never reached. Whatever the kind, these come first: a claim that no run could
+contradict is no test of it; runs in another setting than the paper's are to be run again; runs of a
+small size are not run at size; and fewer than three seeds decide nothing.
 """
 
 from __future__ import annotations
@@ -73,8 +79,11 @@ class Effect(NamedTuple):
     """True for a lower bound: the effect may be larger."""
 
 
-def verdict(claim: Claim, of: Published, measured: Mapping[str, Measured], small: bool = False) -> Verdict:
-    """Decide what the measured cells say about the claim. `small`: the runs are smaller than the paper's."""
+def verdict(
+    claim: Claim, of: Published, measured: Mapping[str, Measured], small: bool = False
+) -> Verdict:
+    """Decide what the measured cells say about the claim. `small`: the runs are smaller than the
+    paper's."""
     if claim.kind in PAIRED:
         missing = [name for name in claim.cells if not measured[name].values]
         if missing:
@@ -101,7 +110,8 @@ def _soften(found: Verdict) -> str:
 
 
 def decide(effect: Effect, wanted: float, close: bool) -> str:
-    """Return the word for an effect. `wanted`: the published one, 0 where only the sign is claimed; `close`: it is near that."""
+    """Return the word for an effect. `wanted`: the published one, 0 where only the sign is claimed;
+    `close`: it is near that."""
     if not effect.at_least and effect.high <= LEAST * wanted:
         return FAILS
     if not effect.at_least and effect.high < wanted / 2:
@@ -122,14 +132,26 @@ def _within(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Ve
     theirs = np.array([of.cell(name).published for name in run], np.float64)
     off, most = ours - theirs, claim.tolerance + 1e-9
     low, high = np.array([interval(measured[name].values) for name in run]).T - theirs
-    good, surely, away = np.abs(off) <= most, (low >= -most) & (high <= most), (low > most) | (high < -most)
+    good, surely, away = (
+        np.abs(off) <= most,
+        (low >= -most) & (high <= most),
+        (low > most) | (high < -most),
+    )
     if len(known) == 1:
         found = f"{plain(ours[0])}{between(interval(measured[run[0]].values), plain)}"
-        return Verdict(REPRODUCES if surely[0] else FAILS if away[0] else UNDECIDED, found, plain(theirs[0]))
+        return Verdict(
+            REPRODUCES if surely[0] else FAILS if away[0] else UNDECIDED, found, plain(theirs[0])
+        )
     worst = int(np.argmax(np.abs(off)))
-    numbers = f"{good.sum()} of {len(run)} within {plain(claim.tolerance)}, {surely.sum()} with the whole interval"
+    numbers = (
+        f"{good.sum()} of {len(run)} within {plain(claim.tolerance)}, {surely.sum()} with the "
+        "whole interval"
+    )
     if off[worst]:
-        numbers += f"; farthest: {run[worst]} {signed(off[worst])}{between((low[worst], high[worst]), signed)}"
+        numbers += (
+            f"; farthest: {run[worst]} "
+            f"{signed(off[worst])}{between((low[worst], high[worst]), signed)}"
+        )
     alike = _correlate_ranks(ours, theirs) if len(run) >= 3 else math.nan
     numbers += f"; rank correlation {alike:.2f}".replace("-", "−") if math.isfinite(alike) else ""
     numbers += f"; {len(known) - len(run)} not run" if len(run) < len(known) else ""
@@ -155,7 +177,11 @@ def _difference(claim: Claim, of: Published, measured: Mapping[str, Measured]) -
         away = low > claim.tolerance or high < -claim.tolerance
         said += f", within {plain(claim.tolerance)}"
         return Verdict(REPRODUCES if near else FAILS if away else UNDECIDED, numbers, said)
-    turned = Effect(-mean, -high, -low) if published is not None and published < 0 else Effect(mean, low, high)
+    turned = (
+        Effect(-mean, -high, -low)
+        if published is not None and published < 0
+        else Effect(mean, low, high)
+    )
     most = claim.tolerance if published is None else min(claim.tolerance, abs(published) / 2)
     close = published is None or abs(mean - published) <= most
     said += "" if published is None else f", within {plain(most)}"
@@ -180,24 +206,45 @@ def _reduction(claim: Claim, of: Published, measured: Mapping[str, Measured]) ->
     if all(a_never) and all(b_never):
         return Verdict(FAILS, "neither gets there", published)
     logs = {draw: math.log(counted(fast, draw) / counted(slow, draw)) for draw in common}
-    mean, low, high = (-math.expm1(log) for log in (float(np.mean(list(logs.values()))), *reversed(interval(logs))))
-    bound = "at least " if any(b_never) and not any(a_never) else "at most " if any(a_never) and not any(b_never) else ""
+    mean, low, high = (
+        -math.expm1(log) for log in (float(np.mean(list(logs.values()))), *reversed(interval(logs)))
+    )
+    bound = (
+        "at least "
+        if any(b_never) and not any(a_never)
+        else "at most "
+        if any(a_never) and not any(b_never)
+        else ""
+    )
     better = sum(log < 0 for log in logs.values())
     numbers = f"{bound if mean > 0 else ''}{fewer(mean, word)}{between((low, high), lambda share: fewer(share, word))}"
     numbers += f" ({better} of {len(logs)} seeds {word})"
     if not any(logs.values()):
-        numbers = _count_equal(word, len(logs), sum(a and b for a, b in zip(a_never, b_never, strict=True)))
+        numbers = _count_equal(
+            word, len(logs), sum(a and b for a, b in zip(a_never, b_never, strict=True))
+        )
     more = any(b_never)
-    close = claim.published is None or abs(mean - claim.published) <= claim.tolerance or (more and mean > claim.published)
+    close = (
+        claim.published is None
+        or abs(mean - claim.published) <= claim.tolerance
+        or (more and mean > claim.published)
+    )
     published += "" if claim.published is None else f", within {100 * claim.tolerance:.0f} points"
     why = MORE if claim.published is not None and low > claim.published else ""
-    return Verdict(decide(Effect(mean, low, high, more), claim.published or 0.0, close), numbers, published, why)
+    return Verdict(
+        decide(Effect(mean, low, high, more), claim.published or 0.0, close),
+        numbers,
+        published,
+        why,
+    )
 
 
 def _count_equal(word: str, seeds: int, never: int) -> str:
     """Where a needs just what b needs. `never`: the seeds in which neither gets there."""
     same = f"as {'many' if word == 'fewer' else 'much'} in {seeds - never} of {seeds} seeds"
-    return f"{same}, neither gets there in {'the other' if never == 1 else never}" if never else same
+    return (
+        f"{same}, neither gets there in {'the other' if never == 1 else never}" if never else same
+    )
 
 
 def counted(cell: Measured, draw: Hashable) -> float:
@@ -212,13 +259,22 @@ def _order(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Ver
     common = [draw for draw in cells[0].values if all(draw in cell.values for cell in cells)]
     if not common:
         return Verdict(NOT_RUN, "no seed in common")
-    lines = {draw: [sign * min(cell.values[draw], cell.rounds.get(draw, math.inf)) for cell in cells] for draw in common}
+    lines = {
+        draw: [sign * min(cell.values[draw], cell.rounds.get(draw, math.inf)) for cell in cells]
+        for draw in common
+    }
     kept = sum(all(a > b for a, b in zip(line, line[1:], strict=False)) for line in lines.values())
     apart = {draw: line[0] - line[-1] for draw, line in lines.items()}
     low, high = interval(apart)
     gap, ends = float(np.mean(list(apart.values()))), (low, high) if sign > 0 else (-high, -low)
-    numbers += f", so ordered in {kept} of {len(lines)} seeds; first − last {signed(sign * gap)}{between(ends, signed)}"
-    steps = [interval({draw: line[i] - line[i + 1] for draw, line in lines.items()}) for i in range(len(cells) - 1)]
+    numbers += (
+        f", so ordered in {kept} of {len(lines)} seeds; first − last "
+        f"{signed(sign * gap)}{between(ends, signed)}"
+    )
+    steps = [
+        interval({draw: line[i] - line[i + 1] for draw, line in lines.items()})
+        for i in range(len(cells) - 1)
+    ]
     if all(least > 0 for least, _ in steps):
         return Verdict(REPRODUCES, numbers)
     return Verdict(DIRECTION if low > 0 else FAILS if high <= 0 else UNDECIDED, numbers)
@@ -244,7 +300,13 @@ def _at_least(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> 
     return Verdict(word, found, f"{plain(claim.published or 0.0)} or more")
 
 
-DECIDERS = {"within": _within, "difference": _difference, "reduction": _reduction, "order": _order, "at_least": _at_least}
+DECIDERS = {
+    "within": _within,
+    "difference": _difference,
+    "reduction": _reduction,
+    "order": _order,
+    "at_least": _at_least,
+}
 
 
 def _list_differences(claim: Claim, measured: Mapping[str, Measured]) -> dict[Hashable, float]:

@@ -1,5 +1,6 @@
-"""Enters: Sections of a paper. Leaves: its figure as SVG: for each claim that has a place in it the number of each seed beside the
-published one, in the colour of its verdict. A panel has the settings in which a claim was tried, where a paper leaves them open."""
+"""Enters: Sections of a paper. Leaves: its figure as SVG: for each claim that has a place in it the
+number of each seed beside the published one, in the colour of its verdict. A panel has the settings
+in which a claim was tried, where a paper leaves them open."""
 
 from __future__ import annotations
 
@@ -26,10 +27,17 @@ from experiments.replication.verdicts import (
 
 COLOURS = {REPRODUCES: "#009e73", DIRECTION: "#0072b2", PART: "#8c6d00", FAILS: "#d55e00"}
 """Of verdicts; of all others grey."""
-SHORT = {REPRODUCES: "yes", DIRECTION: "in direction", PART: "less than half", FAILS: "no", UNDECIDED: "not decided"}
+SHORT = {
+    REPRODUCES: "yes",
+    DIRECTION: "in direction",
+    PART: "less than half",
+    FAILS: "no",
+    UNDECIDED: "not decided",
+}
 SHORT |= {AGAIN: "run again", NO_TEST: "no test", NOT_RUN: "not run"}
 WIDTH, LEFT, PLOT, ROW, HEAD, GAP = 460, 128, 212, 16, 22, 26
-"""The widths of a panel, its names and its plot; the heights of a row, a title, and the gap below a panel."""
+"""The widths of a panel, its names and its plot; the heights of a row, a title, and the gap below a
+panel."""
 COLUMNS = 2
 
 
@@ -45,7 +53,11 @@ class Row(NamedTuple):
     @property
     def word(self) -> str:
         """The verdict, of small runs with what they say."""
-        inner = self.verdict.why.removeprefix("small: ").partition(",")[0] if self.verdict.word == AT_SIZE else ""
+        inner = (
+            self.verdict.why.removeprefix("small: ").partition(",")[0]
+            if self.verdict.word == AT_SIZE
+            else ""
+        )
         return f"small, {SHORT[inner]}" if inner else SHORT[self.verdict.word]
 
 
@@ -57,9 +69,15 @@ def panels(sections: Iterable[Section]) -> dict[str, list[Row]]:
             if claim.panel:
                 title, name = claim.panel
                 scale = 100.0 if claim.kind == "reduction" else 1.0
-                published = section.published.cell(claim.cells[0]).published if claim.kind == "within" else claim.published
+                published = (
+                    section.published.cell(claim.cells[0]).published
+                    if claim.kind == "within"
+                    else claim.published
+                )
                 shown = None if published is None else scale * published
-                found.setdefault(title, []).append(Row(name, _count_seeds(claim, section), shown, verdict))
+                found.setdefault(title, []).append(
+                    Row(name, _count_seeds(claim, section), shown, verdict)
+                )
     return found
 
 
@@ -70,7 +88,9 @@ def _count_seeds(claim: Claim, section: Section) -> list[tuple[float, bool]]:
         never = [math.isinf(cells[1].values[draw]) for draw in draws]
         shares = [1 - counted(cells[0], draw) / counted(cells[1], draw) for draw in draws]
         return [(100 * share, least) for share, least in zip(shares, never, strict=True)]
-    numbers = [cells[0].values[draw] - sum(cell.values[draw] for cell in cells[1:]) for draw in draws]
+    numbers = [
+        cells[0].values[draw] - sum(cell.values[draw] for cell in cells[1:]) for draw in draws
+    ]
     return [(number, False) for number in numbers if math.isfinite(number)]
 
 
@@ -82,14 +102,25 @@ def effects(found: dict[str, list[Row]]) -> str:
         parts += _draw_panel(title, rows, column * WIDTH, tops[column])
         tops[column] += HEAD + ROW * len(rows) + GAP
     width, height = WIDTH * min(COLUMNS, len(found)), max(tops) + 18
-    parts.append(text(8, height - 5, "dots: our seeds (open: at least that); diamonds: published; the word: our verdict"))
+    parts.append(
+        text(
+            8,
+            height - 5,
+            "dots: our seeds (open: at least that); diamonds: published; the word: our verdict",
+        )
+    )
     box = f'viewBox="0 0 {width} {height:.0f}" width="{width}" height="{height:.0f}"'
     body = "\n".join([f'<rect width="{width}" height="{height:.0f}" fill="#fff"/>', *parts])
-    return f'<svg xmlns="http://www.w3.org/2000/svg" {box} font-family="sans-serif" font-size="11">\n{body}\n</svg>\n'
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" {box} font-family="sans-serif" '
+        f'font-size="11">\n{body}\n</svg>\n'
+    )
 
 
 def _draw_panel(title: str, rows: Sequence[Row], x: float, y: float) -> list[str]:
-    numbers = [number for row in rows for number, _ in row.seeds] + [row.published for row in rows if row.published is not None]
+    numbers = [number for row in rows for number, _ in row.seeds] + [
+        row.published for row in rows if row.published is not None
+    ]
     low, high = max(min([0.0, *numbers]), -100.0), max([0.0, *numbers])
     high = high if high > low else low + 1.0
     step = step_of(high - low)
@@ -103,7 +134,9 @@ def _draw_panel(title: str, rows: Sequence[Row], x: float, y: float) -> list[str
     for i in range(round((high - low) / step) + 1):
         value = low + i * step
         dark = "#888" if abs(value) < step / 2 else "#ddd"
-        parts.append(f'<path d="M{at(value):.1f} {y + HEAD - 2:.0f}V{bottom:.0f}" stroke="{dark}"/>')
+        parts.append(
+            f'<path d="M{at(value):.1f} {y + HEAD - 2:.0f}V{bottom:.0f}" stroke="{dark}"/>'
+        )
         parts.append(text(at(value), bottom + 12, f"{value:.6g}", "middle", 10))
     for i, row in enumerate(rows):
         middle, colour = y + HEAD + ROW * (i + 0.5), COLOURS.get(row.verdict.word, "#777")
@@ -111,7 +144,13 @@ def _draw_panel(title: str, rows: Sequence[Row], x: float, y: float) -> list[str
         parts.append(text(x + LEFT + PLOT + 8, middle + 4, row.word, fill=colour))
         for number, least in row.seeds:
             fill = "none" if least else colour
-            parts.append(f'<circle cx="{at(number):.1f}" cy="{middle:.1f}" r="3" fill="{fill}" stroke="{colour}" opacity=".8"/>')
+            parts.append(
+                f'<circle cx="{at(number):.1f}" cy="{middle:.1f}" r="3" fill="{fill}" '
+                f'stroke="{colour}" opacity=".8"/>'
+            )
         if row.published is not None:
-            parts.append(f'<path d="M{at(row.published):.1f} {middle - 5:.1f}l5 5l-5 5l-5-5z" fill="none" stroke="#222"/>')
+            parts.append(
+                f'<path d="M{at(row.published):.1f} {middle - 5:.1f}l5 5l-5 5l-5-5z" '
+                'fill="none" stroke="#222"/>'
+            )
     return parts

@@ -1,7 +1,8 @@
-"""Enters: a number for each draw, which is a seed and the draw of the data. Leaves: the 95 % interval of their mean, Student's t.
-Seeds that share a draw of the data are no independent draws of it. Where only some of them share one, the deviation is of the
-draws' sums (cluster-robust), with as many degrees of freedom as there are draws, less one. Where all seeds share one draw, the
-interval is over the seeds and leaves the draw out."""
+"""Enters: a number for each draw, which is a seed and the draw of the data. Leaves: the 95 %
+interval of their mean, Student's t. Seeds that share a draw of the data are no independent draws of
+it. Where only some of them share one, the deviation is of the draws' sums (cluster-robust), with as
+many degrees of freedom as there are draws, less one. Where all seeds share one draw, the interval
+is over the seeds and leaves the draw out."""
 
 from __future__ import annotations
 
@@ -29,7 +30,11 @@ def interval(values: Mapping[Hashable, float]) -> tuple[float, float]:
     if len(sums) == 1:
         sums = {draw: value - mean for draw, value in values.items()}
     n, k = len(known), len(sums)
-    half = float(stdtrit(k - 1, (1 + LEVEL) / 2)) * math.sqrt(k / (k - 1) * sum(total**2 for total in sums.values())) / n
+    half = (
+        float(stdtrit(k - 1, (1 + LEVEL) / 2))
+        * math.sqrt(k / (k - 1) * sum(total**2 for total in sums.values()))
+        / n
+    )
     return mean - half, mean + half
 
 

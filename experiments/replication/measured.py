@@ -1,4 +1,5 @@
-"""Enters: a published table and results folders. Leaves: a Section: each cell measured on its runs, and each claim decided."""
+"""Enters: a published table and results folders. Leaves: a Section: each cell measured on its runs,
+and each claim decided."""
 
 from __future__ import annotations
 
@@ -36,9 +37,11 @@ class Section:
     measured: dict[str, Measured]
     """By the name of the cell."""
     last_ten: dict[str, Measured]
-    """By the name of the cell, for cells that are a maximum over rounds: the mean of the last ten evaluations."""
+    """By the name of the cell, for cells that are a maximum over rounds: the mean of the last ten
+    evaluations."""
     lost: dict[str, int]
-    """By the name of the cell: the number of its runs that diverged or failed, which no mean includes."""
+    """By the name of the cell: the number of its runs that diverged or failed, which no mean
+    includes."""
     verdicts: list[Verdict]
     """On the claims of the table, in their order."""
     draws: dict[str, int]
@@ -49,21 +52,31 @@ class Section:
     def seeds(self, name: str) -> str:
         """Return the number of seeds of a cell: `3`, or `2 (1 diverged or failed)`."""
         seeds, lost = len(self.measured[name].values), self.lost[name]
-        return (with_draws(seeds, self.draws[name]) if seeds else "") + (f" ({lost} diverged or failed)" if lost else "")
+        return (with_draws(seeds, self.draws[name]) if seeds else "") + (
+            f" ({lost} diverged or failed)" if lost else ""
+        )
 
 
 def with_draws(seeds: int, draws: int) -> str:
-    """Format the number of seeds, and of draws of the data where there are several: `3`, `8, 6 draws` or `3, a draw each`."""
+    """Format the number of seeds, and of draws of the data where there are several: `3`, `8, 6
+    draws` or `3, a draw each`."""
     each = ", a draw each" if draws == seeds else f", {draws} draws"
     return f"{seeds}{each if draws > 1 else ''}"
 
 
 def section(published: Published, folders: list[Results]) -> Section:
     """Measure every cell of the table and decide every claim."""
-    rows = [(row, results) for results in folders for row in results.rows]  # a run that two rows share has the label of each
-    units = [Unit(row["id"], results.records[row["id"]] | {"label": row["label"]}, results.store) for row, results in rows]
+    rows = [
+        (row, results) for results in folders for row in results.rows
+    ]  # a run that two rows share has the label of each
+    units = [
+        Unit(row["id"], results.records[row["id"]] | {"label": row["label"]}, results.store)
+        for row, results in rows
+    ]
     run = [results for results in folders if results.records]
-    shrunk, but_rounds = ({each.store.folder for each in run if below_size(each, rounds)} for rounds in (True, False))
+    shrunk, but_rounds = (
+        {each.store.folder for each in run if below_size(each, rounds)} for rounds in (True, False)
+    )
     found = Section(published, [], [], [], {}, {}, {}, [], {}, {})
     used: dict[str, Unit] = {}
     runs_of: dict[str, list[Unit]] = {}
@@ -78,14 +91,26 @@ def section(published: Published, folders: list[Results]) -> Section:
         found.draws[cell.name] = len({data for _, data in map(draw_of, chosen)})
         if cell.minus:
             other = found.measured[cell.minus].values
-            apart = {draw: value - other[draw] for draw, value in found.measured[cell.name].values.items() if draw in other}
+            apart = {
+                draw: value - other[draw]
+                for draw, value in found.measured[cell.name].values.items()
+                if draw in other
+            }
             found.measured[cell.name] = Measured(apart)
         reached = cell.take.to is not None  # rounds that all of its runs have
-        reached |= cell.take.reaches is not None and all(map(math.isfinite, found.measured[cell.name].values.values()))
-        found.small[cell.name] = any(unit.store.folder in (but_rounds if reached else shrunk) for unit in chosen)
+        reached |= cell.take.reaches is not None and all(
+            map(math.isfinite, found.measured[cell.name].values.values())
+        )
+        found.small[cell.name] = any(
+            unit.store.folder in (but_rounds if reached else shrunk) for unit in chosen
+        )
         runs_of[cell.name] = chosen
     found.units.extend(used.values())
-    found.folders.extend(results for results in folders if not results.records or used.keys() & results.records.keys())
+    found.folders.extend(
+        results
+        for results in folders
+        if not results.records or used.keys() & results.records.keys()
+    )
     for figure in published.figures:
         runs = [_select(units, where) for where in figure.curves.values()]
         found.drawn_runs.append([_select_finished(published, figure.title, each) for each in runs])
@@ -97,23 +122,41 @@ def _decide(claim: Claim, of: Section, runs_of: dict[str, list[Unit]]) -> Verdic
     small = bool(claim.small) or any(of.small.get(name) for name in claim.cells)
     decided = verdict(claim, of.published, of.measured, small)
     takes = [of.published.cell(name).take for name in claim.cells]
-    if claim.kind == "reduction" and decided.ours and all(take.reaches is not None for take in takes):
+    if (
+        claim.kind == "reduction"
+        and decided.ours
+        and all(take.reaches is not None for take in takes)
+    ):
         decided = decided._replace(
-            cost=costs(*(at_target(runs_of[name], take) for name, take in zip(claim.cells, takes, strict=True)))
+            cost=costs(
+                *(
+                    at_target(runs_of[name], take)
+                    for name, take in zip(claim.cells, takes, strict=True)
+                )
+            )
         )
     return _add_last_ten(decided, claim, of.last_ten)
 
 
 def _select(units: list[Unit], where: Table) -> list[Unit]:
     """Select the runs that `where` selects, each run of a folder once."""
-    return list({(unit.store.folder, unit.id): unit for unit in units if fits(unit.record, where)}.values())
+    return list(
+        {(unit.store.folder, unit.id): unit for unit in units if fits(unit.record, where)}.values()
+    )
 
 
 def _add_last_ten(decided: Verdict, claim: Claim, last_ten: dict[str, Measured]) -> Verdict:
-    """Add to the verdict on a difference of two maxima what the difference is over the last ten evaluations."""
-    if claim.kind != "difference" or not all(name in last_ten and last_ten[name].values for name in claim.cells):
+    """Add to the verdict on a difference of two maxima what the difference is over the last ten
+    evaluations."""
+    if claim.kind != "difference" or not all(
+        name in last_ten and last_ten[name].values for name in claim.cells
+    ):
         return decided
-    return decided._replace(ours=f"{decided.ours}; last ten {signed_difference(claim, last_ten)}") if decided.ours else decided
+    return (
+        decided._replace(ours=f"{decided.ours}; last ten {signed_difference(claim, last_ten)}")
+        if decided.ours
+        else decided
+    )
 
 
 def _select_finished(published: Published, name: str, fitting: list[Unit]) -> list[Unit]:
@@ -121,17 +164,25 @@ def _select_finished(published: Published, name: str, fitting: list[Unit]) -> li
     chosen = [unit for unit in fitting if unit.status == "done"]
     for (seed, _), often in Counter(map(draw_of, chosen)).items():
         if often > 1:
-            raise SpecError(f"{published.file}: cell {show(name)}: selects {often} runs of seed {seed}; narrow `where`")
+            raise SpecError(
+                f"{published.file}: cell {show(name)}: selects {often} runs of seed {seed}; "
+                "narrow `where`"
+            )
     return chosen
 
 
 def fits(record: Table, where: Table) -> bool:
     """Return whether `where` selects this record."""
     known = {"method": record.get("method"), "label": record.get("label")}
-    return all((known[key] if key in known else option_of(record["config"], key)) == wanted for key, wanted in where.items())
+    return all(
+        (known[key] if key in known else option_of(record["config"], key)) == wanted
+        for key, wanted in where.items()
+    )
 
 
-def _measure(cell: Cell, take: Quantity, chosen: list[Unit], units: list[Unit], published: Published) -> Measured:
+def _measure(
+    cell: Cell, take: Quantity, chosen: list[Unit], units: list[Unit], published: Published
+) -> Measured:
     scale = published.scale if take.fraction else 1.0
     values: dict[Hashable, float] = {}
     rounds: dict[Hashable, int] = {}
@@ -141,14 +192,19 @@ def _measure(cell: Cell, take: Quantity, chosen: list[Unit], units: list[Unit], 
         if take.summary:  # the record has it, so that no arrays are read
             value = take.of(Result(unit.record, {}))
         else:
-            value = take.of(Result(*unit.store.read(unit.id)), _find_clusters(cell, unit, units, published))
+            value = take.of(
+                Result(*unit.store.read(unit.id)), _find_clusters(cell, unit, units, published)
+            )
         if not math.isnan(value):
             values[draw_of(unit)] = scale * value
     return Measured(values, rounds)
 
 
-def _find_clusters(cell: Cell, unit: Unit, units: list[Unit], published: Published) -> Result | None:
-    """Return the run of the same data, model and seed whose clusters the cell's quantity means; None if there is none."""
+def _find_clusters(
+    cell: Cell, unit: Unit, units: list[Unit], published: Published
+) -> Result | None:
+    """Return the run of the same data, model and seed whose clusters the cell's quantity means;
+    None if there is none."""
     if cell.labels_of is None:
         return None
 

@@ -1,4 +1,5 @@
-"""Enters: numbers of a verdict. Leaves: their text: with a sign, as a share that is saved, and with the ends of their interval."""
+"""Enters: numbers of a verdict. Leaves: their text: with a sign, as a share that is saved, and with
+the ends of their interval."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Enters: Sections. Leaves: the claims at a glance in Markdown: what holds of each paper, and a line for each claim."""
+"""Enters: Sections. Leaves: the claims at a glance in Markdown: what holds of each paper, and a
+line for each claim."""
 
 from __future__ import annotations
 
@@ -61,8 +62,9 @@ class Line(NamedTuple):
 
 
 def lines(sections: Iterable[Section]) -> list[Line]:
-    """Return the claims that papers make, in order. Of a claim that was tried in several settings it is the first that was run, or
-    the best where the paper says "up to"; nothing refutes that as long as settings were not run."""
+    """Return the claims that papers make, in order. Of a claim that was tried in several settings
+    it is the first that was run, or the best where the paper says "up to"; nothing refutes that as
+    long as settings were not run."""
     found: dict[object, Line] = {}
     for section in sections:
         for claim, verdict in zip(section.published.claims, section.verdicts, strict=True):
@@ -74,18 +76,24 @@ def lines(sections: Iterable[Section]) -> list[Line]:
                 continue
             better = BEST.index(verdict.word) < BEST.index(line.verdict.word)
             if better and (claim.up_to or line.verdict.word == NOT_RUN):
-                found[key] = Line(section, claim, verdict, [*line.others, (line.verdict, line.claim.setting)])
+                found[key] = Line(
+                    section, claim, verdict, [*line.others, (line.verdict, line.claim.setting)]
+                )
             else:
                 line.others.append((verdict, claim.setting))
     return [_reopen(line) for line in found.values()]
 
 
 def _reopen(line: Line) -> Line:
-    """Return an "up to" as not decided where it is refuted in the settings that were run, and there are others."""
+    """Return an "up to" as not decided where it is refuted in the settings that were run, and there
+    are others."""
     left = sum(verdict.word == NOT_RUN for verdict, _ in line.others)
     if not (line.claim.up_to and left and line.verdict.word in (PART, FAILS)):
         return line
-    why = f"{line.verdict.word} in the settings that were run; {left} of {len(line.others) + 1} were not"
+    why = (
+        f"{line.verdict.word} in the settings that were run; {left} of {len(line.others) + 1} "
+        "were not"
+    )
     return line._replace(verdict=line.verdict._replace(word=UNDECIDED, why=why))
 
 
@@ -98,25 +106,31 @@ def papers(sections: Iterable[Section]) -> dict[str, list[Section]]:
 
 
 def at_a_glance(page: Page, sections: list[Section], to: str, left: Hours) -> str:
-    """Write a row for each paper with claims: what holds of it, how many of its claims have which verdict, and what the open ones
-    would take.
-    `to`: where the papers' pages are, `{file}` stands for what they are called."""
+    """Write a row for each paper with claims: what holds of it, how many of its claims have which
+    verdict, and what the open ones would take. `to`: where the papers' pages are, `{file}` stands
+    for what they are called."""
     rows = []
     for name, own in papers(sections).items():
         paper, every = page.paper(name), lines(own)
         said, more = _count(Counter(line.verdict.word for line in every)), hours(every, left)
         if said or paper.says:
-            rows.append([_link(name, to, paper.file), paper.says, said, time_of(more) if more else ""])
+            rows.append(
+                [_link(name, to, paper.file), paper.says, said, time_of(more) if more else ""]
+            )
     return table(["paper", "what holds", "its claims", "hours left"], rows)
 
 
 def hours(every: Iterable[Line], left: Hours) -> float:
     """Sum the hours of the jobs that would decide the claims that are open."""
-    return sum(left.get(job, 0.0) for job in {line.claim.job for line in every if line.verdict.word in OPEN})
+    return sum(
+        left.get(job, 0.0)
+        for job in {line.claim.job for line in every if line.verdict.word in OPEN}
+    )
 
 
 def claims(page: Page, sections: list[Section], to: str, left: Hours) -> str:
-    """Return a table for each paper, with a line for each of its claims, below the table or figure of the paper that has it."""
+    """Return a table for each paper, with a line for each of its claims, below the table or figure
+    of the paper that has it."""
     parts = []
     for name, own in papers(sections).items():
         every, rows = lines(own), []
@@ -128,35 +142,77 @@ def claims(page: Page, sections: list[Section], to: str, left: Hours) -> str:
 
 
 def short_table(every: list[Line], left: Hours) -> str:
-    """Write a table of some claims of a paper, each with its table or figure. It leaves out what the page's figure shows."""
-    rows = [(line, _write_row(line._replace(others=[]) if line.claim.panel else line, left)) for line in every]
-    return table(HEAD, [[f"{line.section.published.title.partition(': ')[0]}: {text}", *rest] for line, (text, *rest) in rows])
+    """Write a table of some claims of a paper, each with its table or figure. It leaves out what
+    the page's figure shows."""
+    rows = [
+        (line, _write_row(line._replace(others=[]) if line.claim.panel else line, left))
+        for line in every
+    ]
+    return table(
+        HEAD,
+        [
+            [f"{line.section.published.title.partition(': ')[0]}: {text}", *rest]
+            for line, (text, *rest) in rows
+        ],
+    )
 
 
 def _write_row(line: Line, left: Hours) -> list[str]:
-    ours = re.sub(r"; last ten .*|; rank correlation [^;]*| \(\d+ of \d+ seeds (fewer|less)\)", "", line.verdict.ours)
+    ours = re.sub(
+        r"; last ten .*|; rank correlation [^;]*| \(\d+ of \d+ seeds (fewer|less)\)",
+        "",
+        line.verdict.ours,
+    )
     runs = ", ".join(part for part in (_name_size(line), _count_seeds(line)) if part)
-    return [line.claim.text, line.verdict.published, ours, f"**{line.verdict.word}**", runs, _explain(line, left)]
+    return [
+        line.claim.text,
+        line.verdict.published,
+        ours,
+        f"**{line.verdict.word}**",
+        runs,
+        _explain(line, left),
+    ]
 
 
 def _count(words: Counter[str]) -> str:
-    return ", ".join(f"{words[word]} {PLURAL.get(word, word) if words[word] > 1 else word}" for word in WORDS if words[word])
+    return ", ".join(
+        f"{words[word]} {PLURAL.get(word, word) if words[word] > 1 else word}"
+        for word in WORDS
+        if words[word]
+    )
 
 
 def _explain(line: Line, left: Hours) -> str:
-    """Return what the verdict rests on beside the numbers, in some words, and what more runs would take."""
+    """Return what the verdict rests on beside the numbers, in some words, and what more runs would
+    take."""
     others = [(verdict, setting) for verdict, setting in line.others if verdict.word != NOT_RUN]
     more = ""
-    if line.verdict.word != NOT_RUN and others and line.claim.setting and all(setting for _, setting in others):
+    if (
+        line.verdict.word != NOT_RUN
+        and others
+        and line.claim.setting
+        and all(setting for _, setting in others)
+    ):
         named: dict[str, list[str]] = {}
-        for verdict, setting in sorted([(line.verdict, line.claim.setting), *others], key=lambda tried: WORDS.index(tried[0].word)):
-            word = f"{verdict.why.partition(',')[0]} with" if verdict.word == AT_SIZE else WITH[verdict.word]
+        for verdict, setting in sorted(
+            [(line.verdict, line.claim.setting), *others],
+            key=lambda tried: WORDS.index(tried[0].word),
+        ):
+            word = (
+                f"{verdict.why.partition(',')[0]} with"
+                if verdict.word == AT_SIZE
+                else WITH[verdict.word]
+            )
             named.setdefault(word, []).append(setting)
         more = "; ".join(f"{word} {' / '.join(settings)}" for word, settings in named.items())
     elif line.verdict.word != NOT_RUN and others:
         words = Counter(verdict.word for verdict, _ in others)
         more = f"in {len(others)} other setting{'s' if len(others) > 1 else ''}: {_count(words)}"
-    needs = time_of(left[line.claim.job]) if line.verdict.word in OPEN and line.claim.job in left else ""
+    needs = (
+        time_of(left[line.claim.job])
+        if line.verdict.word in OPEN and line.claim.job in left
+        else ""
+    )
     why = "" if line.verdict.word == NOT_RUN else line.verdict.why
     parts = (why, line.claim.small, line.verdict.cost, more, f"decided in {needs}" if needs else "")
     return "; ".join(part for part in parts if part)
@@ -165,7 +221,11 @@ def _explain(line: Line, left: Hours) -> str:
 def _name_size(line: Line) -> str:
     if line.verdict.word == NOT_RUN:
         return ""
-    return "small" if line.claim.small or any(line.section.small.get(name) for name in line.claim.cells) else "full"
+    return (
+        "small"
+        if line.claim.small or any(line.section.small.get(name) for name in line.claim.cells)
+        else "full"
+    )
 
 
 def _count_seeds(line: Line) -> str:

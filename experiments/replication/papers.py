@@ -21,7 +21,8 @@ class Paper:
 
 @dataclasses.dataclass(frozen=True)
 class Page:
-    """The title and the text of the page, the order of the files in a folder of them, and the papers."""
+    """The title and the text of the page, the order of the files in a folder of them, and the
+    papers."""
 
     title: str
     text: str

@@ -1,40 +1,35 @@
-"""Enters: TOML files. Leaves: Published, one per table or figure: its numbers, the runs that measure them, and its claims.
+"""Enters: TOML files. Leaves: Published, one per table or figure: its numbers, the runs that
+measure them, and its claims.
 
-    paper = "FedGroup (Duan et al. 2021)"
-    title = "Table 3, MNIST-MCLR"
-    sweep = "FedGroup Table 3, MNIST-MCLR"     # the name of the sweep whose runs these are
-    spec = "fedgroup_table3_mnist_mclr.toml"
-    take = "accuracy_max"                      # or a table, see experiments.replication.quantity; a cell may override it
-    unit = "%"                                 # published in per cent; "" as it is
-    grid = false                               # true: cells are named "column: row" and shown as such a table
-    notes = "Written by hand."
-    cells = [{ name = "FedAvg", where = { label = "fedavg", "train.lr" = 0.03 }, published = 89.8, spread = 0.3 }]
+    paper = "FedGroup (Duan et al. 2021)" title = "Table 3, MNIST-MCLR" sweep = "FedGroup Table 3,
+    MNIST-MCLR"     # the name of the sweep whose runs these are spec =
+    "fedgroup_table3_mnist_mclr.toml" take = "accuracy_max"                      # or a table, see
+    experiments.replication.quantity; a cell may override it unit = "%"
+    # published in per cent; "" as it is grid = false                               # true: cells
+    are named "column: row" and shown as such a table notes = "Written by hand." cells = [{ name =
+    "FedAvg", where = { label = "fedavg", "train.lr" = 0.03 }, published = 89.8, spread = 0.3 }]
 
-    [[claim]]
-    text = "FG-EDC beats FeSEM by 6.9 points"
-    difference = ["FG-EDC", "FeSEM"]           # or one of the kinds of experiments.replication.claims
-    published = 6.9
-    tolerance = 2.0
-    why = "Written by hand, where it does not reproduce."
-    ours = false                               # true: a claim that no paper makes, which the overview does not count
-    search = "FedGroup's gain"                 # of claims with one name, tried in several settings, the overview counts the first
-    setting = "He's start, lr 0.1"             # what tells it from those others
-    up_to = false                              # true: the counted one of those is the best, and all of them must have been run
-    small = ""                                 # what its runs have less of than the paper's, where no flag says so
-    void = ""                                  # why no run could contradict it
-    again = ""                                 # why its runs are to be made again
-    main = false                               # true: among the few that the paper's own page shows
-    panel = ["FG-EDC over FedAvg", "MNIST"]    # where the paper's figure has it: a part of it, and a row
-    job = ""                                   # the job of todo.toml that would decide it; a file may have one for all its claims
+    [[claim]] text = "FG-EDC beats FeSEM by 6.9 points" difference = ["FG-EDC", "FeSEM"]           #
+    or one of the kinds of experiments.replication.claims published = 6.9 tolerance = 2.0 why =
+    "Written by hand, where it does not reproduce." ours = false                               #
+    true: a claim that no paper makes, which the overview does not count search = "FedGroup's gain"
+    # of claims with one name, tried in several settings, the overview counts the first setting =
+    "He's start, lr 0.1"             # what tells it from those others up_to = false
+    # true: the counted one of those is the best, and all of them must have been run small = ""
+    # what its runs have less of than the paper's, where no flag says so void = ""
+    # why no run could contradict it again = ""                                 # why its runs are
+    to be made again main = false                               # true: among the few that the
+    paper's own page shows panel = ["FG-EDC over FedAvg", "MNIST"]    # where the paper's figure has
+    it: a part of it, and a row job = ""                                   # the job of todo.toml
+    that would decide it; a file may have one for all its claims
 
-    [[figure]]
-    title = "Accuracy over rounds"
-    history = "accuracy"
-    curves = { "FedAvg" = { label = "fedavg" } }     # name -> what selects its runs
-    points = { "FedAvg" = [[10, 78.5]] }             # published points (round, number) of these curves
+    [[figure]] title = "Accuracy over rounds" history = "accuracy" curves = { "FedAvg" = { label =
+    "fedavg" } }     # name -> what selects its runs points = { "FedAvg" = [[10, 78.5]] }
+    # published points (round, number) of these curves
 
-A folder of them may hold `page.toml`: `title`, `text`, `files` (the order in which they are shown), and for each paper a
-`[[papers]]` with `name`, `file` (its page's name), `says` (what holds, in a sentence) and `findings`.
+A folder of them may hold `page.toml`: `title`, `text`, `files` (the order in which they are shown),
+and for each paper a `[[papers]]` with `name`, `file` (its page's name), `says` (what holds, in a
+sentence) and `findings`.
 """
 
 from __future__ import annotations
@@ -75,15 +70,20 @@ class Cell:
     minus: str = ""
     """The name of a cell above it, whose number for the same draw is subtracted."""
     labels_of: Table | None = None
-    """What selects the run whose clusters `take.cluster` means, among those with the same seed and data."""
+    """What selects the run whose clusters `take.cluster` means, among those with the same seed and
+    data."""
 
     def check(self, where: str) -> None:
         """SpecError where something is empty or missing; `where` is the cell's key in the file."""
         _not_blank(f"{where}.name", self.name)
         if not self.where:
-            raise SpecError(f'{where}.where: must be a table that selects runs, as in {{ label = "fedavg" }}')
+            raise SpecError(
+                f'{where}.where: must be a table that selects runs, as in {{ label = "fedavg" }}'
+            )
         if self.take.cluster and self.labels_of is None:
-            raise SpecError(f"{where}.labels_of: must be a table that selects the runs whose clusters are meant")
+            raise SpecError(
+                f"{where}.labels_of: must be a table that selects the runs whose clusters are meant"
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,13 +121,18 @@ class Claim:
         """SpecError for a claim that nothing could decide; `where` is its key in the file."""
         _not_blank(f"{where}.text", self.text)
         if self.panel and (len(self.panel) != 2 or self.kind not in DRAWN or len(self.cells) > 2):
-            raise SpecError(f"{where}.panel: needs a title and a row, and a claim of one number ({', '.join(DRAWN)})")
+            raise SpecError(
+                f"{where}.panel: needs a title and a row, and a claim of one number "
+                f"({', '.join(DRAWN)})"
+            )
         if self.kind in ("difference", "reduction") and len(self.cells) != 2:
             raise SpecError(f"{where}.{self.kind}: needs two cells")
         if self.kind == "order" and len(self.cells) < 2:
             raise SpecError(f"{where}.order: needs two cells or more")
         if self.kind == "reduction" and self.published is not None and not 0 < self.published <= 1:
-            raise SpecError(f"{where}.published = {self.published:g}: a reduction is a fraction above 0")
+            raise SpecError(
+                f"{where}.published = {self.published:g}: a reduction is a fraction above 0"
+            )
         if self.kind == "at_least" and self.published is None:
             raise SpecError(f"{where}.published: missing")
 
@@ -144,13 +149,16 @@ class Figure:
     """Name of a curve -> its published points, pairs of a round and a number."""
 
     def check(self, where: str) -> None:
-        """SpecError for a curve without runs, or points of none; `where` is the figure's key in the file."""
+        """SpecError for a curve without runs, or points of none; `where` is the figure's key in the
+        file."""
         _not_blank(f"{where}.title", self.title)
         if not self.curves:
             raise SpecError(f"{where}.curves: must name curves and what selects their runs")
         for name in self.points or {}:
             if name not in self.curves:
-                raise SpecError(f"{where}.points: {show(name)} is no curve" + suggest(name, list(self.curves)))
+                raise SpecError(
+                    f"{where}.points: {show(name)} is no curve" + suggest(name, list(self.curves))
+                )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -183,7 +191,8 @@ class Published:
 
 
 def read_published(paths: Sequence[str | os.PathLike[str]]) -> tuple[Page, list[Published]]:
-    """Read these files, and the files in these folders, each once; a folder's files in the order of its page.toml."""
+    """Read these files, and the files in these folders, each once; a folder's files in the order of
+    its page.toml."""
     page, files = Page("Ours against published", ""), []
     for path in map(Path, paths):
         if not path.is_dir():
@@ -196,7 +205,9 @@ def read_published(paths: Sequence[str | os.PathLike[str]]) -> tuple[Page, list[
         if head is not None:
             page = _check(head, partial(_read_page, names=list(listed)))
         files += listed.values() if head is None else [listed[name] for name in page.files]
-    return page, [_check(path, partial(_read_published, file=path.name)) for path in dict.fromkeys(files)]
+    return page, [
+        _check(path, partial(_read_published, file=path.name)) for path in dict.fromkeys(files)
+    ]
 
 
 def _check(path: Path, read: Callable[[Table], T]) -> T:
@@ -208,7 +219,9 @@ def _check(path: Path, read: Callable[[Table], T]) -> T:
 
 
 def _read_page(table: Table, names: list[str]) -> Page:
-    papers = tuple(check(Paper, paper, f"papers[{i}]") for i, paper in enumerate(_read_tables(table, "papers")))
+    papers = tuple(
+        check(Paper, paper, f"papers[{i}]") for i, paper in enumerate(_read_tables(table, "papers"))
+    )
     page = dataclasses.replace(check(Page, {"files": names} | table, ""), papers=papers)
     _not_blank("title", page.title)
     _not_blank("text", page.text)
@@ -223,20 +236,29 @@ def _read_page(table: Table, names: list[str]) -> Page:
 def _read_published(table: Table, file: str) -> Published:
     _check_known(table, ("take", "cells", "claim", "figure", *_list_fields(Published)))
     take = read_quantity(table.pop("take", "accuracy_max"), "take")
-    cells = tuple(_read_cell(c, f"cells[{i}]", take) for i, c in enumerate(_read_tables(table, "cells")))
+    cells = tuple(
+        _read_cell(c, f"cells[{i}]", take) for i, c in enumerate(_read_tables(table, "cells"))
+    )
     names = [cell.name for cell in cells]
     for i, name in enumerate(names):
         if names.count(name) > 1:
             raise SpecError(f"cells: two are named {show(name)}")
         if (minus := cells[i].minus) and minus not in names[:i]:
-            raise SpecError(f"cells[{i}].minus: {show(minus)} is no cell above it" + suggest(minus, names))
+            raise SpecError(
+                f"cells[{i}].minus: {show(minus)} is no cell above it" + suggest(minus, names)
+            )
     job = {"job": table.get("job", "")}
-    claims = tuple(_read_claim(job | c, f"claim[{i}]", names) for i, c in enumerate(_read_tables(table, "claim")))
+    claims = tuple(
+        _read_claim(job | c, f"claim[{i}]", names)
+        for i, c in enumerate(_read_tables(table, "claim"))
+    )
     without = {cell.name for cell in cells if cell.published is None}
     for i, claim in enumerate(claims):
         if claim.kind == "within" and without.issuperset(claim.cells):
             raise SpecError(f"claim[{i}].within: none of its cells has a published number")
-    figures = tuple(check(Figure, f, f"figure[{i}]") for i, f in enumerate(_read_tables(table, "figure")))
+    figures = tuple(
+        check(Figure, f, f"figure[{i}]") for i, f in enumerate(_read_tables(table, "figure"))
+    )
     published = check(Published, table | {"file": file}, "")
     for key in ("paper", "title", "sweep"):
         _not_blank(key, getattr(published, key))
@@ -272,8 +294,13 @@ def _read_tables(table: Table, key: str) -> list[Table]:
 
 
 def _list_fields(kind: type) -> list[str]:
-    """List the keys of a file that are the fields of a class, without fields that are made of others."""
-    return [field.name for field in dataclasses.fields(kind) if field.name not in ("file", "cells", "claims", "figures", "kind")]
+    """List the keys of a file that are the fields of a class, without fields that are made of
+    others."""
+    return [
+        field.name
+        for field in dataclasses.fields(kind)
+        if field.name not in ("file", "cells", "claims", "figures", "kind")
+    ]
 
 
 def _check_known(table: Table, keys: Sequence[str], where: str = "") -> None:

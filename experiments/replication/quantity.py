@@ -1,6 +1,7 @@
-"""Enters: one run. Leaves: the number that a cell of a published table stands for: a summary quantity, a point of a curve, the
-round in which a curve reaches a value, a statistic over rounds (`change`: the mean of |a round − the one before|) or, with `to`,
-over the rounds up to that one, a diagnostic, the correlation of two diagnostics, or the accuracy of a cluster."""
+"""Enters: one run. Leaves: the number that a cell of a published table stands for: a summary
+quantity, a point of a curve, the round in which a curve reaches a value, a statistic over rounds
+(`change`: the mean of |a round − the one before|) or, with `to`, over the rounds up to that one, a
+diagnostic, the correlation of two diagnostics, or the accuracy of a cluster."""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ OVER: dict[str, Callable[[np.ndarray], np.floating]] = {
     "max": np.max,
     "min": np.min,
     "last": lambda values: values[-1],
-    "change": lambda values: np.mean(np.abs(np.diff(values))) if len(values) > 1 else np.float64("nan"),
+    "change": lambda values: (
+        np.mean(np.abs(np.diff(values))) if len(values) > 1 else np.float64("nan")
+    ),
 }
 NO_FRACTIONS = (
     "loss",
@@ -44,10 +47,12 @@ WHICH = ("best", "middle", "worst", "gap")
 
 @dataclasses.dataclass(frozen=True)
 class Quantity:
-    """One of `summary`, `history` (with `at`, `reaches`, or `over` and perhaps `to`), `diag`, `correlation` (of two diagnostics)
-    and `cluster`."""
+    """One of `summary`, `history` (with `at`, `reaches`, or `over` and perhaps `to`), `diag`,
+    `correlation` (of two diagnostics) and `cluster`."""
 
-    summary: str = option("", choices=tuple(name for name in QUANTITIES if name != "round_to_target"))
+    summary: str = option(
+        "", choices=tuple(name for name in QUANTITIES if name != "round_to_target")
+    )
     """A history with `reaches` gives the rounds to a target."""
     history: str = ""
     at: int | None = None
@@ -59,16 +64,31 @@ class Quantity:
     cluster: str = option("", choices=WHICH)
 
     def check(self, where: str) -> None:
-        """SpecError unless the fields that are given together make a quantity; `where` is its key in the file."""
-        given = [bool(kind) for kind in (self.summary, self.history, self.diag, self.correlation, self.cluster)]
+        """SpecError unless the fields that are given together make a quantity; `where` is its key
+        in the file."""
+        given = [
+            bool(kind)
+            for kind in (self.summary, self.history, self.diag, self.correlation, self.cluster)
+        ]
         if sum(given) != 1:
             raise SpecError(f"{where}: give one of summary, history, diag, correlation and cluster")
-        if self.history and (self.at is not None) + bool(self.over) + (self.reaches is not None) != 1:
-            raise SpecError(f"{where}: history needs one of at (a round), over (a statistic) and reaches (a value)")
+        if (
+            self.history
+            and (self.at is not None) + bool(self.over) + (self.reaches is not None) != 1
+        ):
+            raise SpecError(
+                f"{where}: history needs one of at (a round), over (a statistic) and reaches "
+                "(a value)"
+            )
         if self.to is not None and not self.over:
-            raise SpecError(f"{where}.to = {self.to}: needs over (a statistic), of which it is the last round")
+            raise SpecError(
+                f"{where}.to = {self.to}: needs over (a statistic), of which it is the last round"
+            )
         if self.correlation and len(self.correlation) != 2:
-            raise SpecError(f"{where}.correlation = {show(self.correlation)}: must be the names of two diagnostics")
+            raise SpecError(
+                f"{where}.correlation = {show(self.correlation)}: must be the names of two "
+                "diagnostics"
+            )
 
     @property
     def lower_is_better(self) -> bool:
@@ -81,8 +101,8 @@ class Quantity:
         return self.reaches is None and (self.summary or self.history) not in NO_FRACTIONS
 
     def of(self, run: Result, clusters_of: Result | None = None) -> float:
-        """Measure a run; NaN if it has none, inf if its curve never reaches the value. `clusters_of`: the run whose best or
-        worst cluster is meant by `cluster`."""
+        """Measure a run; NaN if it has none, inf if its curve never reaches the value.
+        `clusters_of`: the run whose best or worst cluster is meant by `cluster`."""
         if self.summary:
             return number(run.summary.get(self.summary))
         if self.history:
@@ -91,7 +111,9 @@ class Quantity:
             values = run.diag.get(f"{run.method}/{self.diag}")
             return math.nan if values is None or not np.size(values) else float(np.mean(values))
         if self.correlation:
-            return _correlation(*(run.diag.get(f"{run.method}/{name}") for name in self.correlation))
+            return _correlation(
+                *(run.diag.get(f"{run.method}/{name}") for name in self.correlation)
+            )
         return _cluster_accuracy(run.client_accuracy, clusters_of, self.cluster)
 
     def _of_curve(self, history: dict[str, np.ndarray]) -> float:
@@ -103,10 +125,14 @@ class Quantity:
             return float(curve[at[0]]) if len(at) else math.nan
         trained = rounds >= 1
         if self.reaches is not None:
-            reached = np.flatnonzero(trained & (curve.astype(np.float32) >= np.float32(self.reaches)))
+            reached = np.flatnonzero(
+                trained & (curve.astype(np.float32) >= np.float32(self.reaches))
+            )
             return float(rounds[reached[0]]) if len(reached) else math.inf
         if self.to is not None:
-            trained &= (rounds <= self.to) & (self.to <= rounds[-1])  # a run that ended before has no such number
+            trained &= (rounds <= self.to) & (
+                self.to <= rounds[-1]
+            )  # a run that ended before has no such number
         values = curve[trained & np.isfinite(curve)].astype(np.float64)
         return float(OVER[self.over](values)) if len(values) else math.nan
 
@@ -120,11 +146,17 @@ def _correlation(one: np.ndarray | None, other: np.ndarray | None) -> float:
 
 
 def _cluster_accuracy(accuracy: np.ndarray | None, of: Result | None, which: str) -> float:
-    """Return the mean of accuracy f32[C] over the clients of the best, middle or worst cluster of the run `of`. Which cluster it is
-    depends on the accuracies in the run `of` alone, so that different runs are measured on the same clients. The gap: from the
-    lowest to the highest mean of this run."""
+    """Return the mean of accuracy f32[C] over the clients of the best, middle or worst cluster of
+    the run `of`. Which cluster it is depends on the accuracies in the run `of` alone, so that
+    different runs are measured on the same clients. The gap: from the lowest to the highest mean of
+    this run."""
     other, labels = (None, None) if of is None else (of.client_accuracy, of.labels)
-    if accuracy is None or other is None or labels is None or not accuracy.shape == other.shape == labels.shape:
+    if (
+        accuracy is None
+        or other is None
+        or labels is None
+        or not accuracy.shape == other.shape == labels.shape
+    ):
         return math.nan
     known = np.isfinite(accuracy) & np.isfinite(other) & (labels >= 0)
     members = [known & (labels == k) for k in np.unique(labels[known])]
@@ -138,8 +170,8 @@ def _cluster_accuracy(accuracy: np.ndarray | None, of: Result | None, which: str
 
 
 def read_quantity(value: Value, where: str) -> Quantity:
-    """Read the quantity that a file means by the name of a summary quantity, or by a table of the fields of `Quantity`. SpecError
-    for anything else; `where` is its key in the file."""
+    """Read the quantity that a file means by the name of a summary quantity, or by a table of the
+    fields of `Quantity`. SpecError for anything else; `where` is its key in the file."""
     table = {"summary": value} if isinstance(value, str) else value
     if not isinstance(table, dict):
         raise SpecError(f"{where} = {show(value)}: must be a quantity or a table")

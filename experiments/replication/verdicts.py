@@ -8,8 +8,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-REPRODUCES, DIRECTION, PART = "reproduces", "reproduces in direction", "less than half of the effect"
-UNDECIDED, FAILS, AT_SIZE, NOT_RUN = "not decided", "does not reproduce", "not run at size", "not run"
+REPRODUCES, DIRECTION, PART = (
+    "reproduces",
+    "reproduces in direction",
+    "less than half of the effect",
+)
+UNDECIDED, FAILS, AT_SIZE, NOT_RUN = (
+    "not decided",
+    "does not reproduce",
+    "not run at size",
+    "not run",
+)
 AGAIN, NO_TEST = "to be run again", "no test"
 WORDS = (REPRODUCES, DIRECTION, PART, FAILS, UNDECIDED, AT_SIZE, AGAIN, NO_TEST, NOT_RUN)
 
@@ -31,7 +40,12 @@ class Verdict(NamedTuple):
     @property
     def numbers(self) -> str:
         """All that it rests on, in one line."""
-        parts = (self.ours, f"published {self.published}" if self.published else "", self.cost, self.why)
+        parts = (
+            self.ours,
+            f"published {self.published}" if self.published else "",
+            self.cost,
+            self.why,
+        )
         return "; ".join(part for part in parts if part)
 
 
@@ -52,4 +66,8 @@ class Measured(NamedTuple):
     def deviation(self) -> float:
         """The standard deviation of a sample; NaN for fewer than two draws."""
         known = list(self.values.values())
-        return float(np.std(known, ddof=1)) if len(known) > 1 and np.isfinite(known).all() else math.nan
+        return (
+            float(np.std(known, ddof=1))
+            if len(known) > 1 and np.isfinite(known).all()
+            else math.nan
+        )

@@ -1,4 +1,5 @@
-"""The benchmark for a rented accelerator: no piece takes another with it, and nothing that was measured is lost."""
+"""The benchmark for a rented accelerator: no piece takes another with it, and nothing that was
+measured is lost."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from benchmarks import accelerator, accelerator_pieces
 
 @pytest.fixture
 def device(tmp_path, monkeypatch):
-    """A device that measures at once: `fails` are pieces that fail there, `asked` those that were measured."""
+    """A device that measures at once: `fails` are pieces that fail there, `asked` those that were
+    measured."""
 
     class Device:
         file, fails, asked = tmp_path / "device.json", set(), []
@@ -43,7 +45,11 @@ def test_the_same_command_measures_only_what_the_file_lacks(device):
     device.fails, device.asked = set(), []
     assert device.start("--only", "wide-W1,wide-W2,table") == 0
     assert device.asked == ["wide-W2", "table"]
-    assert sorted(row["piece"] for row in device.rows() if "reason" not in row) == ["table", "wide-W1", "wide-W2"]
+    assert sorted(row["piece"] for row in device.rows() if "reason" not in row) == [
+        "table",
+        "wide-W1",
+        "wide-W2",
+    ]
 
 
 def test_unknown_pieces_and_tables(device, capsys):
@@ -70,4 +76,8 @@ def test_pieces_run_in_small(tmp_path):
     assert accelerator.main(["--json", str(file), "--tiny", "--only", pieces]) == 0
     rows = json.loads(file.read_text())
     assert {row["piece"] for row in rows} == set(pieces.split(","))
-    assert {row["precision"] for row in rows if row["piece"] == "precision-W4"} == {"highest", "high", "bfloat16"}
+    assert {row["precision"] for row in rows if row["piece"] == "precision-W4"} == {
+        "highest",
+        "high",
+        "bfloat16",
+    }

@@ -1,4 +1,5 @@
-"""The comparison: what the systems share, what its rows hold, what becomes of a system that fails."""
+"""The comparison: what the systems share, what its rows hold, what becomes of a system that
+fails."""
 
 import json
 import sys
@@ -34,8 +35,8 @@ def test_clients_lie_one_after_another_with_the_samples_of_the_partition(shared)
 
 
 def test_the_schedule_is_the_one_that_the_engine_draws(shared):
-    """A client that has taken part has moved the model; the engine's own run says by its traffic how many did, and the end
-    model trained on the schedule alone is the engine's."""
+    """A client that has taken part has moved the model; the engine's own run says by its traffic
+    how many did, and the end model trained on the schedule alone is the engine's."""
     import jax
     import jax.numpy as jnp
 
@@ -48,7 +49,10 @@ def test_the_schedule_is_the_one_that_the_engine_draws(shared):
     parts, batch = assemble.assemble(run, 1, describe_machine()), make_batches([run], 1)[0]
     output = simulate(parts, batch.seeds, batch.hypers)[0]
     hyper = {name: jnp.float32(value) for name, value in batch.hypers[0].items()}
-    one_round, state = jax.jit(parts.method.round), parts.method.init(root(0), parts.federation, hyper, {})
+    one_round, state = (
+        jax.jit(parts.method.round),
+        parts.method.init(root(0), parts.federation, hyper, {}),
+    )
     for t in range(2):
         ids = jnp.asarray(shared["schedule"][t])
         cohort = Cohort(ids, jnp.ones(len(ids), bool), jnp.ones(len(ids)), jnp.int32(t))
@@ -95,7 +99,11 @@ def test_operations_of_a_resnet_are_the_published_ones():
     from cfljax.models.flat import paths_of
 
     leaves = paths_of(build("resnet20", {}, (32, 32, 3), 10))
-    kernels = {path.removesuffix("/kernel"): leaf.shape for path, leaf in leaves if path.endswith("/kernel")}
+    kernels = {
+        path.removesuffix("/kernel"): leaf.shape
+        for path, leaf in leaves
+        if path.endswith("/kernel")
+    }
     kernels = {name: kernels[name] for name in sorted(kernels, key=judge._place)}
     forward = layers_of_resnet(kernels, (32, 32, 3))
     assert sum(forward) == 2 * 40_551_040  # 40.55 million multiplications and additions
@@ -118,13 +126,36 @@ def test_a_comparison_writes_rows_of_the_promised_keys(tmp_path, monkeypatch):
 
     monkeypatch.setattr(compare, "ensure", refuse)
     file = tmp_path / "rows.json"
-    assert compare.main(["--workloads", "toy", "--peers", "torch", "--rounds", "2", "--turn", "3", "--json", str(file)]) == 0
+    assert (
+        compare.main(
+            [
+                "--workloads",
+                "toy",
+                "--peers",
+                "torch",
+                "--rounds",
+                "2",
+                "--turn",
+                "3",
+                "--json",
+                str(file),
+            ]
+        )
+        == 0
+    )
     rows = json.loads(file.read_text())
     assert [r["system"] for r in rows] == ["cfljax", "cfljax-in-blocks", "torch", "floor"]
     assert all(tuple(r) == (*KEYS, "about") for r in rows)
     own, blocks, peer, floor = rows
-    assert blocks["about"]["plan"]["stream"] == 2 != own["about"]["plan"]["stream"] and blocks["accuracy"] == own["accuracy"]
-    assert own["min_s"] <= own["median_s"] <= own["max_s"] and own["compile_s"] > 0 and own["peak_rss_mib"] > 0
+    assert (
+        blocks["about"]["plan"]["stream"] == 2 != own["about"]["plan"]["stream"]
+        and blocks["accuracy"] == own["accuracy"]
+    )
+    assert (
+        own["min_s"] <= own["median_s"] <= own["max_s"]
+        and own["compile_s"] > 0
+        and own["peak_rss_mib"] > 0
+    )
     assert len(own["about"]["seconds"]) == 2 and own["about"]["rounds_per_turn"] == 3
     counted = floor["about"]["work"]
     assert len(counted) == 6
@@ -175,14 +206,23 @@ def test_a_system_that_does_not_start_says_why(tmp_path, shared):
 
 
 def test_accuracies_too_far_apart_are_told(capsys):
-    rows = [row("toy", "a", {}, accuracy=0.9), row("toy", "b", {}, accuracy=0.8), row("toy", "c", {})]
+    rows = [
+        row("toy", "a", {}, accuracy=0.9),
+        row("toy", "b", {}, accuracy=0.8),
+        row("toy", "c", {}),
+    ]
     assert not compare.agree(rows, "toy")
     assert "DO NOT AGREE" in capsys.readouterr().out
     assert compare.agree(rows[:1], "toy")
 
 
 def test_unknown_names_are_an_error_of_one_line(capsys):
-    for flags in (["--workloads", "W9"], ["--peers", "tensorflow"], ["--rounds", "0"], ["--turn", "0"]):
+    for flags in (
+        ["--workloads", "W9"],
+        ["--peers", "tensorflow"],
+        ["--rounds", "0"],
+        ["--turn", "0"],
+    ):
         with pytest.raises(SystemExit) as ended:
             compare.parse(flags)
         assert ended.value.code == 2

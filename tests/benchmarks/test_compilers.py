@@ -1,5 +1,6 @@
-"""Programs compiled for accelerators that are not there, by the compilers of the extra `aot` (.ci/run installs them): they fit the
-chip's memory, and the loop over local steps has neither a loop over clients or runs nor an exchange between devices in it."""
+"""Programs compiled for accelerators that are not there, by the compilers of the extra `aot`
+(.ci/run installs them): they fit the chip's memory, and the loop over local steps has neither a
+loop over clients or runs nor an exchange between devices in it."""
 
 import importlib.util
 import os
@@ -12,14 +13,25 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.compiled import STEPS, TARGETS, below, compile_programs, computations, kernels, step_bodies
+from benchmarks.compiled import (
+    STEPS,
+    TARGETS,
+    below,
+    compile_programs,
+    computations,
+    kernels,
+    step_bodies,
+)
 
 SPEC = {
     "data": {"name": "digits", "partition": "rotated", "groups": 4, "clients": 40}, "model": {"name": "mlp", "hidden": [64]},
     "train": {"rounds": 20, "epochs": 2, "batch": 10, "lr": 0.1, "participation": 0.5, "eval_every": 10}, "seeds": [0, 1],
 }  # fmt: skip
 METHODS = {"fedavg": {}, "ifca": {"clusters": 4}}
-COLLECTIVES = r" (all-reduce|all-gather|all-to-all|reduce-scatter|collective-permute|collective-broadcast)(-start)?\("
+COLLECTIVES = (
+    r" "
+    r"(all-reduce|all-gather|all-to-all|reduce-scatter|collective-permute|collective-broadcast)(-start)?\("
+)
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -27,7 +39,9 @@ def test_programs_compile_for_a_chip_that_is_not_there(target):
     if importlib.util.find_spec(TARGETS[target][0]) is None:
         pytest.skip(f"{TARGETS[target][0]} is not installed")
     more = {"JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
-    done = subprocess.run([sys.executable, __file__, target], capture_output=True, text=True, env=os.environ | more)
+    done = subprocess.run(
+        [sys.executable, __file__, target], capture_output=True, text=True, env=os.environ | more
+    )
     assert done.returncode == 0, done.stderr[-3000:]
 
 
@@ -58,7 +72,9 @@ def check(target):
         rounds, evaluate = compile_programs(target, SPEC | {"method": {"name": method} | options})
         for program in (rounds, evaluate):
             memory = program.memory_analysis()
-            assert memory.argument_size_in_bytes + memory.temp_size_in_bytes < TARGETS[target][2] / 10
+            assert (
+                memory.argument_size_in_bytes + memory.temp_size_in_bytes < TARGETS[target][2] / 10
+            )
         found = computations(rounds.as_text())
         bodies = step_bodies(found)
         assert bodies, "no loop over local steps"
@@ -66,7 +82,9 @@ def check(target):
             inside = below(found, body)
             assert not [line for line in inside if re.search(COLLECTIVES, line)]
             nested = [line for line in inside if " while(" in line]
-            assert all(STEPS in line for line in nested), nested  # a block of steps inside the loop over blocks
+            assert all(STEPS in line for line in nested), (
+                nested
+            )  # a block of steps inside the loop over blocks
         whole = "\n".join(line for lines in found.values() for line in lines)
         assert bool(re.search(COLLECTIVES, whole)) == (":" in target)
 

@@ -1,4 +1,5 @@
-"""Small registries to name things from, so that these tests do not depend on which methods and data sets there are."""
+"""Small registries to name things from, so that these tests do not depend on which methods and data
+sets there are."""
 
 import contextlib
 import dataclasses
@@ -76,7 +77,9 @@ class Mgd(Ifca):
 
     def check_run(self, where, train, data, model):
         if train.momentum:
-            raise SpecError(f"{where}: train.momentum = {train.momentum}: must be 0, beta is the momentum here")
+            raise SpecError(
+                f"{where}: train.momentum = {train.momentum}: must be 0, beta is the momentum here"
+            )
 
 
 SMALL = {

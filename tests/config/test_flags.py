@@ -5,7 +5,14 @@ import pytest
 from cfljax.config.flags import parse_value, split_commas
 from tests.config.small import read, runs, spec
 
-METHODS = spec(method=["fedavg", {"name": "ifca", "clusters": 3}, {"name": "ifca", "label": "five", "clusters": 5}], seeds="0:2")
+METHODS = spec(
+    method=[
+        "fedavg",
+        {"name": "ifca", "clusters": 3},
+        {"name": "ifca", "label": "five", "clusters": 5},
+    ],
+    seeds="0:2",
+)
 
 
 @pytest.mark.parametrize(("text", "value"), [
@@ -41,9 +48,17 @@ def test_epochs_and_steps_take_each_others_place():
 
 def test_methods_are_selected_with_their_options_and_added_without():
     found = runs(METHODS, "method=ifca,fedprox")
-    assert [(r.label, r.options.clusters) for r in found[::2]] == [("ifca", 3), ("five", 5), ("fedprox", 1)]
+    assert [(r.label, r.options.clusters) for r in found[::2]] == [
+        ("ifca", 3),
+        ("five", 5),
+        ("fedprox", 1),
+    ]
     assert [r.label for r in runs(METHODS, "method=five", "seeds=[1]")] == ["five"]
-    assert [r.label for r in runs(METHODS, "method=five,ifca,fedavg", "seeds=[1]")] == ["five", "ifca", "fedavg"]  # each once
+    assert [r.label for r in runs(METHODS, "method=five,ifca,fedavg", "seeds=[1]")] == [
+        "five",
+        "ifca",
+        "fedavg",
+    ]  # each once
 
 
 def test_options_of_a_method_are_set_by_name_or_label():
@@ -64,7 +79,14 @@ def test_a_flag_for_the_whole_table_comes_before_one_for_an_option():
 
 
 def test_data_and_model_may_be_names_and_get_options():
-    (run,) = runs(spec(), "data=mnist", "data.partition=dirichlet", "data.alpha=0.3", "model=mlp", "model.hidden=[5,5]")
+    (run,) = runs(
+        spec(),
+        "data=mnist",
+        "data.partition=dirichlet",
+        "data.alpha=0.3",
+        "model=mlp",
+        "model.hidden=[5,5]",
+    )
     assert (run.data.name, run.data.partition, run.data.parts.alpha) == ("mnist", "dirichlet", 0.3)
     assert run.model.options.hidden == (5, 5)
     (run,) = runs({}, "data=digits", "method=fedavg")
@@ -73,7 +95,10 @@ def test_data_and_model_may_be_names_and_get_options():
 
 def test_arguments_of_the_optimiser():
     found = runs(spec(train={"optimizer": "adam"}), "train.optimizer.b1=0.8,0.9")
-    assert [run.train.optimizer_pair for run in found] == [("adam", {"b1": 0.8}), ("adam", {"b1": 0.9})]
+    assert [run.train.optimizer_pair for run in found] == [
+        ("adam", {"b1": 0.8}),
+        ("adam", {"b1": 0.9}),
+    ]
 
 
 def test_sizes_are_laid_over_the_spec_and_flags_over_sizes():
@@ -83,15 +108,25 @@ def test_sizes_are_laid_over_the_spec_and_flags_over_sizes():
         size={"small": {"train": {"rounds": 3}, "seeds": [0], "data.clients": 10}},
         include=[{"train.rounds": 800}],
     )
-    assert {r.train.rounds for r in runs(table)} == {r.train.rounds for r in runs(table, "size=full")} == {300, 800}
+    assert (
+        {r.train.rounds for r in runs(table)}
+        == {r.train.rounds for r in runs(table, "size=full")}
+        == {300, 800}
+    )
     small = read(table, "size=small")
-    assert [(r.train.rounds, r.train.lr, r.data.parts.clients) for r in small.runs()] == [(3, 0.1, 10), (3, 0.2, 10)]
+    assert [(r.train.rounds, r.train.lr, r.data.parts.clients) for r in small.runs()] == [
+        (3, 0.1, 10),
+        (3, 0.2, 10),
+    ]
     assert {r.train.rounds for r in runs(table, "train.rounds=5", "size=small")} == {5}
 
 
 def test_flags_reach_included_grids():
     table = spec(train={"rounds": 300}, include=[{"train.rounds": 800, "train.lr": 0.5}])
-    assert [(r.train.rounds, r.train.lr) for r in runs(table, "train.rounds=2")] == [(2, 0.03), (2, 0.5)]
+    assert [(r.train.rounds, r.train.lr) for r in runs(table, "train.rounds=2")] == [
+        (2, 0.03),
+        (2, 0.5),
+    ]
 
 
 def test_the_name_of_a_sweep(tmp_path):

@@ -29,7 +29,14 @@ def test_the_list_of_a_list_option_is_its_value_and_a_list_of_lists_an_axis():
 
 
 @pytest.mark.parametrize(
-    ("written", "values"), [("2:5", [2, 3, 4]), ("0:10:4", [0, 4, 8]), ("3:0:-1", [3, 2, 1]), (["0:2", 7], [0, 1, 7]), ([5], [5])]
+    ("written", "values"),
+    [
+        ("2:5", [2, 3, 4]),
+        ("0:10:4", [0, 4, 8]),
+        ("3:0:-1", [3, 2, 1]),
+        (["0:2", 7], [0, 1, 7]),
+        ([5], [5]),
+    ],
 )
 def test_ranges_of_seeds(written, values):
     assert [run.seed for run in runs(spec(seeds=written))] == values
@@ -70,7 +77,11 @@ def test_defaults_reach_every_method_that_has_the_option():
 
 def test_an_option_beside_several_names_counts_for_those_that_have_it():
     found = runs(spec(method={"name": ["fedavg", "ifca"], "clusters": [2, 3]}))
-    assert [(run.method, run.options.clusters) for run in found] == [("fedavg", 1), ("ifca", 2), ("ifca", 3)]
+    assert [(run.method, run.options.clusters) for run in found] == [
+        ("fedavg", 1),
+        ("ifca", 2),
+        ("ifca", 3),
+    ]
     found = runs(spec(data={"name": "mnist", "partition": ["iid", "dirichlet"], "alpha": [0.1, 1]}))
     assert [(run.data.partition, getattr(run.data.parts, "alpha", 0)) for run in found] == [
         ("iid", 0),
@@ -80,7 +91,11 @@ def test_an_option_beside_several_names_counts_for_those_that_have_it():
 
 
 def test_data_and_model_may_be_lists_of_tables():
-    data = [{"name": "mnist", "partition": "rotated", "groups": 3}, "digits", {"name": "synthetic", "users": 5}]
+    data = [
+        {"name": "mnist", "partition": "rotated", "groups": 3},
+        "digits",
+        {"name": "synthetic", "users": 5},
+    ]
     found = runs(spec(data=data, model=["mclr", {"name": "mlp", "hidden": [5]}]))
     assert [(r.data.name, r.data.partition, r.model.name) for r in found] == [
         (name, partition, model)
@@ -95,11 +110,18 @@ def test_include_is_the_grid_once_more_with_values_laid_over():
         method=["fedavg", {"name": "ifca", "clusters": 3}],
         train={"lr": 0.03, "epochs": 20},
         include=[
-            {"data": {"name": "synthetic"}, "train": {"lr": 0.01}, "method": {"ifca": {"clusters": 5}}},
+            {
+                "data": {"name": "synthetic"},
+                "train": {"lr": 0.01},
+                "method": {"ifca": {"clusters": 5}},
+            },
             {"data": {"groups": 2}, "method": ["ifca"], "train.steps": 4},
         ],
     )
-    assert [(r.data.name, r.data.partition, r.method, r.train.lr, r.train.epochs, r.train.steps) for r in runs(table)] == [
+    assert [
+        (r.data.name, r.data.partition, r.method, r.train.lr, r.train.epochs, r.train.steps)
+        for r in runs(table)
+    ] == [
         ("mnist", "rotated", "fedavg", 0.03, 20, None),
         ("mnist", "rotated", "ifca", 0.03, 20, None),
         ("synthetic", "user", "fedavg", 0.01, 20, None),
@@ -125,7 +147,9 @@ def test_exclude_drops_what_a_rule_matches(rule, left):
 
 
 def test_a_combination_that_is_excluded_need_not_be_valid():
-    table = spec(train={"optimizer": ["sgd", {"name": "adam", "b1": [0.8, 0.9]}], "momentum": [0, 0.9]})
+    table = spec(
+        train={"optimizer": ["sgd", {"name": "adam", "b1": [0.8, 0.9]}], "momentum": [0, 0.9]}
+    )
     table["exclude"] = {"train.optimizer.name": "adam", "train.momentum": 0.9}
     found = [(r.train.optimizer_pair[1].get("b1"), r.train.momentum) for r in runs(table)]
     assert found == [(None, 0), (None, 0.9), (0.8, 0), (0.9, 0)]
@@ -154,14 +178,24 @@ def test_varies_names_what_differs_and_nothing_else():
         {"train.lr": 0.2, "method.clusters": 2},
         {"train.lr": 0.2, "method.clusters": 3},
     ]
-    assert all(run.varies == {} for run in runs(spec(method=["fedavg", "ifca", "fedprox"], seeds="0:2")))
+    assert all(
+        run.varies == {} for run in runs(spec(method=["fedavg", "ifca", "fedprox"], seeds="0:2"))
+    )
 
 
 def test_varies_shows_data_sets_by_name_and_values_that_are_left_out_as_none():
-    found = runs(spec(data=[{"name": "mnist", "clients": 7}, {"name": "cifar10", "clients": 9}], train={"eval_clients": 5}))
+    found = runs(
+        spec(
+            data=[{"name": "mnist", "clients": 7}, {"name": "cifar10", "clients": 9}],
+            train={"eval_clients": 5},
+        )
+    )
     assert [run.varies for run in found] == [{"data.name": "mnist"}, {"data.name": "cifar10"}]
     found = runs(spec(train=[{"epochs": 1}, {"steps": 3}]))
-    assert [run.varies for run in found] == [{"train.epochs": 1, "train.steps": None}, {"train.epochs": None, "train.steps": 3}]
+    assert [run.varies for run in found] == [
+        {"train.epochs": 1, "train.steps": None},
+        {"train.epochs": None, "train.steps": 3},
+    ]
 
 
 def test_runs_are_the_same_when_asked_twice():
@@ -172,5 +206,10 @@ def test_runs_are_the_same_when_asked_twice():
 
 def test_the_default_spec_needs_only_data_and_a_method():
     (run,) = runs(BASE)
-    assert (run.method, run.data.name, run.data.partition, run.model.name) == ("fedavg", "digits", "iid", "mlp")
+    assert (run.method, run.data.name, run.data.partition, run.model.name) == (
+        "fedavg",
+        "digits",
+        "iid",
+        "mlp",
+    )
     assert (run.train.epochs, run.seed) == (1, 0)

@@ -114,7 +114,9 @@ def test_an_option_that_is_added_changes_no_id_at_its_default(monkeypatch):
 
     (before,) = runs(spec(data="synthetic"))
     monkeypatch.setitem(SMALL[SOURCES], "synthetic", Later)
-    (default,), (other,) = (runs(spec(data={"name": "synthetic", **more})) for more in ({"noise": 0.0}, {"noise": 0.1}))
+    (default,), (other,) = (
+        runs(spec(data={"name": "synthetic", **more})) for more in ({"noise": 0.0}, {"noise": 0.1})
+    )
     assert before.id == default.id != other.id
 
 
@@ -162,15 +164,24 @@ def test_options_that_source_and_partition_both_have():
 
 
 def test_late_clients_read_back():
-    for arrive in ({"clients": 2, "round": 3}, {"rate": 0.2, "from": 1, "until": 9}, {"rate": 0.2, "round": 3}):
+    for arrive in (
+        {"clients": 2, "round": 3},
+        {"rate": 0.2, "from": 1, "until": 9},
+        {"rate": 0.2, "round": 3},
+    ):
         (run,) = runs(spec(data={"name": "digits", "arrive": arrive}))
         (again,) = runs(run.resolved())
         assert again.id == run.id
 
 
 def test_ids_do_not_depend_on_the_process():
-    code = "from tests.config.small import runs, spec; print(runs(spec(data={'name': 'synthetic', 'users': 7}))[0].id)"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    code = (
+        "from tests.config.small import runs, spec; print(runs(spec(data={'name': 'synthetic', "
+        "'users': 7}))[0].id)"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
     (run,) = runs(spec(data={"users": 7, "name": "synthetic"}))
     assert found == run.id + "\n"
 
@@ -185,7 +196,11 @@ def test_runs_survive_pickling_and_hash():
 
 
 def test_reading_leaves_the_dict_alone():
-    table = spec(train={"lr": [0.1, 0.2]}, method=[{"name": ["ifca", "fedavg"], "clusters": 3}], size={"small": {"seeds": [1]}})
+    table = spec(
+        train={"lr": [0.1, 0.2]},
+        method=[{"name": ["ifca", "fedavg"], "clusters": 3}],
+        size={"small": {"seeds": [1]}},
+    )
     before = copy.deepcopy(table)
     runs(table, "size=small", "method.ifca.clusters=5", "train.lr=3")
     assert table == before

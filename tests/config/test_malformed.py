@@ -1,4 +1,5 @@
-"""Whatever is wrong with a spec or a flag ends in one line that names the place, the value and what to write instead."""
+"""Whatever is wrong with a spec or a flag ends in one line that names the place, the value and what
+to write instead."""
 
 import pytest
 
@@ -26,7 +27,11 @@ TRAIN = [
     ({"batch": [10, "fulll"]}, 'train.batch = "fulll"', 'did you mean "full"'),
     ({"lr": -0.1}, "train.lr = -0.1", "at least 0"),
     ({"lr": [0.1, float("nan")]}, "train.lr = nan", "finite number"),
-    ({"optimizer": {"name": "adam", "b1": float("nan")}}, "train.optimizer.b1 = nan", "finite number"),
+    (
+        {"optimizer": {"name": "adam", "b1": float("nan")}},
+        "train.optimizer.b1 = nan",
+        "finite number",
+    ),
     ({"optimizer": "ad\udce9m"}, "train.optimizer = 'ad\\udce9m'", "not valid UTF-8"),
     ({"lr": [0.1, "x"]}, 'train.lr = "x"', "a number"),
     ({"lr": [[0.1]]}, "train.lr = [0.1]", "a number"),
@@ -49,7 +54,11 @@ TRAIN = [
     ({"optimizer": {}}, "train.optimizer", "needs a name"),
     ({"optimizer": {"name": "adam", "b1": "x"}}, "train.optimizer", "a number"),
     ({"optimizer": {"name": "adam", "beta1": 0.9}}, "train.optimizer.beta1", "no such argument"),
-    ({"optimizer": {"name": "adam", "learning_rate": 0.9}}, "train.optimizer.learning_rate", "train.lr"),
+    (
+        {"optimizer": {"name": "adam", "learning_rate": 0.9}},
+        "train.optimizer.learning_rate",
+        "train.lr",
+    ),
     ({"optimizer": {"name": 3}}, "train.optimizer", "needs a name"),
     ({"optimizer": "adam", "momentum": 0.9}, "train.momentum = 0.9", 'optimizer = "sgd"'),
     ({"server": "adam"}, 'train.server = "adam"', '{ name = "adam", lr = 0.1 }'),
@@ -60,7 +69,11 @@ TRAIN = [
     ({"server": {"name": "addam", "lr": 1}}, 'train.server = "addam"', 'did you mean "adam"'),
     ({"server": {"name": "noisy_sgd", "lr": 1}}, 'train.server = "noisy_sgd"', "train.privacy"),
     ({"server": {"name": "adam", "lr": 1, "beta1": 0.9}}, "train.server.beta1", "no such argument"),
-    ({"server": {"name": "adam", "learning_rate": 1, "lr": 1}}, "train.server.learning_rate", "train.server.lr"),
+    (
+        {"server": {"name": "adam", "learning_rate": 1, "lr": 1}},
+        "train.server.learning_rate",
+        "train.server.lr",
+    ),
     ({"score": "everyone"}, 'train.score = "everyone"', "all, assigned"),
     ({"precision": "hihg"}, 'train.precision = "hihg"', 'did you mean "high"'),
     ({"eval_clients": 0}, "train.eval_clients = 0", "at least 1"),
@@ -73,7 +86,11 @@ DATA = [
     ({"name": 3}, "data.name = 3", "must be a name"),
     ({"name": []}, "data.name = []", "empty list"),
     ({"partition": "iid"}, "data.name", "missing"),
-    ({"name": "mnist", "partition": "rotate"}, 'data.partition = "rotate"', 'did you mean "rotated"'),
+    (
+        {"name": "mnist", "partition": "rotate"},
+        'data.partition = "rotate"',
+        'did you mean "rotated"',
+    ),
     ({"name": "mnist", "partition": 7}, "data.partition = 7", "must be a name"),
     ({**ROTATED, "clints": 10}, "data.clints = 10", 'did you mean "clients"'),
     ({**ROTATED, "clients": 0}, "data.clients = 0", "at least 1"),
@@ -85,11 +102,31 @@ DATA = [
     ({"name": "digits", "path": 3}, "data.path = 3", "string"),
     ({"name": "digits", "arrive": {"clients": 5}}, "data.arrive", "give the time"),
     ({"name": "digits", "arrive": {"round": 5}}, "data.arrive", "clients"),
-    ({"name": "digits", "arrive": {"clients": 5, "rate": 0.1, "round": 3}}, "data.arrive", "give either clients"),
-    ({"name": "digits", "arrive": {"rate": 0.1, "from": 9, "until": 3}}, "data.arrive.until = 3", "before from"),
-    ({"name": "digits", "arrive": {"rate": 1.1, "round": 3}}, "data.arrive.rate = 1.1", "at most 1"),
-    ({"name": "digits", "arrive": {"rate": 0.5, "form": 1, "until": 3}}, "data.arrive.form", 'did you mean "from"'),
-    ({"name": "digits", "arrive": {"clients": 500, "round": 3}}, "data.arrive.clients = 500", "only 100 clients"),
+    (
+        {"name": "digits", "arrive": {"clients": 5, "rate": 0.1, "round": 3}},
+        "data.arrive",
+        "give either clients",
+    ),
+    (
+        {"name": "digits", "arrive": {"rate": 0.1, "from": 9, "until": 3}},
+        "data.arrive.until = 3",
+        "before from",
+    ),
+    (
+        {"name": "digits", "arrive": {"rate": 1.1, "round": 3}},
+        "data.arrive.rate = 1.1",
+        "at most 1",
+    ),
+    (
+        {"name": "digits", "arrive": {"rate": 0.5, "form": 1, "until": 3}},
+        "data.arrive.form",
+        'did you mean "from"',
+    ),
+    (
+        {"name": "digits", "arrive": {"clients": 500, "round": 3}},
+        "data.arrive.clients = 500",
+        "only 100 clients",
+    ),
     ({"name": "digits", "arrive": 3}, "data.arrive = 3", "table"),
 ]
 TOP = [

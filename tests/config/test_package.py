@@ -19,7 +19,9 @@ SIZE = Size(clients=10, parameters=100, learners=10, pool_bytes=10**6)
 @pytest.mark.parametrize("name", list(METHODS))
 def test_every_method_can_be_planned(name):
     assert not set(RESERVED_KEYS) & set(list_fields(METHODS.entry(name).options))
-    runs = read_spec({"data": "digits", "method": name, "train": {"lr": [0.1, 0.2]}, "seeds": "0:2"}).runs()
+    runs = read_spec(
+        {"data": "digits", "method": name, "train": {"lr": [0.1, 0.2]}, "seeds": "0:2"}
+    ).runs()
     assert [run.method for run in runs] == [name] * 4
     made = make_batches(runs, 3)
     assert len({batch.program_key for batch in made}) == 1
@@ -58,5 +60,7 @@ def test_a_slip_in_the_name_of_a_data_set_shows_before_anything_is_read(monkeypa
     with pytest.raises(SpecError, match='did you mean "digits"'):
         read_spec({"data": "digit", "method": "fedavg"})
     (tmp_path / "digit.npz").touch()
-    (run,) = read_spec({"data": {"name": "digit", "path": str(tmp_path)}, "method": "fedavg"}).runs()
+    (run,) = read_spec(
+        {"data": {"name": "digit", "path": str(tmp_path)}, "method": "fedavg"}
+    ).runs()
     assert run.data.name == "digit"

@@ -23,7 +23,12 @@ def test_samples_are_spread_over_the_range():
 
 
 def test_integers_reach_both_bounds():
-    found = runs(spec(train={"epochs": {"low": 1, "high": 3}, "participation": {"low": 2, "high": 4}}, samples=60))
+    found = runs(
+        spec(
+            train={"epochs": {"low": 1, "high": 3}, "participation": {"low": 2, "high": 4}},
+            samples=60,
+        )
+    )
     assert {run.train.epochs for run in found} == {1, 2, 3}
     assert {run.train.participation for run in found} == {2, 3, 4}
     assert {type(run.train.participation) for run in found} == {int}
@@ -34,7 +39,14 @@ def test_draws_are_the_same_for_all_methods_and_seeds_and_one_more_range_changes
     found = runs(spec(method=methods, train={"lr": "log(1e-4, 1e-1)"}, samples=5, seeds="0:3"))
     assert len(found) == 30
     assert len({run.train.lr for run in found}) == 5
-    more = runs(spec(method=methods, train={"lr": "log(1e-4, 1e-1)", "momentum": "lin(0, 0.9)"}, samples=5, seeds="0:3"))
+    more = runs(
+        spec(
+            method=methods,
+            train={"lr": "log(1e-4, 1e-1)", "momentum": "lin(0, 0.9)"},
+            samples=5,
+            seeds="0:3",
+        )
+    )
     assert {run.train.lr for run in more} == {run.train.lr for run in found}
     assert len(more) == 30
 
@@ -45,7 +57,13 @@ def test_the_search_seed_changes_the_draws():
 
 
 def test_only_methods_with_a_range_are_sampled():
-    found = runs(spec(method=["fedavg", {"name": "fedprox", "mu": "log(0.01, 1)"}], train={"lr": [0.1, 0.2]}, samples=4))
+    found = runs(
+        spec(
+            method=["fedavg", {"name": "fedprox", "mu": "log(0.01, 1)"}],
+            train={"lr": [0.1, 0.2]},
+            samples=4,
+        )
+    )
     assert [run.method for run in found].count("fedavg") == 2
     assert [run.method for run in found].count("fedprox") == 8
     assert set(found[-1].varies) == {"train.lr", "method.mu"}
@@ -53,7 +71,12 @@ def test_only_methods_with_a_range_are_sampled():
 
 def test_rules_see_the_drawn_numbers():
     (first, *_) = runs(spec(train={"lr": "lin(0, 1)"}, samples=5))
-    assert len(runs(spec(train={"lr": "lin(0, 1)"}, samples=5, exclude=[{"train.lr": first.train.lr}]))) == 4
+    assert (
+        len(
+            runs(spec(train={"lr": "lin(0, 1)"}, samples=5, exclude=[{"train.lr": first.train.lr}]))
+        )
+        == 4
+    )
 
 
 def test_samples_without_a_range_are_asked_about():

@@ -1,4 +1,5 @@
-"""`cfljax schema`: the JSON Schema accepts what the program accepts, and rejects wrong keys and values."""
+"""`cfljax schema`: the JSON Schema accepts what the program accepts, and rejects wrong keys and
+values."""
 
 import json
 import re
@@ -18,14 +19,24 @@ ROOT = Path(__file__).parents[2]
 
 def specs():
     """(where, spec) of the repository's files and of the pages' blocks."""
-    files = [*(ROOT / "experiments").rglob("*.toml"), *(ROOT / "docs").rglob("*.toml"), *(ROOT / "cfljax/config").glob("*.toml")]
+    files = [
+        *(ROOT / "experiments").rglob("*.toml"),
+        *(ROOT / "docs").rglob("*.toml"),
+        *(ROOT / "cfljax/config").glob("*.toml"),
+    ]
     texts = [(file.relative_to(ROOT), file.read_text(), file.parent) for file in files]
     for page in [*(ROOT / "docs").glob("*.md"), ROOT / "README.md"]:
-        texts += [(f"{page.name}:{b.line}", b.text, ROOT) for b in blocks.blocks(page) if b.lang == "toml"]
+        texts += [
+            (f"{page.name}:{b.line}", b.text, ROOT) for b in blocks.blocks(page) if b.lang == "toml"
+        ]
     for where, text, folder in texts:
         table = tomllib.loads(text)
-        found = all((folder / name).is_file() for name in table.get("plugins", []) if name.endswith(".py"))
-        if found and "method" in table and "data" in table:  # the plug-ins of a page are written beside its specs
+        found = all(
+            (folder / name).is_file() for name in table.get("plugins", []) if name.endswith(".py")
+        )
+        if (
+            found and "method" in table and "data" in table
+        ):  # the plug-ins of a page are written beside its specs
             yield where, table, folder
 
 
@@ -40,7 +51,11 @@ def test_every_spec_of_the_repository_is_accepted():
     for _, table, folder in found:
         plugins.load(table.get("plugins", []), folder)
     validator = make_validator()
-    refused = {str(where): error.message[:300] for where, table, _ in found for error in validator.iter_errors(table)}
+    refused = {
+        str(where): error.message[:300]
+        for where, table, _ in found
+        for error in validator.iter_errors(table)
+    }
     assert not refused and len(found) > 120
 
 
@@ -85,14 +100,29 @@ REJECTED = """
 
 
 def test_it_accepts_and_rejects_as_the_program_does(tmp_path, capsys):
-    plugin = "import cfljax\n\n\n@cfljax.register_partition('halves_of_mine')\ndef halves(options, source, rng):\n    pass\n"
+    plugin = (
+        "import cfljax\n\n\n@cfljax.register_partition('halves_of_mine')\ndef halves(options, "
+        "source, rng):\n    pass\n"
+    )
     (tmp_path / "mine.py").write_text(plugin)
     assert main(["schema", "--plugin", str(tmp_path / "mine.py")]) == 0
     schema = json.loads(capsys.readouterr().out)
     assert "communication rounds" in {each.get("description") for each in schema["$defs"].values()}
-    accepts, small = jsonschema.Draft202012Validator(schema).is_valid, {"data": "digits", "method": "fedavg"}
+    accepts, small = (
+        jsonschema.Draft202012Validator(schema).is_valid,
+        {"data": "digits", "method": "fedavg"},
+    )
     assert accepts(small | {"data": {"name": "digits", "partition": "halves_of_mine"}})
     assert not any(accepts({key: value}) for key, value in small.items())
-    cases = ((lines.split("\n")[1:-1], wanted) for lines, wanted in ((ACCEPTED, True), (REJECTED, False)))
-    specs = [(json.loads(re.sub(r"([{ ])([\w]+):", r'\1"\2":', line)), wanted) for lines, wanted in cases for line in lines]
-    assert len(specs) == 34 and [spec for spec, wanted in specs if accepts(small | spec) != wanted] == []
+    cases = (
+        (lines.split("\n")[1:-1], wanted) for lines, wanted in ((ACCEPTED, True), (REJECTED, False))
+    )
+    specs = [
+        (json.loads(re.sub(r"([{ ])([\w]+):", r'\1"\2":', line)), wanted)
+        for lines, wanted in cases
+        for line in lines
+    ]
+    assert (
+        len(specs) == 34
+        and [spec for spec, wanted in specs if accepts(small | spec) != wanted] == []
+    )

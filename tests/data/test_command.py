@@ -39,7 +39,11 @@ def test_list_shows_what_is_built_in_what_is_here_and_what_can_be_had(folder, ca
     lines = capsys.readouterr().out.splitlines()
     rows = {line.split()[0]: line for line in lines if line.startswith("  ")}
     assert "scikit-learn" in rows["digits"] and str(folder / "toy.npz") in rows["toy"]
-    assert "prepare cifar10" in rows["cifar10"] and "prepared in" in rows["svhn_cropped"] and "notes" not in rows
+    assert (
+        "prepare cifar10" in rows["cifar10"]
+        and "prepared in" in rows["svhn_cropped"]
+        and "notes" not in rows
+    )
 
 
 def test_describe_is_a_table_of_the_partition(folder, capsys):
@@ -48,14 +52,31 @@ def test_describe_is_a_table_of_the_partition(folder, capsys):
     rows = {line[:20].strip(): line[21:] for line in capsys.readouterr().out.splitlines()}
     assert rows["clients"] == "4, of which 4 train" and rows["samples"] == "40 training, 40 test"
     assert rows["true groups"] == "2 (group:clients 0:2 1:2)"
-    assert rows["training samples"] == "20 to 20, median 20, 80 in all" and rows["rows held twice"] == "40"
+    assert (
+        rows["training samples"] == "20 to 20, median 20, 80 in all"
+        and rows["rows held twice"] == "40"
+    )
 
 
 def test_describe_draws_a_picture_whole_or_not_at_all(folder, capsys):
     picture = folder / "who.png"
     assert main(["describe", "toy", "--set", "data.clients=4", "--png", str(picture)]) == 0
-    assert picture.read_bytes().startswith(b"\x89PNG") and picture.read_bytes().endswith(b"IEND\xaeB`\x82")
-    assert main(["describe", "toy", "--set", "data.clients=4", "--png", str(folder / "gone" / "who.png")]) == 3
+    assert picture.read_bytes().startswith(b"\x89PNG") and picture.read_bytes().endswith(
+        b"IEND\xaeB`\x82"
+    )
+    assert (
+        main(
+            [
+                "describe",
+                "toy",
+                "--set",
+                "data.clients=4",
+                "--png",
+                str(folder / "gone" / "who.png"),
+            ]
+        )
+        == 3
+    )
     assert sorted(p.name for p in folder.iterdir()) == ["toy.npz", "who.png"]
 
 
@@ -64,7 +85,9 @@ def test_describe_draws_samples_as_each_group_sees_them(folder, capsys):
     flags = ["--set", "data.partition=rotated", "--set", "data.groups=2", "--set", "data.clients=4"]
     assert main(["describe", "toy", *flags, "--draw", str(picture)]) == 0
     assert str(picture) in capsys.readouterr().out
-    assert picture.read_bytes().startswith(b"\x89PNG") and picture.read_bytes().endswith(b"IEND\xaeB`\x82")
+    assert picture.read_bytes().startswith(b"\x89PNG") and picture.read_bytes().endswith(
+        b"IEND\xaeB`\x82"
+    )
     assert main(["describe", "toy", *flags, "--draw", str(folder / "gone" / "samples.png")]) == 3
     assert sorted(p.name for p in folder.iterdir()) == ["samples.png", "toy.npz"]
 
@@ -72,7 +95,9 @@ def test_describe_draws_samples_as_each_group_sees_them(folder, capsys):
 def test_a_line_of_samples_is_of_one_client_and_of_many_labels():
     source = load("digits")
     parts = PARTITIONS.entry("rotated").make(
-        PARTITIONS.check("rotated", {"clients": 8, "groups": 4, "angles": [0.0, 90.0, 180.0, 45.0]}, "data"),
+        PARTITIONS.check(
+            "rotated", {"clients": 8, "groups": 4, "angles": [0.0, 90.0, 180.0, 45.0]}, "data"
+        ),
         source,
         np.random.default_rng(0),
     )
@@ -114,18 +139,33 @@ def test_what_is_drawn_is_what_a_model_gets(monkeypatch):
 def test_texts_are_drawn_with_what_follows(folder, monkeypatch, capsys):
     drawn = []
     monkeypatch.setattr(
-        samples, "_draw", lambda place, x, tokens, texts: drawn.append(samples.decode_tokens(tokens, x.astype(int)))
+        samples,
+        "_draw",
+        lambda place, x, tokens, texts: drawn.append(samples.decode_tokens(tokens, x.astype(int))),
     )
-    (folder / "said.csv").write_text("said,user\n" + "\n".join(f"abcdefg{i},u{i % 2}" for i in range(20)))
+    (folder / "said.csv").write_text(
+        "said,user\n" + "\n".join(f"abcdefg{i},u{i % 2}" for i in range(20))
+    )
     assert main(["import", str(folder / "said.csv"), "--text", "said", "--length", "7"]) == 0
-    assert main(["describe", "said", "--set", "data.partition=user", "--draw", str(folder / "s.png")]) == 0
+    assert (
+        main(["describe", "said", "--set", "data.partition=user", "--draw", str(folder / "s.png")])
+        == 0
+    )
     assert set(drawn) == {"abcdefg", "bcdefg1"} and (folder / "s.png").exists()
 
 
 def test_classes_are_counted_as_the_client_sees_them():
     source = load("blobs", {"samples": 20, "classes": 2})
-    rows = [np.flatnonzero(source.y_train == 0)[:3], np.array([], int), np.flatnonzero(source.y_train == 0)[:2]]
-    test = [np.array([], int), len(source.y_train) + np.flatnonzero(source.y_test == 1)[:2], np.array([], int)]
+    rows = [
+        np.flatnonzero(source.y_train == 0)[:3],
+        np.array([], int),
+        np.flatnonzero(source.y_train == 0)[:2],
+    ]
+    test = [
+        np.array([], int),
+        len(source.y_train) + np.flatnonzero(source.y_test == 1)[:2],
+        np.array([], int),
+    ]
     swapped = np.array([[0, 1], [1, 0]])
     parts = Parts(rows, test, np.zeros(3, int), view=np.array([0, 0, 1]), labels=swapped)
     np.testing.assert_array_equal(told.seen_counts(parts, source), [[3, 0], [0, 2], [0, 2]])
@@ -151,7 +191,12 @@ def test_a_mistake_is_one_line_and_its_code(line, folder, capsys):
     code, message = WRONG[line]
     assert main(line.split()) == code
     out, err = capsys.readouterr()
-    assert out == "" and err.count("\n") == 1 and err.startswith(("cfljax: ", "cfljax data")) and message in err
+    assert (
+        out == ""
+        and err.count("\n") == 1
+        and err.startswith(("cfljax: ", "cfljax data"))
+        and message in err
+    )
 
 
 def test_a_traceback_is_shown_for_debugging_alone(folder, monkeypatch):
@@ -169,21 +214,47 @@ def test_help_has_examples(command, capsys):
 def test_the_command_runs_as_a_module_without_a_warning(folder):
     broken = folder / "toy.npz"
     broken.write_bytes(broken.read_bytes()[:300])
-    done = subprocess.run([sys.executable, "-m", "cfljax.data", "describe", "toy"], capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 4 and done.stderr.startswith(f"cfljax: {broken}") and done.stderr.count("\n") == 1
+    done = subprocess.run(
+        [sys.executable, "-m", "cfljax.data", "describe", "toy"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+    assert (
+        done.returncode == 4
+        and done.stderr.startswith(f"cfljax: {broken}")
+        and done.stderr.count("\n") == 1
+    )
 
 
 def test_loading_imports_no_large_package_that_it_does_not_use():
-    code = "import sys, cfljax.data as d; d.load('blobs'); print([m for m in sys.modules if m in {names}])"
-    names = ("sklearn", "tensorflow_datasets", "tensorflow", "pandas", "matplotlib", "flax", "optax")
-    done = subprocess.run([sys.executable, "-c", code.format(names=names)], capture_output=True, text=True, cwd=ROOT)
+    code = (
+        "import sys, cfljax.data as d; d.load('blobs'); print([m for m in sys.modules if m in "
+        "{names}])"
+    )
+    names = (
+        "sklearn",
+        "tensorflow_datasets",
+        "tensorflow",
+        "pandas",
+        "matplotlib",
+        "flax",
+        "optax",
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code.format(names=names)], capture_output=True, text=True, cwd=ROOT
+    )
     assert done.stdout.strip() == "[]", done.stderr
 
 
 @pytest.mark.skipif(not os.environ.get("CFLJAX_DATA"), reason="CFLJAX_DATA is not set")
 @pytest.mark.parametrize(
     ("name", "shape", "classes"),
-    [("mnist", (60000, 28, 28, 1), 10), ("cifar10", (50000, 32, 32, 3), 10), ("mnist_users", (60000, 28, 28, 1), 10)],
+    [
+        ("mnist", (60000, 28, 28, 1), 10),
+        ("cifar10", (50000, 32, 32, 3), 10),
+        ("mnist_users", (60000, 28, 28, 1), 10),
+    ],
 )
 def test_real_files(name, shape, classes):
     if not (Path(os.environ["CFLJAX_DATA"]) / f"{name}.npz").exists():
@@ -191,4 +262,8 @@ def test_real_files(name, shape, classes):
     s = load(name)
     assert s.x_train.shape == shape and s.classes == classes and len(s.y_test) == 10000
     if name == "mnist_users":
-        assert len(np.unique(s.user_train)) == 539 and len(s.population) == 836 and set(s.population) == {0, 1}
+        assert (
+            len(np.unique(s.user_train)) == 539
+            and len(s.population) == 836
+            and set(s.population) == {0, 1}
+        )

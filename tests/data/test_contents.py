@@ -1,4 +1,5 @@
-"""What data holds is part of a run's id: wherever it lies, however it is read, and never older than what is trained on."""
+"""What data holds is part of a run's id: wherever it lies, however it is read, and never older than
+what is trained on."""
 
 import dataclasses
 import hashlib
@@ -32,7 +33,11 @@ def write(file, seed=0):
     """An npz file of a data set, the same for the same seed."""
     rng = np.random.default_rng(seed)
     file.parent.mkdir(parents=True, exist_ok=True)
-    arrays = {"x_train": rng.normal(size=(40, 3)), "y_train": np.arange(40) % 2, "x_test": rng.normal(size=(10, 3))}
+    arrays = {
+        "x_train": rng.normal(size=(40, 3)),
+        "y_train": np.arange(40) % 2,
+        "x_test": rng.normal(size=(10, 3)),
+    }
     np.savez(file, **arrays, y_test=np.arange(10) % 2)
     return file
 
@@ -61,7 +66,9 @@ def tfds(folder):
 
 def runs(name="mine", path=None, **options):
     place = {} if path is None else {"path": str(path)}
-    return read_spec(SMALL | {"data": {"name": name, "partition": "iid", "clients": 2, **place, **options}}).runs()
+    return read_spec(
+        SMALL | {"data": {"name": name, "partition": "iid", "clients": 2, **place, **options}}
+    ).runs()
 
 
 def id_of(*arguments, **options):
@@ -102,7 +109,15 @@ def test_a_place_has_many_names_and_one_id(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "link").symlink_to(tmp_path / "data")
-    places = [file, file.parent, "~/data", "data", "./data/../data/mine.npz", "link", "~/link/mine.npz"]
+    places = [
+        file,
+        file.parent,
+        "~/data",
+        "data",
+        "./data/../data/mine.npz",
+        "link",
+        "~/link/mine.npz",
+    ]
     assert len({id_of("mine", place) for place in places}) == 1
     table = {"name": "mine", "partition": "iid", "clients": 2, "path": list(map(str, places))}
     assert len(read_spec(SMALL | {"data": table}).units()) == 1
@@ -123,7 +138,8 @@ def test_runs_that_draw_their_data_from_their_own_seed_read_files_too(tmp_path):
     assert found[0].id == id_of("mine", file, seed=0)
 
 
-# --- a file that is replaced -------------------------------------------------------------------------------------------------
+# --- a file that is replaced
+# -------------------------------------------------------------------------------------------------
 
 
 def test_a_sweep_on_a_file_that_was_replaced_computes_anew_and_mixes_nothing(tmp_path):
@@ -144,7 +160,9 @@ def test_data_that_moves_while_a_sweep_grows_is_one_row_of_all_seeds(tmp_path):
     cfljax.sweep(spec | {"seeds": [0, 1]}, tmp_path / "r", quiet=True)
     moved = file.rename(tmp_path / "moved.npz")
     spec |= {"data": spec["data"] | {"path": str(moved)}}
-    results = cfljax.sweep(spec | {"seeds": [0, 1, 2], "method": ["fedavg", "fedprox"]}, tmp_path / "r", quiet=True)
+    results = cfljax.sweep(
+        spec | {"seeds": [0, 1, 2], "method": ["fedavg", "fedprox"]}, tmp_path / "r", quiet=True
+    )
     assert len(results) == 6 and results.left_out == 0 and "data.path" not in results.to_pandas()
     rows = collect([tmp_path / "r"]).configurations
     assert [(row.label, len(row.units)) for row in rows] == [("fedavg", 3), ("fedprox", 3)]
@@ -155,13 +173,16 @@ def test_a_file_that_is_replaced_within_one_process_is_read_again(tmp_path):
     file = tmp_path / "mine.npz"
 
     def loss():
-        return cfljax.run("fedavg", {"name": "mine", "path": str(file), "clients": 2}, "mclr", rounds=1).summary["loss_last"]
+        return cfljax.run(
+            "fedavg", {"name": "mine", "path": str(file), "clients": 2}, "mclr", rounds=1
+        ).summary["loss_last"]
 
     found = [loss() for seed in (0, 1, 0) if write(file, seed)]
     assert found[0] == found[2] != found[1]
 
 
-# --- sums are made once ------------------------------------------------------------------------------------------------------
+# --- sums are made once
+# ------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -192,7 +213,10 @@ def test_a_change_that_keeps_size_and_time_of_a_large_file_is_seen(large):
     other.write_bytes(bytes(checksums.MIN_CACHED_BYTES - 1) + b"y")
     os.utime(other, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     other.replace(file)
-    assert checksums.hash_file(file) == hashlib.sha256(bytes(checksums.MIN_CACHED_BYTES - 1) + b"y").hexdigest()
+    assert (
+        checksums.hash_file(file)
+        == hashlib.sha256(bytes(checksums.MIN_CACHED_BYTES - 1) + b"y").hexdigest()
+    )
 
 
 def test_the_sum_of_a_file_that_has_just_changed_is_not_kept(large):
@@ -225,11 +249,14 @@ def test_a_file_that_is_being_written_is_refused(tmp_path, monkeypatch):
         return real(f, name)
 
     monkeypatch.setattr(hashlib, "file_digest", grows)
-    with pytest.raises(DataError, match="growing: changes while it is read; start again when it is complete"):
+    with pytest.raises(
+        DataError, match="growing: changes while it is read; start again when it is complete"
+    ):
         checksums.hash_file(file)
 
 
-# --- users' own --------------------------------------------------------------------------------------------------------------
+# --- users' own
+# --------------------------------------------------------------------------------------------------------------
 
 
 def test_what_a_source_of_ones_own_returns_counts_whatever_it_reads(tmp_path):
@@ -275,7 +302,9 @@ def test_who_holds_what_by_a_partition_of_ones_own_counts(tmp_path):
         return Parts(list(rows), [test] * len(rows), np.full(len(rows), -1, np.int32))
 
     def made():
-        return read_spec(SMALL | {"data": {"name": "blobs", "samples": 60, "partition": "listed"}}).runs()[0]
+        return read_spec(
+            SMALL | {"data": {"name": "blobs", "samples": 60, "partition": "listed"}}
+        ).runs()[0]
 
     first = made()
     assert set(first.contents) == {"partition"} and first.id == made().id
@@ -308,12 +337,16 @@ def test_a_file_that_an_option_names_counts_by_its_contents(tmp_path):
 
     def result():
         model = {"name": "loaded", "weights": str(file)}
-        return cfljax.run("fedavg", {"name": "blobs", "samples": 60, "clients": 3, "features": 2}, model, rounds=1)
+        return cfljax.run(
+            "fedavg", {"name": "blobs", "samples": 60, "clients": 3, "features": 2}, model, rounds=1
+        )
 
     file = tmp_path / "weights.txt"
     np.savetxt(file, np.zeros((2, 4)))
     first = result()
-    assert first.record["contents"]["model.weights"] == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert (
+        first.record["contents"]["model.weights"] == hashlib.sha256(file.read_bytes()).hexdigest()
+    )
     np.savetxt(file, np.ones((2, 4)) * np.arange(4))
     second = result()
     assert first.run != second.run and first.summary["loss_last"] != second.summary["loss_last"]

@@ -57,7 +57,10 @@ def test_a_set_that_is_not_emnist_stays_as_it_is(tmp_path, name):
 
 def test_a_file_named_as_mnists_that_is_not_mnists_is_noticed(tmp_path):
     idx_folder(tmp_path / "mnist")
-    with pytest.raises(DataError, match="train-images-idx3-ubyte.gz: is not the published mnist file.*download it again"):
+    with pytest.raises(
+        DataError,
+        match="train-images-idx3-ubyte.gz: is not the published mnist file.*download it again",
+    ):
         data.load("mnist", path=str(tmp_path))
     assert data.load("mnist", {"checksums": False}, path=str(tmp_path)).classes == 4
 
@@ -139,7 +142,9 @@ def test_cifar10_from_its_files_and_from_the_archive_are_the_same(tmp_path):
     assert a.classes == 10 and a.x_train.shape == (20, 32, 32, 3)
     for name in files:
         (tmp_path / "cifar10" / name).unlink()
-    with pytest.raises(DataError, match="cifar-10-binary.tar.gz: is not the published cifar10 file"):
+    with pytest.raises(
+        DataError, match="cifar-10-binary.tar.gz: is not the published cifar10 file"
+    ):
         data.load("cifar10", path=str(tmp_path))
     b = data.load("cifar10", {"checksums": False}, path=str(tmp_path))
     np.testing.assert_array_equal(a.x_train, b.x_train)
@@ -152,7 +157,10 @@ def test_cifar100_has_its_fine_labels(tmp_path):
     s = data.load("cifar100", path=str(tmp_path))
     assert s.classes == 100
     np.testing.assert_array_equal(s.y_train, [90, 91, 92, 93])
-    assert set(np.flatnonzero(s.coarse == 3)) == {0, 1, 2, 3, 90, 91, 92, 93} and set(s.coarse) == {3, -1}
+    assert set(np.flatnonzero(s.coarse == 3)) == {0, 1, 2, 3, 90, 91, 92, 93} and set(s.coarse) == {
+        3,
+        -1,
+    }
 
 
 def test_bad_cifar_files(tmp_path):
@@ -203,7 +211,12 @@ def pixels(n, seed=0):
 
 
 def test_leaf_keeps_its_users_and_femnist_becomes_bytes(tmp_path):
-    leaf(tmp_path / "femnist", "train", {"b": (pixels(2), [3, 1]), "a": (pixels(1, 1), [61])}, "0.json")
+    leaf(
+        tmp_path / "femnist",
+        "train",
+        {"b": (pixels(2), [3, 1]), "a": (pixels(1, 1), [61])},
+        "0.json",
+    )
     leaf(tmp_path / "femnist", "train", {"c": (pixels(1, 2), [0])}, "1.json")
     leaf(tmp_path / "femnist", "test", {"a": (pixels(1, 3), [2]), "new": (pixels(2, 4), [2, 5])})
     (tmp_path / "femnist" / "train" / "._0.json").write_bytes(b"\0what a file system keeps")
@@ -224,21 +237,42 @@ def test_leaf_numbers_that_are_not_bytes_stay_as_they_are(tmp_path):
 
 
 BAD_LEAF = {
-    "duplicate": ({"users": ["a", "a"], "user_data": {"a": {"x": [[1]], "y": [0]}}}, "user a occurs twice"),
-    "lengths": ({"users": ["a"], "user_data": {"a": {"x": [[1]], "y": [0, 1]}}}, "user a has 1 samples but 2 labels"),
+    "duplicate": (
+        {"users": ["a", "a"], "user_data": {"a": {"x": [[1]], "y": [0]}}},
+        "user a occurs twice",
+    ),
+    "lengths": (
+        {"users": ["a"], "user_data": {"a": {"x": [[1]], "y": [0, 1]}}},
+        "user a has 1 samples but 2 labels",
+    ),
     "empty user": (
         {"users": ["a", "b"], "user_data": {"a": {"x": [[1]], "y": [0]}, "b": {"x": [], "y": []}}},
         "user b has no samples",
     ),
     "nobody": ({"users": [], "user_data": {}}, "x_train"),
     "no data": ({"users": ["a"], "user_data": {}}, "user a has no lists"),
-    "ragged": ({"users": ["a"], "user_data": {"a": {"x": [[1], [1, 2]], "y": [0, 1]}}}, "lists of numbers of one length"),
-    "nan": ({"users": ["a"], "user_data": {"a": {"x": [[float("nan")]], "y": [0]}}}, "x_train has values that are NaN"),
+    "ragged": (
+        {"users": ["a"], "user_data": {"a": {"x": [[1], [1, 2]], "y": [0, 1]}}},
+        "lists of numbers of one length",
+    ),
+    "nan": (
+        {"users": ["a"], "user_data": {"a": {"x": [[float("nan")]], "y": [0]}}},
+        "x_train has values that are NaN",
+    ),
     "label": ({"users": ["a"], "user_data": {"a": {"x": [[1]], "y": [0.5]}}}, "has the label 0.5"),
-    "word label": ({"users": ["a"], "user_data": {"a": {"x": [[1]], "y": ["cat"]}}}, "labels must be integers"),
-    "negative": ({"users": ["a"], "user_data": {"a": {"x": [[1]], "y": [-1]}}}, "y_train has the label -1"),
+    "word label": (
+        {"users": ["a"], "user_data": {"a": {"x": [[1]], "y": ["cat"]}}},
+        "labels must be integers",
+    ),
+    "negative": (
+        {"users": ["a"], "user_data": {"a": {"x": [[1]], "y": [-1]}}},
+        "y_train has the label -1",
+    ),
     "list": ([1, 2], "must be LEAF's"),
-    "text": ({"users": ["a"], "user_data": {"a": {"x": [["hello"]], "y": [0]}}}, "holds text; import it with"),
+    "text": (
+        {"users": ["a"], "user_data": {"a": {"x": [["hello"]], "y": [0]}}},
+        "holds text; import it with",
+    ),
 }
 
 
@@ -265,7 +299,9 @@ def test_broken_json_is_one_line(content, tmp_path):
 def test_a_name_found_nowhere_says_what_was_tried_and_what_to_do(tmp_path, monkeypatch):
     monkeypatch.delenv("CFLJAX_DATA", raising=False)
     monkeypatch.setenv("CFLJAX_CACHE", str(tmp_path / "none"))
-    with pytest.raises(DataError, match="CFLJAX_DATA is not set.*prepare nonesuch.*nonesuch.npz") as e:
+    with pytest.raises(
+        DataError, match="CFLJAX_DATA is not set.*prepare nonesuch.*nonesuch.npz"
+    ) as e:
         data.load("nonesuch")
     assert "\n" not in str(e.value)
     with pytest.raises(DataError, match=str(tmp_path)):

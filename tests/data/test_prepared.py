@@ -1,4 +1,5 @@
-"""Sets prepared by tensorflow-datasets: written and read here, with no network and without TensorFlow."""
+"""Sets prepared by tensorflow-datasets: written and read here, with no network and without
+TensorFlow."""
 
 import json
 import shutil
@@ -81,7 +82,9 @@ print(codes)
 def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tfds")
     root = Path(__file__).parents[2]
-    done = subprocess.run([sys.executable, "-c", PREPARE, str(folder)], capture_output=True, text=True, cwd=root)
+    done = subprocess.run(
+        [sys.executable, "-c", PREPARE, str(folder)], capture_output=True, text=True, cwd=root
+    )
     assert done.returncode == 0, done.stderr
     return folder, done
 
@@ -90,7 +93,12 @@ def test_prepare_and_load_work_without_tensorflow(made):
     folder, done = made
     assert done.stdout.strip().endswith("[0, 0, 0, 4, 0, 0]")
     s = data.load("toy_shapes", path=str(folder))
-    assert s.x_train.shape == (10, 4, 6, 1) and s.x_train.dtype == np.uint8 and s.classes == 3 and len(s.y_test) == 5
+    assert (
+        s.x_train.shape == (10, 4, 6, 1)
+        and s.x_train.dtype == np.uint8
+        and s.classes == 3
+        and len(s.y_test) == 5
+    )
     number = s.x_train[:, 1, 1, 0].astype(int) - 1
     np.testing.assert_array_equal(np.sort(number), np.arange(10))
     np.testing.assert_array_equal(s.y_train, number % 3)
@@ -109,7 +117,9 @@ def test_decoded_images_are_kept_until_the_files_change(made, tmp_path, monkeypa
     np.testing.assert_array_equal(first.x_train, second.x_train)
     np.testing.assert_array_equal(first.y_test, second.y_test)
     kept.write_bytes(kept.read_bytes()[:500])
-    np.testing.assert_array_equal(data.load("toy_shapes", path=str(tmp_path)).x_train, first.x_train)
+    np.testing.assert_array_equal(
+        data.load("toy_shapes", path=str(tmp_path)).x_train, first.x_train
+    )
     shard = next((tmp_path / "toy_shapes" / "1.2.0").glob("*train*"))
     shard.write_bytes(shard.read_bytes()[:100])
     with pytest.raises(DataError, match="train: cannot be read.*prepare it again"):
@@ -119,7 +129,8 @@ def test_decoded_images_are_kept_until_the_files_change(made, tmp_path, monkeypa
 def test_a_builder_that_needs_tensorflow_says_so_in_one_line(made):
     lines = [line for line in made[1].stderr.splitlines() if line.startswith("cfljax")]
     assert lines == [
-        'cfljax: toy_arrays: preparing it needs TensorFlow (reading it does not): pip install ".[tensorflow]" in the checkout'
+        "cfljax: toy_arrays: preparing it needs TensorFlow (reading it does not): pip "
+        'install ".[tensorflow]" in the checkout'
     ]
 
 
@@ -155,7 +166,12 @@ def test_images_of_16_bits_are_refused_and_not_cut_to_8(made):
 
 
 def test_a_tfrecord_folder_says_what_to_do(made, tmp_path):
-    change(made[0] / "toy_shapes", tmp_path, "dataset_info.json", lambda c: c.update(fileFormat="tfrecord"))
+    change(
+        made[0] / "toy_shapes",
+        tmp_path,
+        "dataset_info.json",
+        lambda c: c.update(fileFormat="tfrecord"),
+    )
     with pytest.raises(DataError, match="is prepared as tfrecord.*prepare toy_shapes --dir"):
         data.load("toy_shapes", path=str(tmp_path))
 
@@ -183,7 +199,9 @@ def test_more_samples_than_the_files_can_hold_are_refused(made, tmp_path):
         content["splits"][0]["shardLengths"] = ["1000000000000"]
 
     change(made[0] / "toy_shapes", tmp_path, "dataset_info.json", edit)
-    with pytest.raises(DataError, match="train: does not fit into memory|has .* of 1000000000000 examples"):
+    with pytest.raises(
+        DataError, match="train: does not fit into memory|has .* of 1000000000000 examples"
+    ):
         data.load("toy_shapes", path=str(tmp_path))
 
 
@@ -194,7 +212,9 @@ def originals(tmp_path, monkeypatch):
     home.mkdir()
     (home / "a.gz").write_bytes(b"content")
     monkeypatch.setitem(prepare.ORIGINAL_URLS, "mnist", home.as_uri() + "/")
-    monkeypatch.setitem(bounded.PUBLISHED_MD5, "mnist", {"a.gz": "9a0364b9e99bb480dd25e1f0284c8555"})
+    monkeypatch.setitem(
+        bounded.PUBLISHED_MD5, "mnist", {"a.gz": "9a0364b9e99bb480dd25e1f0284c8555"}
+    )
     return home
 
 
@@ -226,5 +246,8 @@ def test_without_a_network_prepare_says_so_at_once(tmp_path, monkeypatch):
 
 
 def test_an_unknown_name_is_bad_input(tmp_path):
-    with pytest.raises(SpecError, match='"cifar11": tensorflow-datasets has no such data set; did you mean "cifar100?"'):
+    with pytest.raises(
+        SpecError,
+        match='"cifar11": tensorflow-datasets has no such data set; did you mean "cifar100?"',
+    ):
         prepare.prepare("cifar11", str(tmp_path))

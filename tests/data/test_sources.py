@@ -9,7 +9,11 @@ from cfljax.errors import DataError, SpecError
 
 def test_digits_are_bytes_and_cut_the_same_for_every_seed():
     a, b = data.load("digits", seed=0), data.load("digits", seed=1)
-    assert a.x_train.dtype == np.uint8 and a.x_train.shape == (1438, 8, 8, 1) and a.x_train.max() == 255
+    assert (
+        a.x_train.dtype == np.uint8
+        and a.x_train.shape == (1438, 8, 8, 1)
+        and a.x_train.max() == 255
+    )
     assert len(a.y_test) == 359 and a.classes == 10 and a.y_train.dtype == np.int32
     np.testing.assert_array_equal(a.x_train, b.x_train)
     share = np.bincount(a.y_test) / (np.bincount(a.y_test) + np.bincount(a.y_train))
@@ -37,7 +41,9 @@ def test_synthetic_has_one_user_per_client_and_a_tenth_of_each_for_testing():
 
 
 def test_synthetic_labels_of_a_client_are_linear_in_its_features():
-    s = data.load("synthetic", {"clients": 1, "total": 1500, "near": 0.1, "classes": 3, "features": 5})
+    s = data.load(
+        "synthetic", {"clients": 1, "total": 1500, "near": 0.1, "classes": 3, "features": 5}
+    )
     from sklearn.linear_model import LogisticRegression
 
     scale = s.x_train.std(axis=0)

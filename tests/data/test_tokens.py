@@ -24,7 +24,13 @@ def test_a_text_and_back():
 def test_words_and_marks_are_tokens_the_commonest_first():
     learned = tokens.learn_tokens("words", TEXTS)
     assert learned.names[:3] == ["<padding>", "<unknown>", "the"]
-    assert [learned.names[n] for n in learned.encode("the cat's hat; mat")] == ["the", "cat's", "hat", ";", "mat"]
+    assert [learned.names[n] for n in learned.encode("the cat's hat; mat")] == [
+        "the",
+        "cat's",
+        "hat",
+        ";",
+        "mat",
+    ]
     assert learned.encode("the dog") == [2, tokens.UNKNOWN]
     assert learned.encode(["the", "dog", "is"])[:2] == [2, tokens.UNKNOWN]
     few = tokens.learn_tokens("words", TEXTS, 4)
@@ -50,10 +56,17 @@ def plain(wave, rate, bands, window, step):
         row = np.zeros(bands)
         for k in range(size // 2 + 1):
             turn = 2 * np.pi * k * np.arange(length) / size
-            power, hz = np.dot(weighed, np.cos(turn)) ** 2 + np.dot(weighed, np.sin(turn)) ** 2, k * rate / size
+            power, hz = (
+                np.dot(weighed, np.cos(turn)) ** 2 + np.dot(weighed, np.sin(turn)) ** 2,
+                k * rate / size,
+            )
             for b, (low, middle, high) in enumerate(zip(edges, edges[1:], edges[2:], strict=False)):
                 if low < hz < high:
-                    row[b] += power * ((hz - low) / (middle - low) if hz <= middle else (high - hz) / (high - middle))
+                    row[b] += power * (
+                        (hz - low) / (middle - low)
+                        if hz <= middle
+                        else (high - hz) / (high - middle)
+                    )
         rows.append(np.log(row + 1e-6))
     return np.array(rows)
 
@@ -63,7 +76,9 @@ def test_features_are_the_logarithms_of_energies_by_their_definition():
     found = log_mel(waves, 1000, bands=5, window=0.030, step=0.012)
     assert found.shape == (2, 6, 5) and found.dtype == np.float32
     for features, wave in zip(found, waves, strict=True):
-        np.testing.assert_allclose(features, plain(wave, 1000, 5, 0.030, 0.012), rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(
+            features, plain(wave, 1000, 5, 0.030, 0.012), rtol=1e-4, atol=1e-4
+        )
 
 
 def test_a_tone_is_in_the_band_around_it_and_silence_is_the_floor():
@@ -82,7 +97,11 @@ def test_neighbouring_bands_share_each_frequency_between_them():
 
 @pytest.mark.parametrize(
     ("shape", "bands", "words"),
-    [((3, 10), 40, "at least 400 samples"), ((400,), 40, r"must be \[sounds, samples\]"), ((1, 400), 200, "give fewer bands")],
+    [
+        ((3, 10), 40, "at least 400 samples"),
+        ((400,), 40, r"must be \[sounds, samples\]"),
+        ((1, 400), 200, "give fewer bands"),
+    ],
 )
 def test_what_is_no_sound_is_refused(shape, bands, words):
     with pytest.raises(DataError, match=words):

@@ -1,4 +1,5 @@
-"""Any jobs, dealt to devices: each is done once, evenly, and its result is in its place on every device."""
+"""Any jobs, dealt to devices: each is done once, evenly, and its result is in its place on every
+device."""
 
 import functools
 from types import SimpleNamespace
@@ -18,11 +19,14 @@ from cfljax.types import Plan
 JOBS, DEVICES = 9, 3
 EXAMPLES = settings(max_examples=40, deadline=None)
 costs_of = hnp.arrays(np.float32, JOBS, elements=st.integers(0, 40).map(float))
-deal = functools.cache(lambda room: jax.jit(functools.partial(spread.deal, devices=DEVICES, room=room)))
+deal = functools.cache(
+    lambda room: jax.jit(functools.partial(spread.deal, devices=DEVICES, room=room))
+)
 
 
 def greedily(costs, room):
-    """The lists of jobs by a plain program: the longest first, each to the device with the least work that has room."""
+    """The lists of jobs by a plain program: the longest first, each to the device with the least
+    work that has room."""
     lists, loads = [[] for _ in range(DEVICES)], [0.0] * DEVICES
     for job in sorted(range(len(costs)), key=lambda s: -costs[s]):
         device = min((d for d in range(DEVICES) if len(lists[d]) < room), key=lambda d: loads[d])
@@ -54,7 +58,8 @@ def test_devices_have_room_for_all_jobs_and_few_free_places(jobs, devices):
 
 @functools.cache
 def on_devices(devices, lanes, owned):
-    """What each device gets of `spread`, whose jobs return their number's square; a free place would be seen."""
+    """What each device gets of `spread`, whose jobs return their number's square; a free place
+    would be seen."""
 
     def job(s):
         return jnp.where(s >= 0, s * s, -7), (s >= 0) & (s % 2 == 0)
@@ -82,13 +87,24 @@ def test_every_device_has_the_results_of_all_jobs_in_their_order(devices, lanes,
     check()
 
 
-@given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 300)), min_size=1, max_size=30), st.integers(1, 8), st.booleans())
-def test_neighbours_belong_to_one_device_and_devices_have_about_as_many_samples(clients, devices, shared):
+@given(
+    st.lists(st.tuples(st.integers(0, 60), st.integers(0, 300)), min_size=1, max_size=30),
+    st.integers(1, 8),
+    st.booleans(),
+)
+def test_neighbours_belong_to_one_device_and_devices_have_about_as_many_samples(
+    clients, devices, shared
+):
     train, test = np.array(clients).T
-    splits = {"train": SimpleNamespace(count=train), "test": SimpleNamespace(count=test, shared=shared)}
+    splits = {
+        "train": SimpleNamespace(count=train),
+        "test": SimpleNamespace(count=test, shared=shared),
+    }
     owner = assign_owners(SimpleNamespace(**splits, splits=splits), devices)
     assert (np.diff(owner) >= 0).all() and owner.min() >= 0 and owner.max() < devices
     held = train + 1 + (0 if shared else test)
-    for device in set(owner.tolist()):  # the middle of each client's samples lies in the device's part of all samples
+    for device in set(
+        owner.tolist()
+    ):  # the middle of each client's samples lies in the device's part of all samples
         clients = held[owner == device]
         assert clients.sum() <= held.sum() / devices + (clients[0] + clients[-1]) / 2

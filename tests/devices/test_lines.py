@@ -44,9 +44,17 @@ def test_places_are_those_of_a_search(side):
 
     @jax.jit
     def both(line, values):  # compared: what an accelerator does
-        return insertion_points(line, values, side), jnp.searchsorted(line, values, side=side, method="compare_all")
+        return insertion_points(line, values, side), jnp.searchsorted(
+            line, values, side=side, method="compare_all"
+        )
 
     found, compared = both(line, values)
     assert np.array_equal(found, compared) and found.dtype == compared.dtype
-    text = jax.jit(lambda: insertion_points(jnp.cumsum(jnp.arange(1 << 14)), jnp.arange(1 << 13), side)).lower().as_text()
+    text = (
+        jax.jit(
+            lambda: insertion_points(jnp.cumsum(jnp.arange(1 << 14)), jnp.arange(1 << 13), side)
+        )
+        .lower()
+        .as_text()
+    )
     assert "while" in text  # too many pairs

@@ -37,7 +37,10 @@ def test_an_absent_accelerator_gets_a_plan_with_clients_side_by_side(run, machin
     assert not plan.sequential and (plan.lanes == 0 or plan.lanes >= 128)
     assert choice(run, machines.cpu()).plan.sequential
     parts = assemble.assemble(run, 4, machine._replace(devices=1))
-    assert parts.plan.lanes == choice(run, machine._replace(devices=1), 4).plan.lanes and not parts.settings.sequential
+    assert (
+        parts.plan.lanes == choice(run, machine._replace(devices=1), 4).plan.lanes
+        and not parts.settings.sequential
+    )
 
 
 def test_an_absent_machines_devices_share_a_round(run):
@@ -53,18 +56,29 @@ def test_the_gram_form_follows_the_speed():
 
 def test_for_a_short_run_nothing_is_measured(monkeypatch):
     monkeypatch.setattr("cfljax.devices.machine.read_or_measure", lambda _: pytest.fail("measured"))
-    short, long = (read_spec(SPEC | {"train": {"rounds": rounds, "epochs": 5}}).runs()[0] for rounds in (1, 10**6))
-    plans = [choice(short, machines.cpu(known_speed=speed)).plan for speed in (None, SPEED._replace(large=1e-3))]
+    short, long = (
+        read_spec(SPEC | {"train": {"rounds": rounds, "epochs": 5}}).runs()[0]
+        for rounds in (1, 10**6)
+    )
+    plans = [
+        choice(short, machines.cpu(known_speed=speed)).plan
+        for speed in (None, SPEED._replace(large=1e-3))
+    ]
     assert plans[0] == plans[1] and plans[0].quick
     with pytest.raises(pytest.fail.Exception, match="measured"):
         choice(long, machines.cpu(known_speed=None))
 
 
 def test_a_mesh_is_fitted_to_the_devices():
-    assert machines.gpu(8, mesh=AUTO).shape(4) == (4, 2) and machines.gpu(8, mesh=AUTO).shape() == (1, 8)
+    assert machines.gpu(8, mesh=AUTO).shape(4) == (4, 2) and machines.gpu(8, mesh=AUTO).shape() == (
+        1,
+        8,
+    )
     assert machines.gpu(4, mesh=AUTO, processes=2).shape(4) == (4, 2)
     assert machines.cpu(8).shape() == (1, 8) and machines.cpu(8).shape(wanted=2) == (1, 2)
-    with pytest.raises(SpecError, match="--mesh runs=1,clients=9: needs 9 devices, but there are 8"):
+    with pytest.raises(
+        SpecError, match="--mesh runs=1,clients=9: needs 9 devices, but there are 8"
+    ):
         machines.gpu(8, mesh=Shape(1, 9)).shape()
     with pytest.raises(SpecError, match="runs must divide 4"):
         machines.gpu(4, mesh=Shape(8, 1), processes=2).shape()
@@ -77,7 +91,11 @@ def test_this_machine_is_what_jax_computes_on():
     import jax
 
     machine = describe_machine(Shape(1, 1), SPEED)
-    assert (machine.backend, machine.devices, machine.processes) == (jax.default_backend(), jax.local_device_count(), 1)
+    assert (machine.backend, machine.devices, machine.processes) == (
+        jax.default_backend(),
+        jax.local_device_count(),
+        1,
+    )
     assert (machine.mesh, machine.speed) == (Shape(1, 1), SPEED)
     assert machine.memory > 1 << 28 and machine.threads >= 1
 
@@ -100,13 +118,18 @@ def test_a_measurement_is_plausible():
     assert np.all([0 < value < 1e-2 for value in measure()])
 
 
-def test_a_sweep_says_what_it_computes_on_and_that_an_accelerator_is_not_used(tmp_path, monkeypatch):
+def test_a_sweep_says_what_it_computes_on_and_that_an_accelerator_is_not_used(
+    tmp_path, monkeypatch
+):
     assert list_messages(machines.gpu(2)) == ["computing on NVIDIA H100, 2 devices"]
     monkeypatch.delenv("JAX_PLATFORMS")
     assert list_messages(machines.cpu(2), tmp_path) == []
     (tmp_path / "accel0").touch()
     (line,) = list_messages(machines.cpu(2), tmp_path)
-    assert line.startswith("computing on the CPU, although there is an accelerator: ") and 'pip install "jax[tpu]"' in line
+    assert (
+        line.startswith("computing on the CPU, although there is an accelerator: ")
+        and 'pip install "jax[tpu]"' in line
+    )
     (tmp_path / "accel0").rename(tmp_path / "nvidia0")
     assert "jax[cuda12]" in list_messages(machines.cpu(2), tmp_path)[0]
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
@@ -142,14 +165,22 @@ print(*map(int, answers), waited, has_only_cpu(), first == describe_machine())
 """
 
 
-@pytest.mark.skipif(any(map(importlib.util.find_spec, ("jax_plugins", "libtpu"))), reason="an accelerator can be had here")
+@pytest.mark.skipif(
+    any(map(importlib.util.find_spec, ("jax_plugins", "libtpu"))),
+    reason="an accelerator can be had here",
+)
 @pytest.mark.parametrize("kind", ["jax_plugins", "libtpu", "of another name", "a file in /dev"])
 def test_a_cpu_is_known_without_jax_where_it_can_have_nothing_else(kind, tmp_path):
-    """And it is the machine that JAX then finds. The kinds are how JAX finds what brings an accelerator."""
+    """And it is the machine that JAX then finds. The kinds are how JAX finds what brings an
+    accelerator."""
     if kind == "of another name":
         (tmp_path / "lab-1.dist-info").mkdir()
-        (tmp_path / "lab-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: lab\nVersion: 1\n")
-        (tmp_path / "lab-1.dist-info" / "entry_points.txt").write_text("[jax_plugins]\nlab = lab_chip\n")
+        (tmp_path / "lab-1.dist-info" / "METADATA").write_text(
+            "Metadata-Version: 2.1\nName: lab\nVersion: 1\n"
+        )
+        (tmp_path / "lab-1.dist-info" / "entry_points.txt").write_text(
+            "[jax_plugins]\nlab = lab_chip\n"
+        )
     elif kind != "a file in /dev":
         (tmp_path / kind).mkdir()
     dev = tmp_path / "dev"

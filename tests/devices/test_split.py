@@ -1,4 +1,5 @@
-"""Functions in segments: the same values, shared functions compiled once, and memory taken only from what nobody reads."""
+"""Functions in segments: the same values, shared functions compiled once, and memory taken only
+from what nobody reads."""
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +20,8 @@ def _worked(times, x, y):
 
 
 def several(a, b, c):
-    """Calls before and after each other, with constants, and results that are arguments, constants, one array twice or a call's."""
+    """Calls before and after each other, with constants, and results that are arguments, constants,
+    one array twice or a call's."""
     x, total = _worked(2, a + 1, 3.0)
     z, _ = _worked(2, x * b, TABLE)
     ones = jnp.ones(3)
@@ -35,7 +37,9 @@ def made(f, *args, **more):
 def test_the_segments_together_are_the_function():
     of, run = made(several, A, 2 * A, 3 * A)
     assert [bool(segment.shared) for segment in of.segments] == [False, True, False, True, False]
-    jax.tree.map(np.testing.assert_array_equal, run(A, 2 * A, 3 * A), jax.jit(several)(A, 2 * A, 3 * A))
+    jax.tree.map(
+        np.testing.assert_array_equal, run(A, 2 * A, 3 * A), jax.jit(several)(A, 2 * A, 3 * A)
+    )
     jax.tree.map(np.testing.assert_array_equal, run(2 * A, A, A), jax.jit(several)(2 * A, A, A))
 
 
@@ -111,7 +115,11 @@ def test_a_program_that_could_not_be_compiled_is_compiled_again(monkeypatch):
     monkeypatch.setattr(compiled, "_compile", fail_once)
     with pytest.raises(ZeroDivisionError):
         compile_later(jax.jit(lambda a: a + 1), (A,), "test_again").result()
-    assert compile_later(jax.jit(lambda a: a + 1), (A,), "test_again").result()(A).tolist() == [1, 2, 3]
+    assert compile_later(jax.jit(lambda a: a + 1), (A,), "test_again").result()(A).tolist() == [
+        1,
+        2,
+        3,
+    ]
 
 
 def test_python_numbers_are_arrays():
@@ -135,12 +143,17 @@ def test_only_large_arrays_that_are_lost_are_overwritten():
 
 
 def test_what_is_lost_next_time_shares_no_memory_with_what_stays():
-    """Results may be overwritten by the next call: they are neither arguments that stay, nor constants, nor each other."""
-    _, run = made(lambda state, data: (state, data, data, jnp.asarray(TABLE), state), A, 2 * A, lost=1)
+    """Results may be overwritten by the next call: they are neither arguments that stay, nor
+    constants, nor each other."""
+    _, run = made(
+        lambda state, data: (state, data, data, jnp.asarray(TABLE), state), A, 2 * A, lost=1
+    )
     state, data = A + 0, 2 * A
     results = run(state, data)
     places = [each.unsafe_buffer_pointer() for each in results]
-    assert results[0] is state and len(set(places)) == 5 and data.unsafe_buffer_pointer() not in places
+    assert (
+        results[0] is state and len(set(places)) == 5 and data.unsafe_buffer_pointer() not in places
+    )
     again = run(state, data)
     assert again[3].unsafe_buffer_pointer() != results[3].unsafe_buffer_pointer()
 
@@ -161,7 +174,13 @@ def test_what_prints_stays_in_its_order(capfd):
 
 
 @pytest.mark.parametrize(
-    "after", [{"a": jnp.zeros(4), "b": A}, {"a": jnp.zeros(3, jnp.int32), "b": A}, {"a": A}, {"a": A, "b": A, "c": A}]
+    "after",
+    [
+        {"a": jnp.zeros(4), "b": A},
+        {"a": jnp.zeros(3, jnp.int32), "b": A},
+        {"a": A},
+        {"a": A, "b": A, "c": A},
+    ],
 )
 def test_a_state_keeps_its_types(after):
     before, now = (jax.eval_shape(lambda of=of: of) for of in ({"a": A, "b": A}, after))

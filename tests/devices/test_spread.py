@@ -19,7 +19,12 @@ def test_jobs_are_dealt_longest_first_to_the_least_busy():
     flat = np.asarray(lists).ravel()
     assert [int(flat[p]) for p in np.asarray(place)] == list(range(6))
     full, _ = deal(np.float32([9, 1, 1, 1]), 2, 2)
-    assert sorted(np.asarray(full).ravel().tolist()) == [0, 1, 2, 3]  # no device takes more than it has room for
+    assert sorted(np.asarray(full).ravel().tolist()) == [
+        0,
+        1,
+        2,
+        3,
+    ]  # no device takes more than it has room for
 
 
 PLACES = [(7, True, 4), (7, False, 6), (20, False, 15), (1000, False, 516), (2, False, 1)]
@@ -28,21 +33,26 @@ PLACES = [(7, True, 4), (7, False, 6), (20, False, 15), (1000, False, 516), (2, 
 @pytest.mark.parametrize(("jobs", "alike", "places"), PLACES)
 def test_devices_need_few_free_places_and_none_for_equal_clients(jobs, alike, places, monkeypatch):
     monkeypatch.setattr(spread, "devices", lambda: 2)
-    each = jax.vmap(lambda _: spread.deal_out(jnp.ones(jobs), Plan(alike=alike)).jobs, axis_name=spread.AXIS)
+    each = jax.vmap(
+        lambda _: spread.deal_out(jnp.ones(jobs), Plan(alike=alike)).jobs, axis_name=spread.AXIS
+    )
     dealt = np.asarray(jax.jit(each)(np.arange(2)))
     assert dealt.shape == (2, places) and sorted(dealt[dealt >= 0]) == [*range(jobs)]
 
 
 @pytest.mark.parametrize(("jobs", "devices"), [(20, 4), (50, 4), (1000, 8)])
 def test_free_places_suffice_for_sizes_after_a_power_law(jobs, devices):
-    costs = np.random.default_rng(jobs).permutation(1000 / np.arange(1, jobs + 1)).astype(np.float32)
+    costs = (
+        np.random.default_rng(jobs).permutation(1000 / np.arange(1, jobs + 1)).astype(np.float32)
+    )
     lists, _ = deal(costs, devices, spread._count_slots(jobs, -(-jobs // devices)))
     loads = np.where(np.asarray(lists) >= 0, costs[np.asarray(lists)], 0).sum(1)
     assert loads.max() <= 1.05 * max(loads.mean(), float(costs.max()))
 
 
 def test_a_device_mostly_does_its_own_clients_in_one_block(monkeypatch):
-    """Of 1,000 clients on two devices hardly ever more than 750 are one's own, but in every third round more than 516."""
+    """Of 1,000 clients on two devices hardly ever more than 750 are one's own, but in every third
+    round more than 516."""
     monkeypatch.setattr(spread, "devices", lambda: 2)
     owner, blocks = jnp.arange(1000) % 2, []
 

@@ -1,8 +1,9 @@
 """The code blocks of a page of the documentation, in order, and running them as a reader would.
 
-`<!-- test: skip WHY -->` before a block leaves it out, `<!-- test: needs PACKAGE -->` skips it where the package is not there. A
-block with `title="FILE"` becomes that file; one without a language is text. Python blocks of a page share their names; shell
-lines may be `cfljax …` and `python FILE …`, which are run in this process.
+`<!-- test: skip WHY -->` before a block leaves it out, `<!-- test: needs PACKAGE -->` skips it
+where the package is not there. A block with `title="FILE"` becomes that file; one without a
+language is text. Python blocks of a page share their names; shell lines may be `cfljax …` and
+`python FILE …`, which are run in this process.
 """
 
 import importlib.util
@@ -16,7 +17,9 @@ from typing import NamedTuple
 from cfljax.commands import cli
 
 FENCE = re.compile(
-    r'(?:<!-- test: (?P<mark>[^>]*?) -->\n)?^```(?P<lang>\w*)(?: title="(?P<title>[^"]+)")?[^\n]*\n(?P<text>.*?)^```$', re.M | re.S
+    r"(?:<!-- test: (?P<mark>[^>]*?) -->\n)?^```(?P<lang>\w*)(?: "
+    r'title="(?P<title>[^"]+)")?[^\n]*\n(?P<text>.*?)^```$',
+    re.M | re.S,
 )
 
 SEARCHED = """hyperparameter, personalized, installation, reproducibility, significance, random seed, communication cost,
@@ -36,7 +39,13 @@ class Block(NamedTuple):
 def blocks(page):
     content = page.read_text()
     return [
-        Block(m["lang"], m["title"] or "", m["text"], m["mark"] or "", content[: m.start()].count("\n") + 1)
+        Block(
+            m["lang"],
+            m["title"] or "",
+            m["text"],
+            m["mark"] or "",
+            content[: m.start()].count("\n") + 1,
+        )
         for m in FENCE.finditer(content)
     ]
 

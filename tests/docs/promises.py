@@ -1,7 +1,9 @@
-"""What README and the pages promise, and what runs it: commands and their flags, exit codes, options, variables.
+"""What README and the pages promise, and what runs it: commands and their flags, exit codes,
+options, variables.
 
-A page promises what stands in its code: fenced blocks and `spans`. A promise is kept where a file of tests, or the blocks of a page
-that are run, name the command and its flag, or what has the option and the option.
+A page promises what stands in its code: fenced blocks and `spans`. A promise is kept where a file
+of tests, or the blocks of a page that are run, name the command and its flag, or what has the
+option and the option.
 """
 
 import ast
@@ -23,12 +25,22 @@ from tests.docs import blocks
 ROOT = Path(__file__).parents[2]
 OURS = ROOT / "tests" / "docs"
 PAGES = [
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "experiments/README.md", "benchmarks/README.md")),
+    *(
+        ROOT / name
+        for name in (
+            "README.md",
+            "CONTRIBUTING.md",
+            "experiments/README.md",
+            "benchmarks/README.md",
+        )
+    ),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 SPAN = re.compile(r"(?<!`)(?:`([^`\n]+)`|``([^\n]+?)``)(?!`)")
 _PYTHON = r"python -m (?P<module>[\w.]+)|python (?P<file>\S+\.py)"
-COMMAND = re.compile(rf"^(?:\$ )?(?:[A-Z_]+=\S+ )*(?:{_PYTHON}|cfljax (?P<name>[a-z]+))\b(?P<rest>.*)$")
+COMMAND = re.compile(
+    rf"^(?:\$ )?(?:[A-Z_]+=\S+ )*(?:{_PYTHON}|cfljax (?P<name>[a-z]+))\b(?P<rest>.*)$"
+)
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 OPEN = ("…", "[", "DIR", "SPEC", "FILE", "NAME", "|", "\\", "KEY")
 """In a line that says how a command is written and is not itself one."""
@@ -46,7 +58,8 @@ class Said(NamedTuple):
 
 
 def code(text: str) -> Iterator[tuple[int, str]]:
-    """(line number, text) of all code of a page: the lines of its blocks, with those that `\\` continues, and its spans."""
+    """(line number, text) of all code of a page: the lines of its blocks, with those that `\\`
+    continues, and its spans."""
     fenced = re.compile(r"^```\w*[^\n]*\n(.*?)^```$", re.M | re.S)
     for match in fenced.finditer(text):
         number = text[: match.start(1)].count("\n") + 1
@@ -86,7 +99,9 @@ def flags(module: str) -> frozenset[str] | None:
     if not path.exists():
         return None
     more = (ROOT / "drills" / "common.py").read_text() if first == "drills" else ""
-    return frozenset(re.findall(r'add_argument\(\s*"(--[a-z-]+)"', path.read_text() + more)) | {"--help"}
+    return frozenset(re.findall(r'add_argument\(\s*"(--[a-z-]+)"', path.read_text() + more)) | {
+        "--help"
+    }
 
 
 @cache
@@ -94,8 +109,15 @@ def all_flags() -> frozenset[str]:
     """The flags of everything that has some."""
     drills = [f"drills.{path.stem}" for path in (ROOT / "drills").glob("*.py")]
     benchmarks = [f"benchmarks.{path.stem}" for path in (ROOT / "benchmarks").glob("*.py")]
-    benchmarks += [f"benchmarks.{path.parent.name}" for path in (ROOT / "benchmarks").glob("*/__main__.py")]
-    return frozenset().union(*(flags(each) or () for each in [*(f"cfljax.{name}" for name in COMMANDS), *drills, *benchmarks]))
+    benchmarks += [
+        f"benchmarks.{path.parent.name}" for path in (ROOT / "benchmarks").glob("*/__main__.py")
+    ]
+    return frozenset().union(
+        *(
+            flags(each) or ()
+            for each in [*(f"cfljax.{name}" for name in COMMANDS), *drills, *benchmarks]
+        )
+    )
 
 
 def wrong(name: str, text: str) -> list[str]:
@@ -109,13 +131,26 @@ def wrong(name: str, text: str) -> list[str]:
             found.append(f"{said.where}: there is no command {said.module}")
             continue
         known |= options_of_a_run() if said.module == "cfljax.run" else set()
-        missing = [f"{said.where}: {said.module} has no {flag}" for flag in FLAG.findall(said.rest) if flag not in known]
+        missing = [
+            f"{said.where}: {said.module} has no {flag}"
+            for flag in FLAG.findall(said.rest)
+            if flag not in known
+        ]
         found += missing
-        if not missing and said.rest.strip() and said.module.startswith("cfljax.") and not any(sign in said.rest for sign in OPEN):
+        if (
+            not missing
+            and said.rest.strip()
+            and said.module.startswith("cfljax.")
+            and not any(sign in said.rest for sign in OPEN)
+        ):
             found += refused(said)
     for number, line in code(text):
         if line.startswith(("--", "… --")):
-            found += [f"{name}:{number}: nothing has {flag}" for flag in FLAG.findall(line) if flag not in all_flags()]
+            found += [
+                f"{name}:{number}: nothing has {flag}"
+                for flag in FLAG.findall(line)
+                if flag not in all_flags()
+            ]
     return found
 
 
@@ -151,13 +186,23 @@ def words(tree: ast.AST) -> str:
 
 def _documented(part: ast.AST) -> bool:
     body = getattr(part, "body", None)
-    return isinstance(body, list) and bool(body) and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant)
+    return (
+        isinstance(body, list)
+        and bool(body)
+        and isinstance(body[0], ast.Expr)
+        and isinstance(body[0].value, ast.Constant)
+    )
 
 
 @cache
 def runs() -> tuple[str, ...]:
-    """Everything that is run, a text each: the files of the tests (but these), and the blocks of the pages."""
-    found = [words(ast.parse(path.read_text())) for path in sorted((ROOT / "tests").rglob("*.py")) if path.parent != OURS]
+    """Everything that is run, a text each: the files of the tests (but these), and the blocks of
+    the pages."""
+    found = [
+        words(ast.parse(path.read_text()))
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        if path.parent != OURS
+    ]
     for page in sorted((ROOT / "docs").glob("*.md")):
         kept = [block for block in blocks.blocks(page) if not block.mark.startswith("skip")]
         found.append(" ".join(block.text for block in kept))

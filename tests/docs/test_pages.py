@@ -1,4 +1,5 @@
-"""The documentation is true: its code runs, its examples are short, its numbers are those of their scripts."""
+"""The documentation is true: its code runs, its examples are short, its numbers are those of their
+scripts."""
 
 import dataclasses
 import importlib
@@ -26,7 +27,9 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
 RUN = [page for page in PAGES if any(b.lang and not blocks.skipped(b) for b in blocks.blocks(page))]
-hooks, pages = (SimpleNamespace(**runpy.run_path(str(DOCS / name))) for name in ("hooks.py", "pages.py"))
+hooks, pages = (
+    SimpleNamespace(**runpy.run_path(str(DOCS / name))) for name in ("hooks.py", "pages.py")
+)
 QUICK = {"scale.md"}
 """Pages whose code takes a few seconds. The others: `pytest -m long tests/docs`."""
 
@@ -37,28 +40,40 @@ def reader(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CFLJAX_DATA", str(tmp_path / "data"))
     monkeypatch.setattr("cfljax.commands.process._end_soon_after_signals", lambda: None)
-    lines = ["age,pulse,hospital,sick", *(f"{20 + i % 50},{60 + i % 37},{'NSEW'[i % 4]},{'yn'[i % 3 == 0]}" for i in range(80))]
+    lines = [
+        "age,pulse,hospital,sick",
+        *(f"{20 + i % 50},{60 + i % 37},{'NSEW'[i % 4]},{'yn'[i % 3 == 0]}" for i in range(80)),
+    ]
     (tmp_path / "visits.csv").write_text("\n".join(lines))
     (tmp_path / "experiments").symlink_to(ROOT / "experiments")
     return monkeypatch
 
 
 @pytest.mark.parametrize(
-    "page", [pytest.param(p, marks=() if p.name in QUICK else pytest.mark.long) for p in RUN], ids=lambda p: p.stem
+    "page",
+    [pytest.param(p, marks=() if p.name in QUICK else pytest.mark.long) for p in RUN],
+    ids=lambda p: p.stem,
 )
 def test_every_block_of_the_page_runs(page, reader):
     assert blocks.run(page, reader) > 0
 
 
 def test_the_own_method_of_the_page_runs(reader):
-    """The one example that each run of the tests carries out from the page on own things; the others are `long`."""
+    """The one example that each run of the tests carries out from the page on own things; the
+    others are `long`."""
     page = {b.title: b.text for b in blocks.blocks(DOCS / "own.md") if b.title}
     for name in ("my_method.py", "median.toml"):
         Path(name).write_text(page[name])
-    blocks.shell("cfljax sweep median.toml --out r --set method=median --set train.rounds=1", "own.md", reader)
+    blocks.shell(
+        "cfljax sweep median.toml --out r --set method=median --set train.rounds=1",
+        "own.md",
+        reader,
+    )
 
 
-@pytest.mark.parametrize("title", [b.title for b in blocks.blocks(DOCS / "own.md") if b.title.endswith(".py")])
+@pytest.mark.parametrize(
+    "title", [b.title for b in blocks.blocks(DOCS / "own.md") if b.title.endswith(".py")]
+)
 def test_examples_are_short_and_complete(title):
     text = next(b.text for b in blocks.blocks(DOCS / "own.md") if b.title == title)
     assert len(text.splitlines()) < 40 and "import cfljax" in text
@@ -68,7 +83,9 @@ def test_examples_are_short_and_complete(title):
 def test_every_block_is_run_or_says_why_not():
     for page in PAGES:
         for block in blocks.blocks(page):
-            assert not block.mark or re.fullmatch(r"(skip|needs) .+", block.mark), f"{page.name}:{block.line}"
+            assert not block.mark or re.fullmatch(r"(skip|needs) .+", block.mark), (
+                f"{page.name}:{block.line}"
+            )
 
 
 def test_the_numbers_of_the_theory_page_are_those_of_its_script():
@@ -82,21 +99,34 @@ def test_the_navigation_and_every_link_lead_somewhere():
     assert named == {*written, *hooks.PAGES}
     for name, text in (written | {name: hooks.text(name) for name in hooks.PAGES}).items():
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
-            assert target in inside or (DOCS / name).parent.joinpath(target).exists(), f"{name}: {target}"
+            assert target in inside or (DOCS / name).parent.joinpath(target).exists(), (
+                f"{name}: {target}"
+            )
 
 
 def test_the_reference_pages_are_those_that_the_code_writes():
     for name, page in pages.PAGES.items():
-        assert (DOCS / name).read_text() == page().rstrip() + "\n", f"run `python docs/pages.py` ({name})"
+        assert (DOCS / name).read_text() == page().rstrip() + "\n", (
+            f"run `python docs/pages.py` ({name})"
+        )
 
 
 def test_every_table_of_a_spec_has_its_keys_on_the_page():
-    """A table that the package reads and the page leaves out would be found here: every class of options in `config`."""
+    """A table that the package reads and the page leaves out would be found here: every class of
+    options in `config`."""
     classes = set()
     for path in (ROOT / "cfljax" / "config").glob("*.py"):
         module = importlib.import_module(f"cfljax.config.{path.stem}")
-        found = [each for each in vars(module).values() if isinstance(each, type) and dataclasses.is_dataclass(each)]
-        classes |= {each for each in found if any("traced" in field.metadata for field in dataclasses.fields(each))}
+        found = [
+            each
+            for each in vars(module).values()
+            if isinstance(each, type) and dataclasses.is_dataclass(each)
+        ]
+        classes |= {
+            each
+            for each in found
+            if any("traced" in field.metadata for field in dataclasses.fields(each))
+        }
     written = {*pages.TABLES.values(), DataOptions, Train}
     assert {each.__name__ for each in classes - written} == {"_Late"}
 
@@ -107,7 +137,9 @@ def test_every_quantity_of_the_frames_has_a_line_on_the_page():
     known = [*QUANTITIES, *SECONDS_COLUMNS, *(name for name in SOMETIMES if name != "ari_new")]
     assert [name for name in known if f"`{name}`" not in summary] == []
     inside = {"traffic", "labels", "diag", "valid", "run"}  # of files, not columns
-    assert [name for name in (*CURVES, *sorted(RESERVED_NAMES - inside)) if f"`{name}`" not in history] == []
+    assert [
+        name for name in (*CURVES, *sorted(RESERVED_NAMES - inside)) if f"`{name}`" not in history
+    ] == []
 
 
 def test_the_readme_is_short_and_its_code_runs(capsys):
@@ -133,7 +165,9 @@ def test_no_table_cell_ends_in_braces_which_mkdocs_takes_for_its_attributes():
     for page in [*DOCS.rglob("*.md"), ROOT / "CONTRIBUTING.md", ROOT / "experiments" / "README.md"]:
         for line in page.read_text().splitlines():
             cells = re.sub(r"`[^`]*`", "", line).split("|") if line.startswith("|") else []
-            assert not [cell for cell in cells if cell.rstrip().endswith("}")], f"{page.name}: {line}"
+            assert not [cell for cell in cells if cell.rstrip().endswith("}")], (
+                f"{page.name}: {line}"
+            )
 
 
 @pytest.mark.parametrize("word", blocks.SEARCHED)
@@ -143,7 +177,9 @@ def test_a_page_has_the_word_that_readers_search_for(word):
 
 def test_nothing_is_asked_of_foreign_hosts():
     assert "font: false" in (ROOT / "mkdocs.yml").read_text()
-    assert not [p.name for p in PAGES if re.search(r"<(script|img|link)[^>]+https?:", p.read_text())]
+    assert not [
+        p.name for p in PAGES if re.search(r"<(script|img|link)[^>]+https?:", p.read_text())
+    ]
 
 
 def test_the_script_of_the_comparison_page_makes_its_table(tmp_path):
@@ -151,7 +187,9 @@ def test_the_script_of_the_comparison_page_makes_its_table(tmp_path):
 
     synthetic.sweep(tmp_path / "r")
     table = runpy.run_path(str(DOCS / "which.py"))["markdown"]([tmp_path / "r"])
-    assert table.splitlines()[0] == "| method | `rotated` | sent, MB |" and table.count("\n| `") == 3
+    assert (
+        table.splitlines()[0] == "| method | `rotated` | sent, MB |" and table.count("\n| `") == 3
+    )
 
 
 @pytest.mark.long
@@ -160,9 +198,15 @@ def test_the_script_of_the_servers_makes_its_table(tmp_path):
 
     spec = tomllib.loads((DOCS / "server.toml").read_text())
     spec["data"]["clients"], spec["model"], spec["seeds"] = 5, "mclr", [0, 1]
-    spec["train"] |= {"rounds": 1, "eval_every": 1, "server": ["none", {"name": "adam", "lr": [0.1, 0.0]}]}
+    spec["train"] |= {
+        "rounds": 1,
+        "eval_every": 1,
+        "server": ["none", {"name": "adam", "lr": [0.1, 0.0]}],
+    }
     cfljax.sweep(spec, out=tmp_path / "r")
-    head, _, plain, adam = runpy.run_path(str(DOCS / "server.py"))["markdown"](tmp_path / "r").splitlines()
+    head, _, plain, adam = runpy.run_path(str(DOCS / "server.py"))["markdown"](
+        tmp_path / "r"
+    ).splitlines()
     assert head == "| `train.server` | tried `lr` (accuracy) | chosen | validation | accuracy |"
     assert plain.startswith("| `none` | – | – | ")
     assert re.match(r"\| `adam` \| 0 \([\d.]+\), 0.1 \(([\d.]+)\) \| 0.1 \| .* \| \1 ±", adam)
@@ -172,8 +216,23 @@ def test_the_script_of_the_servers_makes_its_table(tmp_path):
 def test_the_site_has_every_page_and_its_search_finds_what_is_on_them(tmp_path):
     pytest.importorskip("mkdocs")
     pytest.importorskip("material")
-    words = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(tmp_path)]
-    done = subprocess.run(words, cwd=ROOT, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True)
+    words = [
+        sys.executable,
+        "-m",
+        "mkdocs",
+        "build",
+        "--quiet",
+        "--strict",
+        "--site-dir",
+        str(tmp_path),
+    ]
+    done = subprocess.run(
+        words,
+        cwd=ROOT,
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads((tmp_path / "search" / "search_index.json").read_text())["docs"]
     expected = {
@@ -183,9 +242,19 @@ def test_the_site_has_every_page_and_its_search_finds_what_is_on_them(tmp_path):
     }  # fmt: skip
     for page, word in expected.items():
         assert (tmp_path / page).exists()
-        assert any(entry["location"].startswith(page) and word in entry["title"] + entry["text"] for entry in found), page
-    cells = {page.name: set(re.findall(r"<t[dh] ([^>]*)>", page.read_text())) for page in tmp_path.rglob("*.html")}
-    assert {name: found for name, found in cells.items() if not all(each.startswith(("style=", "class=")) for each in found)} == {}
+        assert any(
+            entry["location"].startswith(page) and word in entry["title"] + entry["text"]
+            for entry in found
+        ), page
+    cells = {
+        page.name: set(re.findall(r"<t[dh] ([^>]*)>", page.read_text()))
+        for page in tmp_path.rglob("*.html")
+    }
+    assert {
+        name: found
+        for name, found in cells.items()
+        if not all(each.startswith(("style=", "class=")) for each in found)
+    } == {}
     for word in blocks.SEARCHED:
         assert any(word in (entry["title"] + entry["text"]).lower() for entry in found), word
     assert (tmp_path / "speed.png").exists() and (tmp_path / "gallery" / "picture.png").exists()

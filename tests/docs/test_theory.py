@@ -15,7 +15,13 @@ def test_weights_that_balance_the_classes_are_those_with_the_higher_accuracy():
         for row in results.rows:
             if row["config"]["data"]["classes_per_client"] == 1:
                 run = Result(*results.store.read(row["id"]))
-                found[row["label"]] = np.mean(run.diag["ccs_rfedavg/balance_error"]), run.summary["accuracy_last"]
+                found[row["label"]] = (
+                    np.mean(run.diag["ccs_rfedavg/balance_error"]),
+                    run.summary["accuracy_last"],
+                )
         error = {name: values[0] for name, values in found.items()}
         assert error["optimal"] < error["rfedavg"] < error["fedavg"] / 3
-        assert found["rfedavg"][1] > found["fedavg"][1] + 0.05 and abs(found["optimal"][1] - found["rfedavg"][1]) < 0.005
+        assert (
+            found["rfedavg"][1] > found["fedavg"][1] + 0.05
+            and abs(found["optimal"][1] - found["rfedavg"][1]) < 0.005
+        )

@@ -1,4 +1,5 @@
-"""`train.asynchronous` against a queue of events in plain Python, against rounds in which all wait, and with what else there is."""
+"""`train.asynchronous` against a queue of events in plain Python, against rounds in which all wait,
+and with what else there is."""
 
 import dataclasses
 import functools
@@ -32,7 +33,9 @@ SOME = ("ifca", "fedper")
 @functools.cache
 def federation(spread=True):
     """Eight clients of unequal sizes, with devices."""
-    return dataclasses.replace(toy.federation("quantity", clients=8), devices=make_devices(8, 3, not spread, None))
+    return dataclasses.replace(
+        toy.federation("quantity", clients=8), devices=make_devices(8, 3, not spread, None)
+    )
 
 
 @functools.cache
@@ -45,19 +48,30 @@ def vector(model=None):
 
 
 def numbers(**more):
-    return {f"clock.{k}": v for k, v in NUMBERS.items()} | {f"asynchronous.{k}": v for k, v in FADES.items()} | more
+    return (
+        {f"clock.{k}": v for k, v in NUMBERS.items()}
+        | {f"asynchronous.{k}": v for k, v in FADES.items()}
+        | more
+    )
 
 
 def served(
     name="fedavg", buffer=BUFFER, staleness="polynomial", on=None, rounds=STEPS, places=PLACES,
     seeds=(SEED,), hyper=None, settings=None, **more,
 ):  # fmt: skip
-    """The outputs of runs in which the server waits for `buffer` of the clients under way; None: for all who take part."""
-    home = sum({"head": 32, "body": 49, "norm": 28}[part] for part, kind in METHODS.entry(name).options.parts if kind == "client")
+    """The outputs of runs in which the server waits for `buffer` of the clients under way; None:
+    for all who take part."""
+    home = sum(
+        {"head": 32, "body": 49, "norm": 28}[part]
+        for part, kind in METHODS.entry(name).options.parts
+        if kind == "client"
+    )
     given = {"clock": vector(more.get("model"))} | (settings or {})
     given |= {} if buffer is None else {"asynchronous": Asynchronous(buffer, staleness, home)}
     hypers = [numbers(**(hyper or {}))] * len(seeds)
-    return play.batch(name, on or federation(), rounds, places, list(seeds), hypers, settings=given, **more)
+    return play.batch(
+        name, on or federation(), rounds, places, list(seeds), hypers, settings=given, **more
+    )
 
 
 def one(*args, **more):
@@ -68,7 +82,9 @@ def one(*args, **more):
 def seconds(made, c, down=1):
     size = toy.model().size
     steps = clock.steps_of(int(made.train.count[c]))
-    return clock.seconds_of(steps, float(np.exp(float(made.devices.pace[c]))), 4 * size * down, 4 * size, NUMBERS)
+    return clock.seconds_of(
+        steps, float(np.exp(float(made.devices.pace[c]))), 4 * size * down, 4 * size, NUMBERS
+    )
 
 
 def expected(
@@ -86,13 +102,23 @@ def expected(
 
 def agree(out, wanted, down=1):
     np.testing.assert_allclose(out.models, wanted[-1].models, atol=5e-6)
-    np.testing.assert_array_equal(out.labels[-1], np.where(wanted[-1].labels < 0, out.labels[-1], wanted[-1].labels))
+    np.testing.assert_array_equal(
+        out.labels[-1], np.where(wanted[-1].labels < 0, out.labels[-1], wanted[-1].labels)
+    )
     np.testing.assert_allclose(out.history["clock_s"][1:], [step.now for step in wanted], rtol=1e-5)
-    np.testing.assert_allclose(out.history["device_s"][1:], [step.busy for step in wanted], rtol=1e-5)
-    np.testing.assert_allclose(out.history["staleness"][1:], [step.staleness for step in wanted], rtol=1e-6)
+    np.testing.assert_allclose(
+        out.history["device_s"][1:], [step.busy for step in wanted], rtol=1e-5
+    )
+    np.testing.assert_allclose(
+        out.history["staleness"][1:], [step.staleness for step in wanted], rtol=1e-6
+    )
     np.testing.assert_array_equal(out.diag["applied"][1:], [step.applied for step in wanted])
-    np.testing.assert_array_equal(out.history["bytes_down"][1:], [step.begun * down * vector()[0] for step in wanted])
-    np.testing.assert_array_equal(out.history["bytes_up"][1:], [step.arrived * vector()[1] for step in wanted])
+    np.testing.assert_array_equal(
+        out.history["bytes_down"][1:], [step.begun * down * vector()[0] for step in wanted]
+    )
+    np.testing.assert_array_equal(
+        out.history["bytes_up"][1:], [step.arrived * vector()[1] for step in wanted]
+    )
 
 
 @pytest.mark.parametrize("staleness", ["polynomial", "hinge", rarely("none")])
@@ -105,7 +131,9 @@ def test_fedavg_is_the_queue_of_events(staleness):
 @pytest.mark.parametrize(("places", "buffer"), [rarely(5, 1), rarely(3, 3), (8, 2), rarely(8, 1)])
 def test_any_number_of_places_and_any_buffer(places, buffer):
     """With eight places for eight clients each has its own."""
-    agree(one(places=places, buffer=buffer), expected([toy.start(SEED)], places=places, buffer=buffer))
+    agree(
+        one(places=places, buffer=buffer), expected([toy.start(SEED)], places=places, buffer=buffer)
+    )
 
 
 def test_ifca_is_the_queue_of_events_in_each_cluster():
@@ -119,11 +147,22 @@ def test_ifca_is_the_queue_of_events_in_each_cluster():
 
 @pytest.mark.parametrize("name", every(ABLE, often=("ifca",)))
 def test_to_wait_for_all_is_the_same_bits_as_a_round(name):
-    options = {"on": nine(), "rounds": 4, "places": 5, "hyper": {"dropout": 0.2, "stragglers": 0.3, "straggler_work": 0.5}}
+    options = {
+        "on": nine(),
+        "rounds": 4,
+        "places": 5,
+        "hyper": {"dropout": 0.2, "stragglers": 0.3, "straggler_work": 0.5},
+    }
     waiting, buffered = (one(name, buffer, **options, **play.options(name)) for buffer in (None, 5))
     unlike = play.unlike(waiting, buffered)
-    seconds = ("['diag']['waited_s']", "['history']['clock_s']")  # which two programs may round otherwise
-    assert [each for each in unlike if each not in seconds] == ["['diag']['applied']", "['history']['staleness']"]
+    seconds = (
+        "['diag']['waited_s']",
+        "['history']['clock_s']",
+    )  # which two programs may round otherwise
+    assert [each for each in unlike if each not in seconds] == [
+        "['diag']['applied']",
+        "['history']['staleness']",
+    ]
     theirs, ours = play.fields(waiting), play.fields(buffered)
     for name in seconds:
         if name in theirs:
@@ -141,19 +180,29 @@ def test_so_it_is_with_every_average_and_everybody_there(average):
 @pytest.mark.parametrize("name", every(ABLE, often=("fedper",)))
 def test_a_run_goes_on_from_a_checkpoint_with_those_under_way(name):
     kept = []
-    again = functools.partial(served, name, on=nine(), rounds=5, chunk_rounds=2, **play.options(name))
+    again = functools.partial(
+        served, name, on=nine(), rounds=5, chunk_rounds=2, **play.options(name)
+    )
     (whole,) = again(checkpoint=lambda make: kept.append(make()))
     (resumed,) = again(resume=kept[0])
-    assert kept[0].done == 2 and kept[0].carry[".flight.busy"].sum() == 3 and np.abs(kept[0].carry[".flight.delta"]).max() > 0
+    assert (
+        kept[0].done == 2
+        and kept[0].carry[".flight.busy"].sum() == 3
+        and np.abs(kept[0].carry[".flight.delta"]).max() > 0
+    )
     assert not play.unlike(whole, resumed)
-    forgetful = kept[0]._replace(carry=kept[0].carry | {".flight.delta": 0 * kept[0].carry[".flight.delta"]})
+    forgetful = kept[0]._replace(
+        carry=kept[0].carry | {".flight.delta": 0 * kept[0].carry[".flight.delta"]}
+    )
     assert play.unlike(whole, again(resume=forgetful)[0])
 
 
 def shuffled(made, order):
     """The clients in another order, with their identities."""
     at = jnp.asarray(order)
-    return dataclasses.replace(made.take(at), devices=dataclasses.replace(made.devices, pace=made.devices.pace[at]))
+    return dataclasses.replace(
+        made.take(at), devices=dataclasses.replace(made.devices, pace=made.devices.pace[at])
+    )
 
 
 @pytest.mark.parametrize("name", ["ifca", rarely("fedavg"), rarely("fedgroup")])
@@ -168,12 +217,20 @@ def test_neither_padding_nor_the_order_of_clients_matters(name):
         out = one(name, on=other, rounds=5, **options)
         np.testing.assert_allclose(out.models, plainly.models, atol=2e-6)
         np.testing.assert_array_equal(out.labels[-1][labels], plainly.labels[-1])
-        for quantity in ("clock_s", "device_s", "staleness", "bytes_down", "bytes_up", "train_loss"):
+        for quantity in (
+            "clock_s",
+            "device_s",
+            "staleness",
+            "bytes_down",
+            "bytes_up",
+            "train_loss",
+        ):
             np.testing.assert_allclose(out.history[quantity], plainly.history[quantity], rtol=1e-5)
 
 
 def test_equally_early_updates_are_taken_by_identity():
-    """Eight equal clients, all under way: the two with the lowest identities arrive first, wherever they stand."""
+    """Eight equal clients, all under way: the two with the lowest identities arrive first, wherever
+    they stand."""
     same = toy.identical(federation(spread=False))
     same = dataclasses.replace(same, uid=jnp.asarray([5, 3, 9, 1, 7, 8, 2, 6], jnp.int32))
     kept = []
@@ -186,9 +243,24 @@ def test_three_clients_computed_by_hand():
     three = toy.federation("iid", clients=3)
     train = dataclasses.replace(three.train, count=jnp.array([20, 50, 100], jnp.int32))
     pace = jnp.log(jnp.array([1.0, 0.5, 2.0]))
-    three = dataclasses.replace(three, train=train, devices=dataclasses.replace(make_devices(3, 0, False, None), pace=pace))
-    hyper = {"clock.spread": 1.0, "clock.step_ms": 100.0, "clock.down_mbps": 8.0, "clock.up_mbps": 2.0}
-    out = one(on=three, places=3, buffer=1, rounds=4, hyper=hyper, work={"batch": 10}, settings={"clock": (100_000.0, 100_000.0)})
+    three = dataclasses.replace(
+        three, train=train, devices=dataclasses.replace(make_devices(3, 0, False, None), pace=pace)
+    )
+    hyper = {
+        "clock.spread": 1.0,
+        "clock.step_ms": 100.0,
+        "clock.down_mbps": 8.0,
+        "clock.up_mbps": 2.0,
+    }
+    out = one(
+        on=three,
+        places=3,
+        buffer=1,
+        rounds=4,
+        hyper=hyper,
+        work={"batch": 10},
+        settings={"clock": (100_000.0, 100_000.0)},
+    )
     np.testing.assert_allclose(out.history["clock_s"], [0, 0.7, 1.0, 1.4, 1.5], rtol=1e-5)
     np.testing.assert_allclose(out.history["device_s"], [0, 2.1, 3.0, 4.2, 4.5], rtol=1e-5)
     np.testing.assert_allclose(out.history["staleness"], [0, 0, 1 / 2, 2 / 3, 5 / 4], rtol=1e-6)
@@ -196,7 +268,10 @@ def test_three_clients_computed_by_hand():
 
 def test_who_drops_out_leaves_its_place_and_an_empty_step_changes_nothing():
     gone = one(hyper={"dropout": 1.0}, rounds=3)
-    assert gone.history["clock_s"].tolist() == [0.0] * 4 and np.isnan(gone.history["train_loss"][1:]).all()
+    assert (
+        gone.history["clock_s"].tolist() == [0.0] * 4
+        and np.isnan(gone.history["train_loss"][1:]).all()
+    )
     assert gone.models.tobytes() == one(hyper={"dropout": 1.0}, rounds=1).models.tobytes()
     some = one(hyper={"dropout": 0.5})
     assert 0 < some.diag["applied"][-1].sum() <= 2 * STEPS and np.isfinite(some.models).all()
@@ -214,7 +289,9 @@ def test_a_broken_update_counts_when_it_arrives_and_spreads_nowhere():
 @pytest.mark.long
 def test_a_batch_of_runs_side_by_side_has_a_flight_each():
     seeds = (SEED, 4, 5)
-    together = served(seeds=seeds, rounds=5, work={"sequential": False}, settings={"sequential": False})
+    together = served(
+        seeds=seeds, rounds=5, work={"sequential": False}, settings={"sequential": False}
+    )
     for seed, out in zip(seeds, together, strict=True):
         alone = one(seeds=(seed,), rounds=5)
         np.testing.assert_allclose(out.models, alone.models, atol=2e-6)
@@ -224,7 +301,14 @@ def test_a_batch_of_runs_side_by_side_has_a_flight_each():
 def test_what_stays_at_home_changes_when_the_update_arrives():
     """FedPer's heads: those of clients that are under way are as they were."""
     name, kept = "fedper", []
-    served(name, on=nine(), rounds=2, chunk_rounds=1, checkpoint=lambda make: kept.append(make()), **play.options(name))
+    served(
+        name,
+        on=nine(),
+        rounds=2,
+        chunk_rounds=1,
+        checkpoint=lambda make: kept.append(make()),
+        **play.options(name),
+    )
     carry = kept[0].carry
     own = next(value for key, value in carry.items() if key.endswith(".own"))[0]
     away = carry[".flight.ids"][0][carry[".flight.busy"][0]]
@@ -240,12 +324,20 @@ def test_what_stays_at_home_changes_when_the_update_arrives():
 ], ids=["feedback", "robust", "attack", "lanes"])  # fmt: skip
 def test_with_what_happens_to_updates_it_is_still_a_round_if_all_are_waited_for(work):
     hyper = {"attack.share": 0.25, "attack.factor": 2.0}
-    waiting, buffered = (one(buffer=buffer, work=work, hyper=hyper, rounds=4) for buffer in (None, PLACES))
+    waiting, buffered = (
+        one(buffer=buffer, work=work, hyper=hyper, rounds=4) for buffer in (None, PLACES)
+    )
     assert play.unlike(waiting, buffered) == ["['diag']['applied']", "['history']['staleness']"]
     out = one(work=work, hyper=hyper)
-    assert np.isfinite(out.models).all() and not np.allclose(out.models, one().models) or "lanes" in work
+    assert (
+        np.isfinite(out.models).all()
+        and not np.allclose(out.models, one().models)
+        or "lanes" in work
+    )
 
 
 def test_a_method_that_mixes_in_its_own_way_is_told_so():
-    with pytest.raises(SpecError, match="train.asynchronous: the method mixes no updates by averages"):
+    with pytest.raises(
+        SpecError, match="train.asynchronous: the method mixes no updates by averages"
+    ):
         served("ditto", rounds=1)

@@ -1,4 +1,5 @@
-"""The simulated clock against a plain program: how long rounds last, who is late, and what neither changes."""
+"""The simulated clock against a plain program: how long rounds last, who is late, and what neither
+changes."""
 
 import dataclasses
 import functools
@@ -46,11 +47,15 @@ def vector(model=None):
     return (4 * (model or toy.model()).size,) * 2
 
 
-def clocked(name="fedavg", on=None, participants=None, settings=None, numbers=None, more=None, **options):
+def clocked(
+    name="fedavg", on=None, participants=None, settings=None, numbers=None, more=None, **options
+):
     """A run with a clock; everybody takes part in each round."""
     given = {"clock": vector(options.get("model"))} | (settings or {})
     hypers = [hyper(**(numbers or {})) | (more or {})]
-    (out,) = play.batch(name, on or federation(), ROUNDS, participants, hypers=hypers, settings=given, **options)
+    (out,) = play.batch(
+        name, on or federation(), ROUNDS, participants, hypers=hypers, settings=given, **options
+    )
     return out
 
 
@@ -63,10 +68,15 @@ def speeds():
 
 
 def expected(down=1, up=1, often=1, clients=range(8), size=None, **work):
-    """Client → seconds in a round, of a method that sends these numbers of vectors and trains this number of times."""
+    """Client → seconds in a round, of a method that sends these numbers of vectors and trains this
+    number of times."""
     size = size or toy.model().size
     took = lambda c: reference.seconds_of(  # noqa: E731
-        often * reference.steps_of(sizes()[c], **work), speeds()[c], 4 * size * down, 4 * size * up, NUMBERS
+        often * reference.steps_of(sizes()[c], **work),
+        speeds()[c],
+        4 * size * down,
+        4 * size * up,
+        NUMBERS,
     )
     return {c: took(c) for c in clients}
 
@@ -81,7 +91,11 @@ def drawn(t, number, seed=0):
 
 
 def the_same_but_for_the_clock(a, b):
-    return [name for name in play.unlike(a, b) if "clock" not in name and not any(w in name for w in ("_s'", "'late'"))]
+    return [
+        name
+        for name in play.unlike(a, b)
+        if "clock" not in name and not any(w in name for w in ("_s'", "'late'"))
+    ]
 
 
 def test_three_clients_computed_by_hand():
@@ -89,14 +103,20 @@ def test_three_clients_computed_by_hand():
     three = toy.federation("iid", clients=3)
     train = dataclasses.replace(three.train, count=jnp.array([20, 50, 100], jnp.int32))
     pace = jnp.log(jnp.array([1.0, 0.5, 2.0]))
-    three = dataclasses.replace(three, train=train, devices=dataclasses.replace(make_devices(3, 0, False, None), pace=pace))
+    three = dataclasses.replace(
+        three, train=train, devices=dataclasses.replace(make_devices(3, 0, False, None), pace=pace)
+    )
     numbers = {"spread": 1.0, "step_ms": 100.0, "down_mbps": 8.0, "up_mbps": 2.0}
-    out = clocked(on=three, numbers=numbers, work={"batch": 10}, settings={"clock": (100_000.0, 100_000.0)})
+    out = clocked(
+        on=three, numbers=numbers, work={"batch": 10}, settings={"clock": (100_000.0, 100_000.0)}
+    )
     np.testing.assert_allclose(out.history["clock_s"], [0, 1.5, 3.0, 4.5], rtol=1e-5)
     np.testing.assert_allclose(out.history["device_s"], [0, 3.2, 6.4, 9.6], rtol=1e-5)
 
 
-@pytest.mark.parametrize("work", [{"epochs": 1}, rarely({"epochs": 3}), {"steps": 7}, {"epochs": 2, "batch": 4}])
+@pytest.mark.parametrize(
+    "work", [{"epochs": 1}, rarely({"epochs": 3}), {"steps": 7}, {"epochs": 2, "batch": 4}]
+)
 def test_the_clock_is_that_of_a_plain_program(work):
     out = clocked(work=work)
     clock, devices, _ = reference.walk([expected(**work)] * ROUNDS)
@@ -113,7 +133,9 @@ def test_a_round_waits_for_those_who_take_part_in_it():
 
 def test_stragglers_do_fewer_steps_and_nobody_waits_for_who_drops_out():
     out = clocked(more={"stragglers": 1.0, "straggler_work": 0.3})
-    np.testing.assert_allclose(out.history["clock_s"], reference.walk([expected(work=0.3)] * ROUNDS)[0], rtol=1e-5)
+    np.testing.assert_allclose(
+        out.history["clock_s"], reference.walk([expected(work=0.3)] * ROUNDS)[0], rtol=1e-5
+    )
     assert clocked(more={"dropout": 1.0}).history["clock_s"].tolist() == [0.0] * (ROUNDS + 1)
 
 
@@ -123,20 +145,29 @@ def test_stragglers_do_fewer_steps_and_nobody_waits_for_who_drops_out():
 ])  # fmt: skip
 def test_what_a_method_sends_and_trains_takes_its_time(name, sent, options):
     out = clocked(name, **options)
-    np.testing.assert_allclose(out.history["clock_s"], reference.walk([expected(**sent)] * ROUNDS)[0], rtol=1e-5)
+    np.testing.assert_allclose(
+        out.history["clock_s"], reference.walk([expected(**sent)] * ROUNDS)[0], rtol=1e-5
+    )
 
 
 def test_compressed_updates_arrive_sooner():
     out = clocked(settings={"clock": (vector()[0], 10.0)})
-    each = {c: reference.seconds_of(reference.steps_of(n), speeds()[c], vector()[0], 10.0, NUMBERS) for c, n in enumerate(sizes())}
-    np.testing.assert_allclose(out.history["clock_s"], reference.walk([each] * ROUNDS)[0], rtol=1e-5)
+    each = {
+        c: reference.seconds_of(reference.steps_of(n), speeds()[c], vector()[0], 10.0, NUMBERS)
+        for c, n in enumerate(sizes())
+    }
+    np.testing.assert_allclose(
+        out.history["clock_s"], reference.walk([each] * ROUNDS)[0], rtol=1e-5
+    )
 
 
 def test_what_is_sent_to_be_clustered_comes_before_the_first_round():
     out = clocked("one_shot", clusters=2, participants=3)
     rounds = [expected(clients=drawn(t, 3)) for t in range(ROUNDS)]
     first = reference.seconds_of(0, 1.0, *vector(), NUMBERS)
-    np.testing.assert_allclose(out.history["clock_s"], reference.walk(rounds, before=[first, 0, 0])[0], rtol=1e-5)
+    np.testing.assert_allclose(
+        out.history["clock_s"], reference.walk(rounds, before=[first, 0, 0])[0], rtol=1e-5
+    )
 
 
 def test_all_plans_show_the_same_time():
@@ -146,9 +177,21 @@ def test_all_plans_show_the_same_time():
 
 def test_a_batch_of_runs_side_by_side_has_a_clock_each():
     each = [hyper(), hyper(step_ms=500.0), hyper(up_mbps=1.0)]
-    alone = [play.batch("fedavg", federation(), ROUNDS, 4, [7], [h], settings={"clock": vector()})[0] for h in each]
+    alone = [
+        play.batch("fedavg", federation(), ROUNDS, 4, [7], [h], settings={"clock": vector()})[0]
+        for h in each
+    ]
     settings = {"clock": vector(), "sequential": False}
-    together = play.batch("fedavg", federation(), ROUNDS, 4, [7] * 3, each, work={"sequential": False}, settings=settings)
+    together = play.batch(
+        "fedavg",
+        federation(),
+        ROUNDS,
+        4,
+        [7] * 3,
+        each,
+        work={"sequential": False},
+        settings=settings,
+    )
     for a, b in zip(alone, together, strict=True):
         np.testing.assert_allclose(a.history["clock_s"], b.history["clock_s"], rtol=1e-6)
     assert len({float(out.history["clock_s"][-1]) for out in alone}) == 3
@@ -162,11 +205,16 @@ def test_the_clock_changes_no_bit_of_any_method(name):
     timed = play.on_nine(name, [hyper()], federation=nine, settings={"clock": vector(model)})[0]
     assert not the_same_but_for_the_clock(plain, timed)
     passed = timed.history["clock_s"]
-    assert passed[0] == 0 and (np.diff(passed) > 0).all() and passed[-1] <= timed.history["device_s"][-1] * 1.00001
+    assert (
+        passed[0] == 0
+        and (np.diff(passed) > 0).all()
+        and passed[-1] <= timed.history["device_s"][-1] * 1.00001
+    )
 
 
 def by_hand(late, rounds=ROUNDS, participants=8):
-    """Models after rounds of FedAvg from which these clients (a set for each round) are left out, with their reports."""
+    """Models after rounds of FedAvg from which these clients (a set for each round) are left out,
+    with their reports."""
     prepared = play.prepared("fedavg")
     numbers = {"lr": jnp.float32(0.1)}
     state, infos = prepared.init(keys.root(0), federation(), numbers, {}), []
@@ -174,13 +222,16 @@ def by_hand(late, rounds=ROUNDS, participants=8):
         key = keys.fold(keys.root(0), "round", t)
         there = draw(key, federation(), participants, jnp.int32(t), {})
         out = np.isin(np.asarray(there.ids), list(late[t]))
-        state, info = prepared.round(key, state, federation(), there._replace(mask=there.mask & ~out), numbers)
+        state, info = prepared.round(
+            key, state, federation(), there._replace(mask=there.mask & ~out), numbers
+        )
         infos.append(info)
     return np.asarray(state.models), infos
 
 
 @pytest.mark.parametrize(
-    ("participants", "share"), [(4, 0.5), (8, 0.2), rarely(4, 0.2), rarely(4, 0.9), rarely(8, 0.5), rarely(8, 0.9)]
+    ("participants", "share"),
+    [(4, 0.5), (8, 0.2), rarely(4, 0.2), rarely(4, 0.9), rarely(8, 0.5), rarely(8, 0.9)],
 )
 def test_a_deadline_leaves_out_exactly_those_who_need_longer(share, participants):
     rounds = [expected(clients=drawn(t, participants)) for t in range(ROUNDS)]
@@ -197,7 +248,10 @@ def test_a_deadline_leaves_out_exactly_those_who_need_longer(share, participants
 
 def test_a_round_in_which_all_are_late_is_like_one_in_which_all_drop_out():
     out, dropped = clocked(numbers={"deadline_s": 0.01}), clocked(more={"dropout": 1.0})
-    assert out.models.tobytes() == dropped.models.tobytes() and np.isnan(out.history["train_loss"]).all()
+    assert (
+        out.models.tobytes() == dropped.models.tobytes()
+        and np.isnan(out.history["train_loss"]).all()
+    )
     np.testing.assert_allclose(out.history["clock_s"], [0, 0.01, 0.02, 0.03], rtol=1e-5)
     assert out.history["bytes_up"][-1] == 0 and out.history["late"].tolist() == [0, 8, 16, 24]
     different = the_same_but_for_the_clock(out, dropped)
@@ -211,7 +265,9 @@ def test_a_late_deadline_changes_nothing():
 @pytest.mark.parametrize("name", [rarely("ifca"), "ocfl", rarely("fl_hc"), rarely("fedgroup")])
 def test_all_kinds_of_draws_know_the_deadline(name):
     nine = dataclasses.replace(play.nine_clients(), devices=make_devices(9, 0, False, None))
-    (out,) = play.on_nine(name, [hyper(deadline_s=0.01)], federation=nine, settings={"clock": vector()})
+    (out,) = play.on_nine(
+        name, [hyper(deadline_s=0.01)], federation=nine, settings={"clock": vector()}
+    )
     assert out.history["late"][-1] > 0 and np.isnan(out.history["train_loss"]).all()
 
 
@@ -231,7 +287,9 @@ def test_clusters_are_told_how_long_their_members_waited():
 def test_a_run_goes_on_from_a_checkpoint_with_its_clock():
     kept = []
     on, numbers = federation(), [hyper(deadline_s=2.0)]
-    again = functools.partial(play.batch, "fedavg", on, 5, 4, hypers=numbers, settings={"clock": vector()}, chunk_rounds=2)
+    again = functools.partial(
+        play.batch, "fedavg", on, 5, 4, hypers=numbers, settings={"clock": vector()}, chunk_rounds=2
+    )
     (whole,) = again(checkpoint=lambda make: kept.append(make()))
     (resumed,) = again(resume=kept[0])
     assert not play.unlike(whole, resumed) and kept[0].done == 2
@@ -239,9 +297,15 @@ def test_a_run_goes_on_from_a_checkpoint_with_its_clock():
 
 def test_the_clock_keeps_its_precision():
     total = wall.Sum(jnp.float32(0), jnp.float32(0))
-    more = jax.jit(lambda total: jax.lax.fori_loop(0, 100_000, lambda _, t: wall.add(t, jnp.float32(0.1)), total))(total)
+    more = jax.jit(
+        lambda total: jax.lax.fori_loop(
+            0, 100_000, lambda _, t: wall.add(t, jnp.float32(0.1)), total
+        )
+    )(total)
     exact = 100_000 * float(np.float32(0.1))
-    assert abs(float(more.high) + float(more.low) - exact) < 1e-3  # float32 alone is off by about one
+    assert (
+        abs(float(more.high) + float(more.low) - exact) < 1e-3
+    )  # float32 alone is off by about one
 
 
 ROUND_TRACE = "client,round,available,speed\n0,0,0,1\n1,1,0,1\n1,2,1,0.5\n2,0,1,0.25\n"
@@ -267,7 +331,9 @@ def test_a_trace_by_rounds_says_who_is_there_and_how_fast(tmp_path):
 def test_nobody_is_drawn_who_is_away(tmp_path):
     gone = "client,round,available\n" + "".join(f"{c},0,0\n" for c in range(5))
     out = clocked(on=with_trace(tmp_path, gone), participants=3)
-    assert out.history["bytes_up"][-1] == 3 * ROUNDS * vector()[1]  # the other three are there in each round
+    assert (
+        out.history["bytes_up"][-1] == 3 * ROUNDS * vector()[1]
+    )  # the other three are there in each round
 
 
 def test_a_trace_by_seconds_is_read_when_a_round_begins(tmp_path):
@@ -310,7 +376,15 @@ def test_training_in_a_loop_of_the_methods_own_is_refused():
 
     numbers = {name: jnp.float32(value) for name, value in hyper().items()}
     with pytest.raises(SpecError, match="inside a loop or branch of JAX"):
-        wall.run_timed(go, vector(), lambda state: state, wall.start_clock(1, numbers), federation(), numbers, jnp.int32(0))
+        wall.run_timed(
+            go,
+            vector(),
+            lambda state: state,
+            wall.start_clock(1, numbers),
+            federation(),
+            numbers,
+            jnp.int32(0),
+        )
 
 
 def toy_jobs(there, start):
@@ -326,7 +400,9 @@ def test_the_meter_counts_nothing_where_nobody_asks():
     assert float(jnp.sum(meter.steps)) == 0 and meter.beside == Traffic(0, 0, 0, 0)
 
 
-@pytest.mark.parametrize(("name", "options"), [("fesem_flexcfl", {"fesem_init": "own"}), rarely("one_shot", {})])
+@pytest.mark.parametrize(
+    ("name", "options"), [("fesem_flexcfl", {"fesem_init": "own"}), rarely("one_shot", {})]
+)
 def test_what_all_clients_send_before_the_first_round_is_not_its_participants_(name, options):
     _, _, method, init, _ = play.prepared(name, clusters=2, **options)
     on, numbers = federation(), {"lr": jnp.float32(0.1)}

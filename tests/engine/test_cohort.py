@@ -46,7 +46,11 @@ def test_padding_and_order_draw_the_same_identities():
 
 
 def test_dropout_and_stragglers_have_their_rates():
-    hyper = {"dropout": jnp.float32(0.25), "stragglers": jnp.float32(0.4), "straggler_work": jnp.float32(0.5)}
+    hyper = {
+        "dropout": jnp.float32(0.25),
+        "stragglers": jnp.float32(0.4),
+        "straggler_work": jnp.float32(0.5),
+    }
     drawn = many(toy.federation(clients=10), 5, hyper)
     assert 0.70 < drawn.mask.mean() < 0.80
     assert 0.35 < (drawn.work == 0.5).mean() < 0.45 and set(np.unique(drawn.work)) == {0.5, 1.0}
@@ -57,20 +61,26 @@ def test_those_who_have_not_arrived_or_hold_nothing_stay_out():
     late = toy.replace(federation, arrive=jnp.array([0, 0, 3, 0, 3, 0]))
     early, later = (cohort.draw(KEY, late, 6, t, {}) for t in (2, 3))
     assert early.mask.tolist() == [True, True, False, True, False, True] and later.mask.all()
-    empty = toy.replace(federation, train=toy.replace(federation.train, count=federation.train.count.at[1].set(0)))
+    empty = toy.replace(
+        federation, train=toy.replace(federation.train, count=federation.train.count.at[1].set(0))
+    )
     drawn = cohort.draw(KEY, empty, 5, 0, {})
     assert 1 not in np.asarray(drawn.ids)[np.asarray(drawn.mask)] and drawn.mask.sum() == 5
 
 
 def test_the_highest_of_many_scores_are_those_of_a_full_sort():
-    """Random scores, with ties and with clients out of the question; and scores for which the threshold is wrong."""
+    """Random scores, with ties and with clients out of the question; and scores for which the
+    threshold is wrong."""
     rng = np.random.default_rng(0)
     random = rng.integers(0, 2**31, 40_000)
     few = np.where(rng.random(40_000) < 0.004, random, -1)
     cases = [
         random, random // 2**20 * 2**20, np.where(rng.random(40_000) < 0.3, random, -1), few, np.full(40_000, 7), -np.ones(40_000),
     ]  # fmt: skip
-    quick, full = jax.jit(cohort.select_highest, static_argnums=1), jax.jit(lambda s: jax.lax.top_k(s, 100)[1])
+    quick, full = (
+        jax.jit(cohort.select_highest, static_argnums=1),
+        jax.jit(lambda s: jax.lax.top_k(s, 100)[1]),
+    )
     for scores in cases:
         scores = jnp.asarray(scores, jnp.int32)
         np.testing.assert_array_equal(quick(scores, 100), full(scores))
@@ -78,12 +88,22 @@ def test_the_highest_of_many_scores_are_those_of_a_full_sort():
 
 def test_a_fraction_is_one_of_the_clients_that_train():
     """Twenty clients train, and twenty are there to be tested on."""
-    data = {"name": "digits", "partition": "rotated", "groups": 2, "clients": 20, "test_clients": 20}
+    data = {
+        "name": "digits",
+        "partition": "rotated",
+        "groups": 2,
+        "clients": 20,
+        "test_clients": 20,
+    }
     found = {}
     for participation in (0.5, 0.38, 1.0, 7):
-        (run,) = read_spec({"data": data, "method": ["fedavg"], "train": {"participation": participation}}).runs()
+        (run,) = read_spec(
+            {"data": data, "method": ["fedavg"], "train": {"participation": participation}}
+        ).runs()
         federation = assemble.host_federation(run)
-        places = execution.choose(run, assemble.model_of(run, federation), federation, machines.cpu()).participants
+        places = execution.choose(
+            run, assemble.model_of(run, federation), federation, machines.cpu()
+        ).participants
         drawn = cohort.draw(KEY, jax.device_put(federation), places, 0, {})
         found[participation] = places, int(drawn.mask.sum())
     assert found == {0.5: (10, 10), 0.38: (8, 8), 1.0: (40, 20), 7: (7, 7)}

@@ -1,4 +1,5 @@
-"""Macro-F1 and average precision are those of scikit-learn, over the test samples of all scored clients, each by its own model."""
+"""Macro-F1 and average precision are those of scikit-learn, over the test samples of all scored
+clients, each by its own model."""
 
 import warnings
 
@@ -18,36 +19,63 @@ SIZES = [40, 0, 7, 33, 90]
 
 
 def seen_by(several=False, classes=5, shared=False, model="mclr"):
-    """(what a metric sees of five clients with three models, of whom one is not scored; the samples of each)."""
+    """(what a metric sees of five clients with three models, of whom one is not scored; the samples
+    of each)."""
     rng = np.random.default_rng(0)
     n = sum(SIZES)
     x = rng.normal(size=(n, 6)).astype(np.float32)
-    y = (rng.random((n, classes)) < 0.3).astype(np.int32) if several else rng.integers(classes, size=n).astype(np.int32)
+    y = (
+        (rng.random((n, classes)) < 0.3).astype(np.int32)
+        if several
+        else rng.integers(classes, size=n).astype(np.int32)
+    )
     if several:
         y[:, -1] = 0  # a label that nobody has
     x[:, :classes] += 0.8 * (y if several else np.eye(classes)[y])
     source = Source("s", x[:20], y[:20], x, y, classes)
     test = np.split(20 + np.arange(n), np.cumsum(SIZES)[:-1])
-    parts = Parts([np.arange(4 * c, 4 * c + 4) for c in range(5)], 20 + np.arange(n) if shared else test, np.full(5, -1))
+    parts = Parts(
+        [np.arange(4 * c, 4 * c + 4) for c in range(5)],
+        20 + np.arange(n) if shared else test,
+        np.full(5, -1),
+    )
     federation = jax.device_put(pack(parts, source))
     network = build(model, {}, (6,), classes, several)
-    models = jax.jit(lambda key: jax.vmap(network.init)(jax.random.split(key, 3)))(jax.random.key(1))
+    models = jax.jit(lambda key: jax.vmap(network.init)(jax.random.split(key, 3)))(
+        jax.random.key(1)
+    )
     who, scoring = jnp.array([True, True, False, True, True]), jnp.array([0, 1, 1, 2, 0])
     none = jnp.zeros(5)
-    seen = metrics.Seen(network, federation, federation.test, models, scoring, scoring, who, none, none, none, np.int32(1))
+    seen = metrics.Seen(
+        network,
+        federation,
+        federation.test,
+        models,
+        scoring,
+        scoring,
+        who,
+        none,
+        none,
+        none,
+        np.int32(1),
+    )
     held = [np.concatenate(test) if shared else rows for rows in test]
     return seen, [(x[rows - 20], y[rows - 20]) for rows in held]
 
 
 def jitted(metric, seen):
-    return jax.jit(lambda federation, test, models: metric(seen._replace(federation=federation, test=test, models=models)))(
-        seen.federation, seen.test, seen.models
-    )
+    return jax.jit(
+        lambda federation, test, models: metric(
+            seen._replace(federation=federation, test=test, models=models)
+        )
+    )(seen.federation, seen.test, seen.models)
 
 
 def logits_of(seen, c, x):
     """Of multinomial regression, in plain numpy."""
-    leaves = jax.tree.leaves(jax.eval_shape(seen.model.unravel, jax.ShapeDtypeStruct((seen.model.size,), np.float32)))
+    leaves = jax.tree.leaves(
+        jax.eval_shape(seen.model.unravel, jax.ShapeDtypeStruct((seen.model.size,), np.float32))
+    )
     w, (bias, kernel) = np.asarray(seen.models, np.float64)[seen.scoring[c]], leaves
     return x.astype(np.float64) @ w[bias.size :].reshape(kernel.shape) + w[: bias.size]
 
@@ -85,13 +113,21 @@ def by_sklearn(logits, y, several):
 
 def test_with_one_test_set_for_all_the_average_precision_is_the_mean_over_clients():
     seen, held = seen_by(True, shared=True)
-    each = [by_sklearn(logits_of(seen, c, x), y, True) for c, (x, y) in enumerate(held) if seen.who[c]]
-    assert np.isclose(jitted(average_precision, seen), np.mean(each), atol=1e-6) and np.std(each) > 0.01
+    each = [
+        by_sklearn(logits_of(seen, c, x), y, True) for c, (x, y) in enumerate(held) if seen.who[c]
+    ]
+    assert (
+        np.isclose(jitted(average_precision, seen), np.mean(each), atol=1e-6)
+        and np.std(each) > 0.01
+    )
 
 
 def test_equal_scores_are_one_threshold():
     rng = np.random.default_rng(1)
-    scores, truth = rng.integers(4, size=(60, 3)).astype(np.float32), (rng.random((60, 3)) < 0.4).astype(np.float32)
+    scores, truth = (
+        rng.integers(4, size=(60, 3)).astype(np.float32),
+        (rng.random((60, 3)) < 0.4).astype(np.float32),
+    )
     valid = rng.random(60) < 0.8
     wanted = average_precision_score(truth[valid], scores[valid], average="macro")
     assert np.isclose(mean_precision(scores, truth, valid), wanted, atol=1e-6)
@@ -99,7 +135,9 @@ def test_equal_scores_are_one_threshold():
 
 def test_two_classes_with_one_output_count_as_two():
     seen, held = seen_by(classes=2, model="mclr")
-    one = seen.model._replace(forward=lambda params, x, key=None: jnp.diff(seen.model.forward(params, x), axis=-1))
+    one = seen.model._replace(
+        forward=lambda params, x, key=None: jnp.diff(seen.model.forward(params, x), axis=-1)
+    )
     for metric in (macro_f1, average_precision):
         assert np.isclose(jitted(metric, seen._replace(model=one)), jitted(metric, seen), atol=1e-6)
 

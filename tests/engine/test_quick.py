@@ -16,7 +16,14 @@ from cfljax.launch.batch import describe_plan
 from tests import machines
 from tests.often import rarely
 
-DATA = {"name": "blobs", "samples": 400, "features": 6, "classes": 4, "partition": "quantity", "clients": 8}
+DATA = {
+    "name": "blobs",
+    "samples": 400,
+    "features": 6,
+    "classes": 4,
+    "partition": "quantity",
+    "clients": 8,
+}
 IMAGES = {"name": "digits", "partition": "rotated", "groups": 2, "clients": 8}
 
 
@@ -31,7 +38,9 @@ def choice_of(run, machine=None):
 
 
 def test_short_runs_of_dense_models_are_compiled_quickly_and_others_thoroughly():
-    assert choice_of(run_of()).plan.quick and "compiled in half the time" in explain("fedavg", choice_of(run_of()))
+    assert choice_of(run_of()).plan.quick and "compiled in half the time" in explain(
+        "fedavg", choice_of(run_of())
+    )
     long = choice_of(run_of(rounds=10**6))
     assert not long.plan.quick and "half the time" not in explain("fedavg", long)
     cnn = {"name": "cnn", "channels": [2], "kernel": 3, "dense": [4]}
@@ -46,15 +55,22 @@ def test_the_work_of_a_round_counts():
 
 def test_times_of_short_runs_are_said_to_be_those_of_a_typical_core():
     slow = machines.cpu(known_speed=Speed(*(100 * each for each in TYPICAL)))
-    short, long = (explain("fedavg", choice_of(run_of(rounds=rounds), slow)) for rounds in (20, 10**6))
+    short, long = (
+        explain("fedavg", choice_of(run_of(rounds=rounds), slow)) for rounds in (20, 10**6)
+    )
     assert "for that layer on a typical core: step by step" in short and "typical" not in long
     assert short == explain("fedavg", choice_of(run_of(rounds=20)))
-    assert "on a typical core" in explain("fedavg", choice_of(run_of(rounds=20, plan={"quick": False}), slow))
+    assert "on a typical core" in explain(
+        "fedavg", choice_of(run_of(rounds=20, plan={"quick": False}), slow)
+    )
 
 
 @pytest.mark.parametrize("wanted", [True, False])
 def test_the_spec_may_say_it(wanted):
-    assert choice_of(run_of(rounds=10**6 if wanted else 1, plan={"quick": wanted})).plan.quick == wanted
+    assert (
+        choice_of(run_of(rounds=10**6 if wanted else 1, plan={"quick": wanted})).plan.quick
+        == wanted
+    )
 
 
 def test_never_on_an_accelerator():
@@ -66,9 +82,14 @@ def test_never_on_an_accelerator():
 def test_both_ways_agree(method):
     found = []
     for wanted in (True, False):
-        (batch,) = make_batches([run_of(plan={"quick": wanted}, method={"name": method, "clusters": 2}, rounds=4)], 1)
+        (batch,) = make_batches(
+            [run_of(plan={"quick": wanted}, method={"name": method, "clusters": 2}, rounds=4)], 1
+        )
         parts = assemble(batch.first, batch.width, machines.cpu())
-        assert parts.plan.quick == wanted and ("quick = true" in describe_plan(parts, 1, machines.cpu())) == wanted
+        assert (
+            parts.plan.quick == wanted
+            and ("quick = true" in describe_plan(parts, 1, machines.cpu())) == wanted
+        )
         found += simulate(parts, batch.seeds, batch.hypers)
     np.testing.assert_allclose(found[0].models, found[1].models, rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(found[0].labels, found[1].labels)
@@ -81,11 +102,17 @@ def test_a_program_is_kept_apart_from_one_compiled_the_other_way(monkeypatch):
     slow = compile_later(jax.jit(lambda x: x + 1), forms, "test_quick")
     begun = len(asked)
     fast = compile_later(jax.jit(lambda x: x + 1), forms, "test_quick", quick=True)
-    assert fast is not slow and len(asked) == begun + 1 and compile_later(jax.jit(lambda x: x + 1), forms, "test_quick") is slow
+    assert (
+        fast is not slow
+        and len(asked) == begun + 1
+        and compile_later(jax.jit(lambda x: x + 1), forms, "test_quick") is slow
+    )
 
 
 def test_options_that_xla_does_not_know_are_left_out(monkeypatch):
-    monkeypatch.setattr(quick, "QUICK", {"xla_cpu_of_another_year": True, "xla_backend_optimization_level": "1"})
+    monkeypatch.setattr(
+        quick, "QUICK", {"xla_cpu_of_another_year": True, "xla_backend_optimization_level": "1"}
+    )
     quick.quick_options.cache_clear()
     try:
         assert quick.quick_options() == {"xla_backend_optimization_level": "1"}

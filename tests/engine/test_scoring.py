@@ -20,12 +20,21 @@ from tests.reference import plain
 @pytest.fixture(scope="module")
 def case():
     federation, model = toy.federation("label_permutation", clients=9, groups=2), toy.model(5)
-    return federation, model, jnp.asarray(drawn(model, 3, 0)), jnp.array([0, 1, 2, 0, 1, 2, 0, 1, 2])
+    return (
+        federation,
+        model,
+        jnp.asarray(drawn(model, 3, 0)),
+        jnp.array([0, 1, 2, 0, 1, 2, 0, 1, 2]),
+    )
 
 
 def drawn(model, number, seed):
     """f32[number, d]: models, on the host."""
-    return np.array(jax.jit(lambda key: jax.vmap(model.init)(jax.random.split(key, number)))(jax.random.key(seed)))
+    return np.array(
+        jax.jit(lambda key: jax.vmap(model.init)(jax.random.split(key, number)))(
+            jax.random.key(seed)
+        )
+    )
 
 
 def score(model, federation, models, labels, who, sequential=True):
@@ -42,7 +51,9 @@ def by_hand(federation, models, labels):
     rows = []
     for c, (x, y) in enumerate(clients.test):
         w = np.asarray(models[int(labels[c])], np.float64)
-        rows.append(((net.logits(w, x).argmax(axis=1) == y).sum(), net.losses(w, x, y).sum(), len(y)))
+        rows.append(
+            ((net.logits(w, x).argmax(axis=1) == y).sum(), net.losses(w, x, y).sum(), len(y))
+        )
     return np.array(rows).T
 
 
@@ -56,7 +67,9 @@ def test_scores(case, sequential, tile, block, monkeypatch):
     keep = np.arange(9) != 4
     found = score(model, federation, models, labels, keep, sequential)
     correct, loss, count = by_hand(federation, models, labels)
-    assert np.array_equal(found.correct, correct * keep) and np.array_equal(found.samples, count * keep)
+    assert np.array_equal(found.correct, correct * keep) and np.array_equal(
+        found.samples, count * keep
+    )
     assert np.allclose(found.loss, loss * keep, rtol=1e-5)
 
 
@@ -71,7 +84,9 @@ def test_clients_meet_their_own_model_only_where_that_is_less_work(case, monkeyp
         return scoring._is_product_faster(model, federation, split, models, sequential)
 
     assert together(many, 1) and not together(many, 2)  # 400 samples are 13 tiles
-    assert together(few, 5) and not together(few, 6)  # 63 samples are a block; nine tiles of 32 and they are 351
+    assert together(few, 5) and not together(
+        few, 6
+    )  # 63 samples are a block; nine tiles of 32 and they are 351
     assert together(few, 6, small)  # a client by itself costs some hundred samples of a small model
     side_by_side = [together(many, models, sequential=False) for models in (32, 33)]
     assert side_by_side == [True, False]  # there all wait for the largest
@@ -84,7 +99,9 @@ def test_clients_meet_their_own_model_only_where_that_is_less_work(case, monkeyp
         raise AssertionError("all models on all samples")
 
     monkeypatch.setattr(scoring, "_score_by_product", product)
-    scoring.score(model, federation, federation.test, models.repeat(20, 0), labels, jnp.ones(9, bool))
+    scoring.score(
+        model, federation, federation.test, models.repeat(20, 0), labels, jnp.ones(9, bool)
+    )
     with pytest.raises(AssertionError, match="all models"):
         scoring.score(model, federation, federation.test, models[:1], 0 * labels, jnp.ones(9, bool))
 
@@ -113,7 +130,9 @@ def test_devices_score_each_client_once(case, owned, together, monkeypatch):
 
     found = jax.jit(jax.vmap(traced, None, axis_name=spread.AXIS, axis_size=3))(models)
     correct, loss, count = by_hand(federation, models, labels)
-    assert (np.asarray(found.correct) == correct).all() and (np.asarray(found.samples) == count).all()
+    assert (np.asarray(found.correct) == correct).all() and (
+        np.asarray(found.samples) == count
+    ).all()
     assert np.allclose(found.loss, loss, rtol=1e-5)
 
 
@@ -129,9 +148,14 @@ def test_a_shared_test_set_is_scored_once_per_model():
 
 @pytest.mark.parametrize("partition", ["label_permutation", "feature_shift"])
 def test_a_shared_test_set_is_scored_as_each_client_sees_it(partition):
-    """And those that never train choose by what they see; whoever holds out a half of it is scored on the other."""
+    """And those that never train choose by what they see; whoever holds out a half of it is scored
+    on the other."""
     made, model = toy.federation(partition, clients=6, groups=2, test="global"), toy.model(5)
-    alone, start, count = np.isin(np.arange(6), [2, 3]), np.asarray(made.test.start), np.asarray(made.test.count)
+    alone, start, count = (
+        np.isin(np.arange(6), [2, 3]),
+        np.asarray(made.test.start),
+        np.asarray(made.test.count),
+    )
     train = toy.replace(made.train, count=np.where(alone, 0, made.train.count))
     half = toy.replace(made.test, start=np.where(alone, 40, start), count=count - 40 * alone)
     federation = toy.replace(made, train=train, test=half)
@@ -142,14 +166,18 @@ def test_a_shared_test_set_is_scored_as_each_client_sees_it(partition):
     correct, loss, count = by_hand(federation, models, labels)
     for some, more in ((federation, 0), (padded, 2)):
         found = score(model, some, models, np.pad(labels, (0, more)), np.pad(who, (0, more)))
-        assert np.array_equal(found.correct[:6], correct * who) and np.array_equal(found.samples[:6], count * who)
+        assert np.array_equal(found.correct[:6], correct * who) and np.array_equal(
+            found.samples[:6], count * who
+        )
         assert np.allclose(found.loss[:6], loss * who, rtol=1e-5) and not np.any(found.samples[6:])
     assert len(set(correct[[0, 1, 3]])) == 2  # 0 and 1 are one group, 3 the other
     losses = np.stack([by_hand(federation, models, np.full(6, k))[1] for k in range(5)])
     least = jax.jit(functools.partial(scoring.least_loss_among, model))
     for among in ([0, 1, 2, 3, 4], [1, 3], [1]):
         seen = np.asarray(least(federation, half, models, np.isin(np.arange(5), among), who))
-        wanted = [min(among, key=lambda k, c=c: np.nan_to_num(losses[k, c], nan=np.inf)) for c in range(6)]
+        wanted = [
+            min(among, key=lambda k, c=c: np.nan_to_num(losses[k, c], nan=np.inf)) for c in range(6)
+        ]
         assert [seen[c] for c in (0, 1, 2, 3, 5)] == [wanted[c] for c in (0, 1, 2, 3, 5)]
 
 
@@ -161,7 +189,10 @@ def test_losses_of_every_model_on_some_clients(case, block, monkeypatch):
     found = stream.client_losses(model, federation, federation.train, models, ids, mask)
     net, clients = plain.Net(6, 4, 5), plain.Clients(federation)
     for s, c in enumerate(np.asarray(ids)):
-        want = [net.loss(np.asarray(w, np.float64), *clients.train[c]) if mask[s] else 0.0 for w in models]
+        want = [
+            net.loss(np.asarray(w, np.float64), *clients.train[c]) if mask[s] else 0.0
+            for w in models
+        ]
         assert np.allclose(found[:, s], want, rtol=1e-5)
 
 
@@ -182,7 +213,10 @@ def test_the_work_is_that_of_the_clients_asked_for(case):
 def test_blocks_shrink_for_wide_models(case):
     federation, model, *_ = case
     assert stream.block_size(model, federation, 1, 1 << 20) == 4096
-    assert stream.block_size(model, federation, 1, 63) == 64 and stream.block_size(model, federation, 1, 0) == 16  # computed whole
+    assert (
+        stream.block_size(model, federation, 1, 63) == 64
+        and stream.block_size(model, federation, 1, 0) == 16
+    )  # computed whole
     wide = dataclasses.replace(federation)
     assert stream.block_size(toy.model(70_000), wide, 8, 10_000) < 100
 
@@ -193,16 +227,21 @@ def _jitted(params, x, key=None):
 
 def _scanned(params, x, key=None):
     halves = x.reshape(-1, 2, 1000).swapaxes(0, 1), params.reshape(2, 1000, 100)
-    return jax.lax.scan(lambda total, half: (total + half[0] @ half[1], None), jnp.zeros((x.shape[0], 100)), halves)[0]
+    return jax.lax.scan(
+        lambda total, half: (total + half[0] @ half[1], None), jnp.zeros((x.shape[0], 100)), halves
+    )[0]
 
 
 @pytest.mark.parametrize("forward", [lambda p, x, key=None: x @ p, _jitted, _scanned])
 def test_models_share_a_blocks_samples_and_each_has_its_activations(forward):
-    """2,000 features and 100 outputs: ten models' outputs are no larger than the samples, forty are twice as large."""
+    """2,000 features and 100 outputs: ten models' outputs are no larger than the samples, forty are
+    twice as large."""
     source = data.load("blobs", {"samples": 90, "features": 2000, "classes": 4}, seed=0)
     federation, small = toy.federation(clients=3, source=source), toy.model()
     model = small._replace(size=200_000, unravel=lambda w: w.reshape(2000, 100), forward=forward)
-    one, ten, forty = (stream.block_size(model, federation, copies, 524 * 256) for copies in (1, 10, 40))
+    one, ten, forty = (
+        stream.block_size(model, federation, copies, 524 * 256) for copies in (1, 10, 40)
+    )
     assert one == ten == 512 and forty == 256
 
 
@@ -212,6 +251,10 @@ def test_devices_have_equally_many_blocks(case, devices, monkeypatch):
     monkeypatch.setattr(stream, "devices", lambda: devices)
     for most in (8_326, 10_000, 1 << 18):
         block = stream.block_size(model, federation, 1, most)
-        assert block <= 4096 and -(-most // block) % devices == 0 and -(-most // block) * block < 1.05 * most
+        assert (
+            block <= 4096
+            and -(-most // block) % devices == 0
+            and -(-most // block) * block < 1.05 * most
+        )
     wide = toy.model(61_000)
     assert stream.block_size(wide, federation, 1, 100_000) * 61_000 <= stream.ON_CPU

@@ -1,4 +1,5 @@
-"""Runs that end early: when, what they leave behind, and what becomes of the others in their batch."""
+"""Runs that end early: when, what they leave behind, and what becomes of the others in their
+batch."""
 
 import dataclasses
 
@@ -26,7 +27,8 @@ def with_validation(federation, share=0.3):
     ends = np.asarray(split.start) + np.asarray(split.count)
     rows = [np.asarray(split.rows)[a:b] for a, b in zip(np.asarray(split.start), ends, strict=True)]
     return dataclasses.replace(
-        federation, **{n: _split(r) for n, r in zip(("train", "valid"), hold_out(rows, share, 0), strict=True)}
+        federation,
+        **{n: _split(r) for n, r in zip(("train", "valid"), hold_out(rows, share, 0), strict=True)},
     )
 
 
@@ -46,15 +48,31 @@ def parts(request):
 def run(parts, hypers, stop=STOP, rounds=20, sequential=True, first=0, **more):
     """`first`: the seed of the first run."""
     method, model, _ = parts
-    assembled = Assembled(*parts, Settings(rounds, 3, sequential=sequential, stop=stop), program_key=method, model_key=model)
+    assembled = Assembled(
+        *parts,
+        Settings(rounds, 3, sequential=sequential, stop=stop),
+        program_key=method,
+        model_key=model,
+    )
     return simulate(assembled, list(range(first, first + len(hypers))), list(hypers), **more)
 
 
 def same(a, b, exact=True):
-    close = (lambda x, y: x.tobytes() == y.tobytes()) if exact else (lambda x, y: np.allclose(x, y, atol=2e-5, equal_nan=True))
+    close = (
+        (lambda x, y: x.tobytes() == y.tobytes())
+        if exact
+        else (lambda x, y: np.allclose(x, y, atol=2e-5, equal_nan=True))
+    )
     assert a.history.keys() == b.history.keys() and a.models.shape == b.models.shape
-    assert all(len(a.history[q]) == len(b.history[q]) and close(a.history[q], b.history[q]) for q in a.history)
-    assert close(a.models, b.models) and close(a.client_accuracy, b.client_accuracy) and (a.labels == b.labels).all()
+    assert all(
+        len(a.history[q]) == len(b.history[q]) and close(a.history[q], b.history[q])
+        for q in a.history
+    )
+    assert (
+        close(a.models, b.models)
+        and close(a.client_accuracy, b.client_accuracy)
+        and (a.labels == b.labels).all()
+    )
 
 
 def first_end(values, rounds, patience):
@@ -99,7 +117,12 @@ def test_a_batch_with_runs_that_have_ended_resumes_to_the_same_bits(parts, seque
     hypers, saved = [STILL, SLOW, STILL, STILL], []
     whole = run(parts, hypers, sequential=sequential, checkpoint=lambda make: saved.append(make()))
     point = next(each for each in saved if each.done == 10)
-    again = run(parts, hypers, sequential=sequential, resume=checkpoints.from_arrays(*checkpoints.to_arrays(point)))
+    again = run(
+        parts,
+        hypers,
+        sequential=sequential,
+        resume=checkpoints.from_arrays(*checkpoints.to_arrays(point)),
+    )
     for a, b in zip(whole, again, strict=True):
         same(a, b)
 

@@ -1,4 +1,5 @@
-"""LoRA on the attention of a small transformer, in runs: what travels, what clusters are found on, and what comes of it."""
+"""LoRA on the attention of a small transformer, in runs: what travels, what clusters are found on,
+and what comes of it."""
 
 import numpy as np
 import pytest
@@ -18,7 +19,8 @@ ADAPTERS = 4 * 2 * (16 + 16)
 
 @pytest.fixture(autouse=True)
 def tongues():
-    """Texts of two groups of clients: after a token comes the next one in one group, in the other the third from it."""
+    """Texts of two groups of clients: after a token comes the next one in one group, in the other
+    the third from it."""
 
     @cfljax.register_data("two_tongues")
     def made(options, rng):
@@ -27,7 +29,12 @@ def tongues():
             user = np.repeat(np.arange(CLIENTS), each)
             texts = rng.integers(TOKENS, size=(len(user), LENGTH))
             following = (texts[:, -1] + np.where(user % 2 == 0, 1, 3)) % TOKENS
-            of_part = {"x": texts.astype(np.float32), "y": following, "user": user, "population": user % 2}
+            of_part = {
+                "x": texts.astype(np.float32),
+                "y": following,
+                "user": user,
+                "population": user % 2,
+            }
             arrays |= {f"{name}_{part}": values for name, values in of_part.items()}
         return arrays
 
@@ -58,21 +65,28 @@ def test_ifca_finds_who_speaks_alike_on_the_adapters_of_attention_alone(start):
     history = run.history
     assert run.models.shape == (2, ADAPTERS)
     assert history["bytes_up"][-1] == 10 * CLIENTS * 4 * ADAPTERS
-    assert history["bytes_down"][-1] == 10 * CLIENTS * 2 * 4 * ADAPTERS  # both models, to choose from
+    assert (
+        history["bytes_down"][-1] == 10 * CLIENTS * 2 * 4 * ADAPTERS
+    )  # both models, to choose from
     assert history["ari"][-1] == 1.0
     assert history["accuracy"][-1] > 0.9 > 0.7 > history["accuracy"][0]
     one, other = run.params(0)["block_0"], run.params(1)["block_0"]
-    assert not np.allclose(one["attention"]["value"]["kernel"], other["attention"]["value"]["kernel"], atol=1e-2)
+    assert not np.allclose(
+        one["attention"]["value"]["kernel"], other["attention"]["value"]["kernel"], atol=1e-2
+    )
     np.testing.assert_array_equal(one["dense_0"]["kernel"], other["dense_0"]["kernel"])
 
 
 SENT = {"fedavg": 2, "ditto": 2, "local": 0, "fedgroup": 3}
-"""Method → how many updates each client has sent after two rounds; one of FedGroup's is for its groups."""
+"""Method → how many updates each client has sent after two rounds; one of FedGroup's is for its
+groups."""
 
 
 @pytest.mark.parametrize("method", every(SENT, often=("fedgroup",)))
 def test_federated_personal_and_grouped_methods_send_and_keep_adapters_alone(method, start):
-    run = adapted({"name": method} | ({"clusters": 2} if method == "fedgroup" else {}), start, rounds=2)
+    run = adapted(
+        {"name": method} | ({"clusters": 2} if method == "fedgroup" else {}), start, rounds=2
+    )
     assert run.models.shape[1] == ADAPTERS and np.isfinite(run.history["loss"]).all()
     assert run.history["bytes_up"][-1] == SENT[method] * CLIENTS * 4 * ADAPTERS
 

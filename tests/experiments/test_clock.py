@@ -14,14 +14,27 @@ from cfljax.report.write import write
 from cfljax.results.statistics import mean_and_deviation
 from cfljax.store import summarise
 
-BLOBS = {"name": "blobs", "samples": 240, "features": 6, "classes": 4, "clients": 6, "partition": "quantity"}
+BLOBS = {
+    "name": "blobs",
+    "samples": 240,
+    "features": 6,
+    "classes": 4,
+    "clients": 6,
+    "partition": "quantity",
+}
 TRAIN = {"rounds": 3, "lr": 0.2}
 CLOCK = {"step_ms": 20, "down_mbps": 1, "up_mbps": 0.1}
 
 
 def spec(clock=None, seeds=(0,), method="fedavg", **data):
     train = TRAIN | ({} if clock is None else {"clock": clock})
-    return {"data": BLOBS | data, "model": "mclr", "train": train, "method": [method], "seeds": list(seeds)}
+    return {
+        "data": BLOBS | data,
+        "model": "mclr",
+        "train": train,
+        "method": [method],
+        "seeds": list(seeds),
+    }
 
 
 def runs(*args, **more):
@@ -32,9 +45,15 @@ def runs(*args, **more):
     ("clock", "told"),
     [
         (3, r"train.clock = 3: must be .*a table"),
-        ({"deadline": 3}, r'train.clock.deadline: there is no such option; did you mean "deadline_s"'),
+        (
+            {"deadline": 3},
+            r'train.clock.deadline: there is no such option; did you mean "deadline_s"',
+        ),
         ({"speed": "slow"}, r'train.clock.speed = "slow": unknown'),
-        ({"speed": "same", "spread": 1.0}, r'train.clock.spread = 1.0: belongs to speed = "lognormal"'),
+        (
+            {"speed": "same", "spread": 1.0},
+            r'train.clock.spread = 1.0: belongs to speed = "lognormal"',
+        ),
         ({"up_mbps": 0}, r"train.clock.up_mbps = 0.0: must be greater than 0"),
         ({"trace": "nowhere.csv"}, r"train.clock.trace: nowhere.csv: cannot be read"),
     ],
@@ -57,27 +76,40 @@ def test_a_trace_counts_by_its_contents(tmp_path, monkeypatch):
         (tmp_path / name).write_text(text)
     monkeypatch.chdir(tmp_path)
     a, b, c = (runs({"trace": name})[0] for name in ("a.csv", "b.csv", "c.csv"))
-    assert a.id == b.id != c.id and a.contents["train.clock.trace"] != c.contents["train.clock.trace"]
+    assert (
+        a.id == b.id != c.id and a.contents["train.clock.trace"] != c.contents["train.clock.trace"]
+    )
     (tmp_path / "a.csv").write_text(lines.replace("0.5", "0.75"))
     assert runs({"trace": "a.csv"})[0].id not in (b.id, c.id)
 
 
 def test_seeds_meet_the_same_devices_unless_they_draw_the_data():
     same = [cfljax.run(**_run(seed=s)).history["clock_s"] for s in (0, 1)]
-    assert same[0].tolist() == same[1].tolist()  # all clients take part, so that only their devices could make a difference
+    assert (
+        same[0].tolist() == same[1].tolist()
+    )  # all clients take part, so that only their devices could make a difference
     own = [cfljax.run(**_run(seed=s, data={"seed": "run"})).history["clock_s"] for s in (0, 1)]
     assert own[0].tolist() != own[1].tolist()
 
 
 def _run(seed=0, data=None, clock=None, method="fedavg"):
     train = TRAIN | {"clock": clock or CLOCK}
-    return {"data": BLOBS | (data or {}), "model": "mclr", "method": method, "train": train, "seed": seed}
+    return {
+        "data": BLOBS | (data or {}),
+        "model": "mclr",
+        "method": method,
+        "train": train,
+        "seed": seed,
+    }
 
 
 def test_the_record_has_the_time_its_cost_and_the_time_to_the_target():
     run = cfljax.run(**_run(clock=CLOCK | {"cost_per_s": 0.5}))
     clock, accuracy = run.history["clock_s"], run.history["accuracy"]
-    assert run.summary["clock_s"] == pytest.approx(clock[-1]) and run.summary["clock_to_target"] is None
+    assert (
+        run.summary["clock_s"] == pytest.approx(clock[-1])
+        and run.summary["clock_to_target"] is None
+    )
     assert run.summary["cost"] == pytest.approx(0.5 * run.summary["device_s"])
     target = float(accuracy[2])
     first = next(t for t in range(1, 4) if accuracy[t] >= accuracy[2])
@@ -98,8 +130,14 @@ def test_tables_frames_and_the_page_show_it(tmp_path):
     assert '"clock_s":[{"x":' in page and (tmp_path / "report" / "figures" / "clock.svg").exists()
     assert '"waited":[[' in page and '"waited":[[]]' not in page
     plain = cfljax.sweep(spec(None), tmp_path / "plain")
-    assert "clock_s" not in plain.to_pandas() and "clock_s" not in read([plain.store.folder]).table[0].cells
-    assert '"clock_s":' not in write(read([plain.store.folder]), tmp_path / "without", False).read_text()
+    assert (
+        "clock_s" not in plain.to_pandas()
+        and "clock_s" not in read([plain.store.folder]).table[0].cells
+    )
+    assert (
+        '"clock_s":'
+        not in write(read([plain.store.folder]), tmp_path / "without", False).read_text()
+    )
 
 
 def test_what_needs_everybody_refuses_a_deadline_and_a_trace(tmp_path):
@@ -107,7 +145,10 @@ def test_what_needs_everybody_refuses_a_deadline_and_a_trace(tmp_path):
     trace = {"trace": str(tmp_path / "trace.csv")}
     assert runs({}, method="cfl_sattler")
     for clock in ({"deadline_s": 1.0}, trace):
-        with pytest.raises(SpecError, match="method.cfl_sattler: all members .* a train.clock without deadline_s and trace"):
+        with pytest.raises(
+            SpecError,
+            match="method.cfl_sattler: all members .* a train.clock without deadline_s and trace",
+        ):
             runs(clock, method="cfl_sattler")
 
 
@@ -116,7 +157,10 @@ def test_noise_refuses_a_trace(tmp_path):
     (tmp_path / "trace.csv").write_text("client,round,available\n0,1,0\n")
     table = spec({"trace": str(tmp_path / "trace.csv")})
     table["train"]["privacy"] = {"clip": 1.0, "noise": 1.0}
-    with pytest.raises(SpecError, match=r"train.clock.trace with train.privacy.noise = 1.0: ε is computed for draws"):
+    with pytest.raises(
+        SpecError,
+        match=r"train.clock.trace with train.privacy.noise = 1.0: ε is computed for draws",
+    ):
         read_spec(table).runs()
 
 
@@ -124,7 +168,9 @@ def test_noise_refuses_a_trace(tmp_path):
 def test_a_file_that_lay_elsewhere_makes_no_other_configuration(tmp_path, what):
     for name, seeds in (("a", (0,)), ("b", (0, 1))):
         file = tmp_path / f"{name}.csv"
-        file.write_text("client,round,speed\n0,1,0.5\n" if what == "trace" else "round,client,group\n1,0,1\n")
+        file.write_text(
+            "client,round,speed\n0,1,0.5\n" if what == "trace" else "round,client,group\n1,0,1\n"
+        )
         drift = {"partition": "label_permutation", "groups": 2, "drift": {"file": str(file)}}
         table = {"clock": {"trace": str(file)}} if what == "trace" else drift
         cfljax.sweep(spec(seeds=seeds, **table), tmp_path / "results")

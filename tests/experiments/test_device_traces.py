@@ -7,7 +7,16 @@ import pytest
 
 from cfljax.errors import DataError
 from cfljax.federation.traces import read_trace
-from experiments.device_traces import DAY, GENERATED, HOUR, Line, format_csv, generate_trace, main, sample_phones
+from experiments.device_traces import (
+    DAY,
+    GENERATED,
+    HOUR,
+    Line,
+    format_csv,
+    generate_trace,
+    main,
+    sample_phones,
+)
 
 EVENTS = """2020-01-01 22:00:00\tWifi
 2020-01-01 22:10:00\tbattery_charged_on
@@ -24,7 +33,12 @@ EVENTS = """2020-01-01 22:00:00\tWifi
 
 def phones(tmp_path, **more):
     file = tmp_path / "state_traces.json"
-    file.write_text(json.dumps({"a": {"model": "x", "messages": EVENTS}} | {k: {"messages": v} for k, v in more.items()}))
+    file.write_text(
+        json.dumps(
+            {"a": {"model": "x", "messages": EVENTS}}
+            | {k: {"messages": v} for k, v in more.items()}
+        )
+    )
     return file
 
 
@@ -42,7 +56,9 @@ def test_made_traces_are_read_as_they_were_made(kind, tmp_path):
     read = read_trace(str(tmp_path / "t.csv"))
     assert read.by_seconds and read.client.tolist() == [line.client for line in lines]
     np.testing.assert_allclose(read.time, [0.5 * line.second for line in lines])
-    assert read.available.tolist() == [line.available for line in lines] and read.speed.tolist() == [line.speed for line in lines]
+    assert read.available.tolist() == [
+        line.available for line in lines
+    ] and read.speed.tolist() == [line.speed for line in lines]
     for client in range(7):
         times = [line.second for line in lines if line.client == client]
         assert times[0] == 0 and times == sorted(set(times)) and times[-1] < 3 * DAY
@@ -51,7 +67,9 @@ def test_made_traces_are_read_as_they_were_made(kind, tmp_path):
 def test_phones_charge_for_a_third_of_the_day_each_in_its_own_zone():
     lines = generate_trace("nights", 200, 10, seed=0)
     grid = np.arange(0, 10 * DAY, HOUR)
-    there = np.array([[at(lines, client, second).available for second in grid] for client in range(20)])
+    there = np.array(
+        [[at(lines, client, second).available for second in grid] for client in range(20)]
+    )
     assert 0.2 < there.mean() < 0.4
     by_hour = there.reshape(20, 10, 24).mean(axis=1)
     assert len(set(by_hour.argmax(axis=1).tolist())) > 5 and (by_hour.max(axis=1) > 0.6).all()
@@ -75,18 +93,40 @@ def test_phones_without_use_are_left_out_and_others_drawn(tmp_path):
     never, broken, back = (
         EVENTS.replace("wifi", "3g").replace("Wifi", "3G"), "2020-01-01\tnoise\n", "\n".join(EVENTS.splitlines()[::-1]),
     )  # fmt: skip
-    file = phones(tmp_path, never=never, broken=broken, back=back, other=EVENTS.replace("2020-01-0", "2020-02-1"))
+    file = phones(
+        tmp_path,
+        never=never,
+        broken=broken,
+        back=back,
+        other=EVENTS.replace("2020-01-0", "2020-02-1"),
+    )
     lines = sample_phones(file, 2, 0)
     late = 1 if at(lines, 0, 23.5 * 3600).available else 0
     assert [line for line in lines if line.client == late][1].second == 41 * DAY + 22 * 3600
     assert {sample_phones(file, 1, seed)[1].second for seed in range(8)} == {22 * 3600.0}
-    with pytest.raises(DataError, match=r"2 of 5 phones are ever available; give --clients 2 or fewer"):
+    with pytest.raises(
+        DataError, match=r"2 of 5 phones are ever available; give --clients 2 or fewer"
+    ):
         sample_phones(file, 3, 0)
 
 
 def test_the_program_writes_a_trace_that_a_run_takes(tmp_path, capsys):
     file = tmp_path / "t.csv"
-    main(["nights", "--clients", "6", "--day", "10", "--days", "2", "--seed", "3", "--out", str(file)])
+    main(
+        [
+            "nights",
+            "--clients",
+            "6",
+            "--day",
+            "10",
+            "--days",
+            "2",
+            "--seed",
+            "3",
+            "--out",
+            str(file),
+        ]
+    )
     assert "6 devices" in capsys.readouterr().out and read_trace(str(file)).time.max() < 20
     main([str(phones(tmp_path)), "--clients", "1", "--out", str(file)])
     for wrong in (["--day", "0"], ["--day", "nan"]):

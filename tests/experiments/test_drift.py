@@ -1,5 +1,5 @@
-"""Runs whose data change (`data.drift`): every method trains and is scored on the data of the round, true groups follow, and
-nothing else changes."""
+"""Runs whose data change (`data.drift`): every method trains and is scored on the data of the
+round, true groups follow, and nothing else changes."""
 
 import dataclasses
 
@@ -27,8 +27,22 @@ from tests.often import every, rarely
 from tests.reference import plain
 from tests.reference.drift import Turning
 
-DIGITS = {"name": "digits", "partition": "rotated", "groups": 2, "clients": 6, "samples_per_client": 30}
-BLOBS = {"name": "blobs", "samples": 400, "features": 6, "classes": 4, "partition": "label_permutation", "groups": 2, "clients": 12}
+DIGITS = {
+    "name": "digits",
+    "partition": "rotated",
+    "groups": 2,
+    "clients": 6,
+    "samples_per_client": 30,
+}
+BLOBS = {
+    "name": "blobs",
+    "samples": 400,
+    "features": 6,
+    "classes": 4,
+    "partition": "label_permutation",
+    "groups": 2,
+    "clients": 12,
+}
 QUICK = {
     "fl_hc": {"threshold": 1.0, "warmup_rounds": 1}, "cfl_sattler": {"min_rounds": 1, "eps1": 10.0, "eps2": 0.0, "split_every": 2},
     "scaffold": {"groups": "true"}, "feddyn": {"groups": "true"}, "joint": {"local_steps": 2},
@@ -39,10 +53,21 @@ TRAIN = {"rounds": 6, "lr": 0.2, "participation": 1.0, "batch": 10}
 
 def runs(name="fedavg", drift=None, data=BLOBS, train=None, seeds=(0,), **options):
     fields = METHODS.entry(name).options.__dataclass_fields__
-    method = {"name": name} | QUICK.get(name, {}) | ({"clusters": 2} if "clusters" in fields else {}) | options
+    method = (
+        {"name": name}
+        | QUICK.get(name, {})
+        | ({"clusters": 2} if "clusters" in fields else {})
+        | options
+    )
     data = data if drift is None else data | {"drift": drift}
     model = toy.named_model(name)
-    spec = {"data": data, "model": model, "train": TRAIN | (train or {}), "method": [method], "seeds": list(seeds)}
+    spec = {
+        "data": data,
+        "model": model,
+        "train": TRAIN | (train or {}),
+        "method": [method],
+        "seeds": list(seeds),
+    }
     return read_spec(spec).runs()
 
 
@@ -56,7 +81,11 @@ def outputs(runs, change=lambda federation: federation, sequential=True, **more)
 
 def same(one, other, exact=True):
     for name, values in one.history.items():
-        compare = np.testing.assert_array_equal if exact else lambda a, b, **kw: np.testing.assert_allclose(a, b, atol=1e-4, **kw)
+        compare = (
+            np.testing.assert_array_equal
+            if exact
+            else lambda a, b, **kw: np.testing.assert_allclose(a, b, atol=1e-4, **kw)
+        )
         compare(values, other.history[name], err_msg=name)
     np.testing.assert_array_equal(one.labels, other.labels)
     np.testing.assert_allclose(one.models, other.models, atol=0 if exact else 1e-5)
@@ -75,24 +104,37 @@ def test_models_accuracies_and_groups_are_those_of_a_plain_program(tmp_path, nam
         [np.asarray(split.rows)[a : a + n] for a, n in zip(split.start, split.count, strict=True)]
         for split in (federation.train, federation.test)
     )
-    world = Turning(images, np.asarray(federation.pool.y), rows, test, [0, 0, 0, 1, 1, 1], changes, (0, 2))
-    net, start = plain.Net(images[0].size, 10), np.asarray(first_model(keys.root(0), model_of(run, federation)), np.float64)
+    world = Turning(
+        images, np.asarray(federation.pool.y), rows, test, [0, 0, 0, 1, 1, 1], changes, (0, 2)
+    )
+    net, start = (
+        plain.Net(images[0].size, 10),
+        np.asarray(first_model(keys.root(0), model_of(run, federation)), np.float64),
+    )
     wanted = world.fedavg(net, start, 6, 0.2, 0, 10, grouped=name == "oracle")
     np.testing.assert_allclose(output.models, np.stack(wanted[-1])[: len(output.models)], atol=2e-5)
     for t, accuracy in enumerate(output.history["accuracy"]):
-        assert accuracy == pytest.approx(world.accuracy(net, wanted[t], t, name == "oracle"), abs=2e-3), t
+        assert accuracy == pytest.approx(
+            world.accuracy(net, wanted[t], t, name == "oracle"), abs=2e-3
+        ), t
     assert output.history["groups_changed"].tolist() == [0, 0, 2, 1, 0, 2, 0]
     if name == "oracle":
         assert output.labels.tolist() == [world.group(t).tolist() for t in range(7)]
         assert output.history["ari"].tolist() == [1.0] * 7
 
 
-@pytest.mark.parametrize("name", every(set(METHODS) - {"oracle", "scaffold", "feddyn"}, often=("fedgroup",)))
+@pytest.mark.parametrize(
+    "name", every(set(METHODS) - {"oracle", "scaffold", "feddyn"}, often=("fedgroup",))
+)
 def test_a_change_between_two_equal_groups_changes_no_bit(name):
-    """Both groups see the samples as they are; methods that are told the true groups would still tell them apart."""
+    """Both groups see the samples as they are; methods that are told the true groups would still
+    tell them apart."""
 
     def alike(federation):
-        return dataclasses.replace(federation, view=federation.view._replace(labels=np.tile(np.arange(4, dtype=np.int32), (2, 1))))
+        return dataclasses.replace(
+            federation,
+            view=federation.view._replace(labels=np.tile(np.arange(4, dtype=np.int32), (2, 1))),
+        )
 
     train = {"rounds": 4, "plan": KEEP_NOT}
     never, drift = runs(name, train=train), runs(name, {"at": [1, 3], "share": 0.5}, train=train)
@@ -107,12 +149,24 @@ def test_a_change_between_two_equal_groups_changes_no_bit(name):
 @pytest.mark.parametrize(
     "name",
     every(
-        ("cfl_sattler", "ditto", "fedavg", "fedem", "fedgroup", "fedrep", "feddyn", "ifca", "oracle", "scaffold"),
+        (
+            "cfl_sattler",
+            "ditto",
+            "fedavg",
+            "fedem",
+            "fedgroup",
+            "fedrep",
+            "feddyn",
+            "ifca",
+            "oracle",
+            "scaffold",
+        ),
         often=("fedgroup",),
     ),
 )
 def test_rounds_after_a_change_are_those_of_a_federation_that_was_always_so(name):
-    """Two rounds, then a checkpoint, from which a run without drift goes on with the groups and views of the second phase."""
+    """Two rounds, then a checkpoint, from which a run without drift goes on with the groups and
+    views of the second phase."""
     federation = host_federation(runs(name, {"at": [2], "share": 0.5}, train={"rounds": 4})[0])
     drifting, plain_run = (
         runs(name, {"at": [2], "share": 0.5}, train={"rounds": 4}),
@@ -120,7 +174,10 @@ def test_rounds_after_a_change_are_those_of_a_federation_that_was_always_so(name
     )
     kept = []
     whole = outputs(drifting)[0]
-    assert outputs(plain_run, until=2, checkpoint=lambda make: kept.append(make()), chunk_rounds=2) == []
+    assert (
+        outputs(plain_run, until=2, checkpoint=lambda make: kept.append(make()), chunk_rounds=2)
+        == []
+    )
     at = kept[-1]
     second = federation.at(2)
 
@@ -133,7 +190,9 @@ def test_rounds_after_a_change_are_those_of_a_federation_that_was_always_so(name
     later = outputs(plain_run, changed, resume=at._replace(carry=carry))[0]
     np.testing.assert_array_equal(whole.models, later.models)
     for quantity in ("accuracy", "loss", "ari", "train_loss", "accuracy_clusters"):
-        np.testing.assert_array_equal(whole.history[quantity][3:], later.history[quantity][3:], err_msg=quantity)
+        np.testing.assert_array_equal(
+            whole.history[quantity][3:], later.history[quantity][3:], err_msg=quantity
+        )
 
 
 @pytest.mark.parametrize("name", ["ifca", "oracle", rarely("fedgroup"), rarely("scaffold")])
@@ -141,8 +200,14 @@ def test_clusters_are_scored_against_the_groups_of_the_round(name):
     (run,) = runs(name, {"at": [2, 5], "share": 0.5}, train={"eval_every": 2})
     (output,) = outputs([run])
     federation = host_federation(run)
-    for t, labels, ari in zip(output.history["round"], output.labels, output.history["ari"], strict=True):
-        wanted = adjusted_rand_score(federation.at(int(t)).group, labels) if (labels >= 0).all() else np.nan
+    for t, labels, ari in zip(
+        output.history["round"], output.labels, output.history["ari"], strict=True
+    ):
+        wanted = (
+            adjusted_rand_score(federation.at(int(t)).group, labels)
+            if (labels >= 0).all()
+            else np.nan
+        )
         assert ari == pytest.approx(wanted, abs=1e-6, nan_ok=True)
     assert np.isfinite(output.history["ari"][1:]).all()
     assert output.history["groups_changed"].tolist() == [0, 6, 0, 6]  # at rounds 0, 2, 4, 6
@@ -157,10 +222,15 @@ def test_runs_side_by_side_in_chunks_and_after_a_pause_are_the_same():
     whole, kept = outputs(three), []
     for one, other in zip(whole, outputs(three, sequential=False), strict=True):
         same(one, other, exact=False)
-    assert outputs(three, until=3, checkpoint=lambda make: kept.append(make()), chunk_rounds=1) == []
+    assert (
+        outputs(three, until=3, checkpoint=lambda make: kept.append(make()), chunk_rounds=1) == []
+    )
     for one, other in zip(whole, outputs(three, resume=kept[-1]), strict=True):
         same(one, other)
-    assert np.isfinite(whole[0].history["val_accuracy"]).all() and whole[0].history["groups_changed"].sum() == 6
+    assert (
+        np.isfinite(whole[0].history["val_accuracy"]).all()
+        and whole[0].history["groups_changed"].sum() == 6
+    )
 
 
 def test_attackers_flip_the_labels_that_they_see_in_the_round():
@@ -171,7 +241,9 @@ def test_attackers_flip_the_labels_that_they_see_in_the_round():
     for t in (1, 2):
         now = federation.at(t)
         seen = flip_labels(sending, hyper, now)
-        labels, wanted = (np.asarray(each.view.labels)[np.asarray(each.view.of)] for each in (seen, now))
+        labels, wanted = (
+            np.asarray(each.view.labels)[np.asarray(each.view.of)] for each in (seen, now)
+        )
         np.testing.assert_array_equal(labels, np.where(lies[:, None], 3 - wanted, wanted))
 
 
@@ -197,21 +269,42 @@ def test_the_summary_and_the_groups_of_the_last_round_are_kept():
     ((record, arrays),) = run_batch(batch, describe_machine(), catch=False)
     assert {"recovery_rounds", "accuracy_in_drift", "ari_in_drift"} <= set(record["summary"])
     assert record["summary"]["ari_in_drift"] == 1.0
-    assert record["summary"]["accuracy_in_drift"] == pytest.approx(arrays["history/accuracy"][2:].mean(), abs=1e-6)
-    assert arrays["group"].tolist() == host_federation(batch.first).at(6).group.tolist() == arrays["labels"][-1].tolist()
-    assert arrays["groups"].tolist() == arrays["labels"].tolist() and (arrays["groups"][1] != arrays["groups"][2]).sum() == 6
+    assert record["summary"]["accuracy_in_drift"] == pytest.approx(
+        arrays["history/accuracy"][2:].mean(), abs=1e-6
+    )
+    assert (
+        arrays["group"].tolist()
+        == host_federation(batch.first).at(6).group.tolist()
+        == arrays["labels"][-1].tolist()
+    )
+    assert (
+        arrays["groups"].tolist() == arrays["labels"].tolist()
+        and (arrays["groups"][1] != arrays["groups"][2]).sum() == 6
+    )
     (plain_batch,) = make_batches(runs("oracle"), 1)
     ((record, arrays),) = run_batch(plain_batch, describe_machine(), catch=False)
-    assert "recovery_rounds" not in record["summary"] and "history/groups_changed" not in arrays and "groups" not in arrays
+    assert (
+        "recovery_rounds" not in record["summary"]
+        and "history/groups_changed" not in arrays
+        and "groups" not in arrays
+    )
 
 
 def test_confusions_are_of_what_a_client_sees_at_the_end():
     result = cfljax.run("oracle", DIGITS | {"drift": {"at": [1], "share": 1.0}}, "mclr", rounds=3)
     for client in range(6):
         table = result.confusion(client)
-        assert np.trace(table) / table.sum() == pytest.approx(result.client_accuracy[client], abs=1e-6)
-    assert (result.summary["ari_last"], result.history["groups_changed"].tolist()) == (1.0, [0, 6, 0, 0])
-    assert result.groups.shape == (4, 6) and result.groups[-1].tolist() == result.labels.tolist() != result.groups[0].tolist()
+        assert np.trace(table) / table.sum() == pytest.approx(
+            result.client_accuracy[client], abs=1e-6
+        )
+    assert (result.summary["ari_last"], result.history["groups_changed"].tolist()) == (
+        1.0,
+        [0, 6, 0, 0],
+    )
+    assert (
+        result.groups.shape == (4, 6)
+        and result.groups[-1].tolist() == result.labels.tolist() != result.groups[0].tolist()
+    )
 
 
 @pytest.mark.long
@@ -219,7 +312,9 @@ def test_confusions_are_of_what_a_client_sees_at_the_end():
     {"server": {"name": "adam", "lr": 0.01}}, {"parts": {"dense_0/bias": "client"}},
     {"compress": {"name": "topk", "keep": 0.2, "feedback": True}},
 ])  # fmt: skip
-def test_an_optimiser_of_the_server_shared_parts_and_what_clients_keep_leave_the_true_groups_to_the_method(train):
+def test_an_optimiser_of_the_server_shared_parts_and_what_clients_keep_leave_the_true_groups_to_the_method(
+    train,
+):
     drift = {"at": [2, 4], "share": 0.5}
     (run,) = runs("oracle", drift, train=train)
     (output,) = outputs([run])
@@ -229,7 +324,9 @@ def test_an_optimiser_of_the_server_shared_parts_and_what_clients_keep_leave_the
     else:
         assert output.labels.tolist() == [federation.at(t).group.tolist() for t in range(7)]
     plain_output = outputs(runs("oracle", train=train))[0]
-    np.testing.assert_array_equal(output.history["accuracy"][:2], plain_output.history["accuracy"][:2])
+    np.testing.assert_array_equal(
+        output.history["accuracy"][:2], plain_output.history["accuracy"][:2]
+    )
     assert not np.array_equal(output.models, plain_output.models)
 
 
@@ -245,7 +342,14 @@ def test_a_record_whose_changes_a_file_says_is_read_as_the_run_that_it_is_of(tmp
 def test_the_table_of_a_sweep_says_how_many_of_its_runs_have_recovered(tmp_path):
     drift = BLOBS | {"drift": {"at": [2], "share": 0.5}}
     results = cfljax.sweep(
-        {"data": drift, "model": "mclr", "train": {"rounds": 3}, "method": ["fedavg"], "seeds": [0, 1]}, tmp_path / "out"
+        {
+            "data": drift,
+            "model": "mclr",
+            "train": {"rounds": 3},
+            "method": ["fedavg"],
+            "seeds": [0, 1],
+        },
+        tmp_path / "out",
     )
     summaries = [record["summary"] for record in results.records.values()]
     for each, rounds in zip(summaries, (1.0, None), strict=True):
@@ -257,7 +361,11 @@ def test_the_table_of_a_sweep_says_how_many_of_its_runs_have_recovered(tmp_path)
 
 
 @pytest.mark.parametrize(
-    "name, options", [("fedgroup", {"clusters": 2, "alpha": 6}), rarely("ocfl", {"pretrain_epochs": 5, "merge_to": 2})]
+    "name, options",
+    [
+        ("fedgroup", {"clusters": 2, "alpha": 6}),
+        rarely("ocfl", {"pretrain_epochs": 5, "merge_to": 2}),
+    ],
 )
 def test_who_clusters_anew_finds_the_groups_of_the_round(name, options):
     drift, train = {"at": [3], "share": 0.5}, {"rounds": 8, "epochs": 3}
@@ -269,5 +377,7 @@ def test_who_clusters_anew_finds_the_groups_of_the_round(name, options):
 
 
 def test_new_clusters_are_refused_where_updates_of_the_old_ones_arrive_later():
-    with pytest.raises(SpecError, match="pending updates would belong to clusters that no longer exist"):
+    with pytest.raises(
+        SpecError, match="pending updates would belong to clusters that no longer exist"
+    ):
         runs("fedgroup", train={"clock": {"step_ms": 1}, "asynchronous": {"buffer": 2}}, every=4)

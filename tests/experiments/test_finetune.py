@@ -1,4 +1,5 @@
-"""`train.finetune_steps`: the last score after some local steps, which no other number of the run sees."""
+"""`train.finetune_steps`: the last score after some local steps, which no other number of the run
+sees."""
 
 import numpy as np
 import pytest
@@ -15,7 +16,15 @@ from tests import play, toy
 from tests.often import every, rarely
 from tests.reference import parts, plain
 
-BLOBS = {"name": "blobs", "samples": 400, "features": 6, "classes": 4, "partition": "label_permutation", "groups": 2, "clients": 12}
+BLOBS = {
+    "name": "blobs",
+    "samples": 400,
+    "features": 6,
+    "classes": 4,
+    "partition": "label_permutation",
+    "groups": 2,
+    "clients": 12,
+}
 MLP = {"name": "mlp", "hidden": [7]}
 NAMES = ["accuracy_finetuned", "accuracy_worst10_finetuned", "accuracy_client_std_finetuned"]
 
@@ -24,69 +33,130 @@ def runs(method="fedavg", data=None, train=None, seeds=(0,)):
     train = {"rounds": 3, "lr": 0.2, "participation": 5} | (train or {})
     model = toy.named_model(method["name"] if isinstance(method, dict) else method, MLP)
     blobs = {option: value for option, value in (BLOBS | (data or {})).items() if value is not None}
-    return read_spec({"data": blobs, "model": model, "train": train, "method": [method], "seeds": list(seeds)}).runs()
+    return read_spec(
+        {"data": blobs, "model": model, "train": train, "method": [method], "seeds": list(seeds)}
+    ).runs()
 
 
 def outputs(runs, sequential=True, wide=0, **more):
     """`wide`: how many clients fine-tune at a time, if not as many as take part in a round."""
     (batch,) = make_batches(runs, len(runs))
     made = assemble_batch(batch, describe_machine())
-    plan, settings = made.plan._replace(stream=wide or made.plan.stream), made.settings._replace(sequential=sequential)
+    plan, settings = (
+        made.plan._replace(stream=wide or made.plan.stream),
+        made.settings._replace(sequential=sequential),
+    )
     made = made._replace(plan=plan, settings=settings)
     return simulate(made, batch.seeds, batch.hypers, **more)
 
 
-@pytest.mark.parametrize("method", ["ifca", "ditto", "fedem", *map(rarely, ("fedbabu", "fedavg", "fedper"))])
+@pytest.mark.parametrize(
+    "method", ["ifca", "ditto", "fedem", *map(rarely, ("fedbabu", "fedavg", "fedper"))]
+)
 def test_it_agrees_with_a_plain_program(method):
-    """From the models that the run ends with, which the tests of each method look at; of a mixture, that of the largest weight."""
+    """From the models that the run ends with, which the tests of each method look at; of a mixture,
+    that of the largest weight."""
     few, everybody = (
-        ({"clusters": 2}, {"participation": 1.0} if method == "fedem" else {}) if method in ("ifca", "fedem") else ({}, {})
+        ({"clusters": 2}, {"participation": 1.0} if method == "fedem" else {})
+        if method in ("ifca", "fedem")
+        else ({}, {})
     )
-    (single,) = runs({"name": method} | few, train={"finetune_steps": 7, "lr_decay": 0.5} | everybody)
+    (single,) = runs(
+        {"name": method} | few, train={"finetune_steps": 7, "lr_decay": 0.5} | everybody
+    )
     (output,) = outputs([single])
     clients, (whole, each) = plain.Clients(host_federation(single)), (NAMES[0], NAMES[1:])
     labels = scored_by(output, single)
-    accuracy, of_clients = parts.finetuned(plain.Net(6, 4, 7), clients, output.models.astype(np.float64), labels, 0, 7, 0.2, 10)
+    accuracy, of_clients = parts.finetuned(
+        plain.Net(6, 4, 7), clients, output.models.astype(np.float64), labels, 0, 7, 0.2, 10
+    )
     assert output.finetuned[whole] == pytest.approx(accuracy, abs=1e-6)
-    assert [output.finetuned[name] for name in each] == pytest.approx([np.sort(of_clients)[:2].mean(), of_clients.std()], abs=1e-6)
+    assert [output.finetuned[name] for name in each] == pytest.approx(
+        [np.sort(of_clients)[:2].mean(), of_clients.std()], abs=1e-6
+    )
 
 
 def scored_by(output, single):
-    """The model of each client: its label, or, of IFCA's clients that were never drawn, that of the least loss."""
+    """The model of each client: its label, or, of IFCA's clients that were never drawn, that of the
+    least loss."""
     labels, net = output.labels[-1].copy(), plain.Net(6, 4, 7)
     clients = plain.Clients(host_federation(single))
     for i in np.flatnonzero(labels < 0):
         if len(output.models) == len(labels):
             labels[i] = i
         else:
-            labels[i] = np.argmin([net.loss(w.astype(np.float64), *clients.train[i]) for w in output.models])
+            labels[i] = np.argmin(
+                [net.loss(w.astype(np.float64), *clients.train[i]) for w in output.models]
+            )
     return labels
 
 
 @pytest.mark.parametrize("name", every(often=("ditto",)))
 def test_it_changes_nothing_else_of_any_method(name):
-    quick = {"warmup_rounds": 1} if name == "fl_hc" else {"min_rounds": 1} if name == "cfl_sattler" else {}
-    method = {"name": name} | quick | ({"clusters": 2} if "clusters" in METHODS.entry(name).options.__dataclass_fields__ else {})
+    quick = (
+        {"warmup_rounds": 1}
+        if name == "fl_hc"
+        else {"min_rounds": 1}
+        if name == "cfl_sattler"
+        else {}
+    )
+    method = (
+        {"name": name}
+        | quick
+        | (
+            {"clusters": 2}
+            if "clusters" in METHODS.entry(name).options.__dataclass_fields__
+            else {}
+        )
+    )
     everybody = {"participation": 1.0} if name in play.EVERYBODY else {}
-    (plain_run,), (tuned,) = (runs(method, train={"finetune_steps": steps} | everybody) for steps in (0, 7))
+    (plain_run,), (tuned,) = (
+        runs(method, train={"finetune_steps": steps} | everybody) for steps in (0, 7)
+    )
     (a,), (b,) = outputs([plain_run]), outputs([tuned])
     assert not a.finetuned and list(b.finetuned) == NAMES and 0 <= b.finetuned[NAMES[0]] <= 1
-    assert all(np.array_equal(a.history[q], b.history[q], equal_nan=True) for q in a.history) and np.array_equal(a.models, b.models)
+    assert all(
+        np.array_equal(a.history[q], b.history[q], equal_nan=True) for q in a.history
+    ) and np.array_equal(a.models, b.models)
 
 
 def test_those_are_fine_tuned_whom_the_last_evaluation_scores():
-    """Newcomers, clients of which nobody asked, and attackers are not; those without training samples are scored as before."""
+    """Newcomers, clients of which nobody asked, and attackers are not; those without training
+    samples are scored as before."""
     more = {"new_clients": {"share": 0.25, "steps": [0]}, "test_clients": 2}
-    (tuned,) = runs(data=more, train={"finetune_steps": 1, "lr": 0.0, "eval_clients": 6, "attack": {"name": "noise", "share": 0.3}})
-    (still,) = runs(data=more, train={"finetune_steps": 0, "lr": 0.0, "eval_clients": 6, "attack": {"name": "noise", "share": 0.3}})
+    (tuned,) = runs(
+        data=more,
+        train={
+            "finetune_steps": 1,
+            "lr": 0.0,
+            "eval_clients": 6,
+            "attack": {"name": "noise", "share": 0.3},
+        },
+    )
+    (still,) = runs(
+        data=more,
+        train={
+            "finetune_steps": 0,
+            "lr": 0.0,
+            "eval_clients": 6,
+            "attack": {"name": "noise", "share": 0.3},
+        },
+    )
     (a,), (b,) = outputs([tuned]), outputs([still])
-    assert still.id != tuned.id and a.finetuned["accuracy_finetuned"] == pytest.approx(float(b.history["accuracy"][-1]), abs=1e-6)
-    assert a.finetuned["accuracy_worst10_finetuned"] == pytest.approx(float(b.history["accuracy_worst10"][-1]), abs=1e-6)
+    assert still.id != tuned.id and a.finetuned["accuracy_finetuned"] == pytest.approx(
+        float(b.history["accuracy"][-1]), abs=1e-6
+    )
+    assert a.finetuned["accuracy_worst10_finetuned"] == pytest.approx(
+        float(b.history["accuracy_worst10"][-1]), abs=1e-6
+    )
 
 
 @pytest.mark.long
 def test_blocks_runs_side_by_side_and_resumed_runs_end_alike():
-    batch, saved = runs("fedbabu", train={"participation": 4, "finetune_steps": 3}, seeds=(0, 1, 2)), []
+    batch, saved = (
+        runs("fedbabu", train={"participation": 4, "finetune_steps": 3}, seeds=(0, 1, 2)),
+        [],
+    )
     alone = outputs(batch, checkpoint=lambda make: saved.append(make()), chunk_rounds=1)
     together, at_once = outputs(batch, sequential=False), outputs(batch, wide=12)
     again = outputs(batch, resume=checkpoints.from_arrays(*checkpoints.to_arrays(saved[0])))
@@ -106,7 +176,10 @@ def test_methods_that_fine_tune_do_so_for_50_steps_unless_they_are_told_otherwis
 
 @pytest.mark.parametrize(("name", "options"), [("fedavg", {}), ("fedprox", {"mu": 0.9})])
 def test_what_is_fine_tuned_is_the_model_of_the_method_without_fine_tuning(name, options):
-    uneven, method = {"partition": "quantity", "groups": None}, {"name": name, "average": "uniform"} | options
+    uneven, method = (
+        {"partition": "quantity", "groups": None},
+        {"name": name, "average": "uniform"} | options,
+    )
     methods = method, method | {"name": f"{name}_ft"}, f"{name}_ft"
     (a,), (b,), (c,) = (outputs(runs(each, uneven, {"finetune_steps": 5})) for each in methods)
     assert np.array_equal(a.models, b.models) and a.finetuned == b.finetuned

@@ -13,28 +13,49 @@ from cfljax.experiment.model_size import count_run_size
 from cfljax.methods import METHODS
 
 CLIENTS, MODEL = 13, 6 * 17 + 17 + 17 * 4 + 4
-DATA = {"name": "blobs", "samples": 400, "features": 6, "classes": 4, "partition": "label_permutation", "groups": 2}
+DATA = {
+    "name": "blobs",
+    "samples": 400,
+    "features": 6,
+    "classes": 4,
+    "partition": "label_permutation",
+    "groups": 2,
+}
 IN_PASSING = ("per_fedavg", "pfedgraph", "pacfl", "ocfl", "one_shot", "fl_hc")
 IN_PASSING += ("cfl_sattler", "ccs_rfedavg", "ocfl_zuziak", "sr_fca", "fedbn", "flux", "fedccfa")
-"""Methods that have models, updates or comparisons of all clients in a part of a round, or that keep counts of labels or
-prototypes, or that need another model."""
+"""Methods that have models, updates or comparisons of all clients in a part of a round, or that
+keep counts of labels or prototypes, or that need another model."""
 
 
 def of_run(name, train=None):
-    """Return (numbers that a run says it holds for all clients, those of vectors of the model's size in its state)."""
+    """Return (numbers that a run says it holds for all clients, those of vectors of the model's
+    size in its state)."""
     two = {"clusters": 2} if "clusters" in METHODS.entry(name).options.__dataclass_fields__ else {}
     train, model = {"rounds": 3} | (train or {}), {"name": "mlp", "hidden": [17]}
     (run,) = read_spec(
-        {"data": DATA | {"clients": CLIENTS}, "model": model, "train": train, "method": [{"name": name} | two]}
+        {
+            "data": DATA | {"clients": CLIENTS},
+            "model": model,
+            "train": train,
+            "method": [{"name": name} | two],
+        }
     ).runs()
     parts = assemble(run, 1, describe_machine())
     hyper = {key: np.float32(value) for key, value in list_hyper(run).items()}
     setup = {}
     if parts.method.setup is not None:
-        setup = parts.method.setup(keys.root(0), parts.federation, hyper | {"participants": CLIENTS})
+        setup = parts.method.setup(
+            keys.root(0), parts.federation, hyper | {"participants": CLIENTS}
+        )
     state = jax.eval_shape(parts.method.init, keys.root(0), parts.federation, hyper, setup)
-    leaves = [leaf.shape for leaf in jax.tree.leaves(state) if leaf.ndim == 2 and leaf.shape[0] == CLIENTS and leaf.shape[1] > 3]
-    return count_held(run, count_run_size(run, parts.federation)) // 4, sum(int(np.prod(shape)) for shape in leaves)
+    leaves = [
+        leaf.shape
+        for leaf in jax.tree.leaves(state)
+        if leaf.ndim == 2 and leaf.shape[0] == CLIENTS and leaf.shape[1] > 3
+    ]
+    return count_held(run, count_run_size(run, parts.federation)) // 4, sum(
+        int(np.prod(shape)) for shape in leaves
+    )
 
 
 @pytest.mark.parametrize("name", sorted(set(METHODS) - set(IN_PASSING)))

@@ -22,11 +22,22 @@ def folder(tmp_path, monkeypatch):
     weight = rng.normal(size=(6, 3))
     x = rng.normal(size=(240, 6)).astype(np.float32)
     y = (x @ weight > 0.5).astype(np.int32)
-    np.savez(tmp_path / "tags.npz", x_train=x[:160], y_train=y[:160], x_test=x[160:], y_test=y[160:], user_train=np.arange(160) % 4)
+    np.savez(
+        tmp_path / "tags.npz",
+        x_train=x[:160],
+        y_train=y[:160],
+        x_test=x[160:],
+        y_test=y[160:],
+        user_train=np.arange(160) % 4,
+    )
     return tmp_path
 
 
-@pytest.mark.parametrize("plan", [{"gram": 64}, {"gram": 0, "lanes": 1}, {"gram": 0, "lanes": 0}], ids=["gram", "one", "all"])
+@pytest.mark.parametrize(
+    "plan",
+    [{"gram": 64}, {"gram": 0, "lanes": 1}, {"gram": 0, "lanes": 0}],
+    ids=["gram", "one", "all"],
+)
 def test_a_round_is_that_of_plain_gradients(folder, plan):
     """Four clients, one full-batch step each from zero; then their mean."""
     source = data.load("tags")
@@ -41,7 +52,9 @@ def test_a_round_is_that_of_plain_gradients(folder, plan):
         moved.append((-lr * x[mine].T @ error / mine.sum(), -lr * error.mean(0)))
     weight, bias = (np.mean(each, axis=0) for each in zip(*moved, strict=True))
     found = result.params(0)["dense_0"]
-    assert np.allclose(found["kernel"], weight, atol=1e-6) and np.allclose(found["bias"], bias, atol=1e-6)
+    assert np.allclose(found["kernel"], weight, atol=1e-6) and np.allclose(
+        found["bias"], bias, atol=1e-6
+    )
     logits = source.x_test @ weight + bias
     right = ((logits > 0) == source.y_test).all(1).mean()
     assert np.isclose(result.summary["accuracy_last"], right)
@@ -55,16 +68,23 @@ def test_a_round_is_that_of_plain_gradients(folder, plan):
 @pytest.mark.parametrize("method", ["ifca", rarely("ditto")])
 def test_methods_learn_several_labels(folder, method):
     train = {"lr": 1.0, "metrics": ["macro_f1", "average_precision"]}
-    result = cfljax.run(method, SET, "mclr", rounds=8, train=train, **({"clusters": 2} if method == "ifca" else {}))
+    result = cfljax.run(
+        method, SET, "mclr", rounds=8, train=train, **({"clusters": 2} if method == "ifca" else {})
+    )
     assert result.summary["accuracy_last"] > 0.5
     assert result.history["macro_f1"][-1] > 0.8 and result.history["average_precision"][-1] > 0.85
 
 
-@pytest.mark.parametrize("name", ["shards", "classes", "dirichlet", "pachinko", "label_swap", "label_permutation", "fedprox"])
+@pytest.mark.parametrize(
+    "name",
+    ["shards", "classes", "dirichlet", "pachinko", "label_swap", "label_permutation", "fedprox"],
+)
 def test_partitions_by_label_refuse_several(name):
     y = np.eye(10, dtype=np.int32)
     source = fake()
-    source = source._replace(y_train=y[source.y_train], y_test=y[source.y_test], coarse=np.zeros(10, np.int32))
+    source = source._replace(
+        y_train=y[source.y_train], y_test=y[source.y_test], coarse=np.zeros(10, np.int32)
+    )
     with pytest.raises(SpecError, match="needs one label per sample") as error:
         parts(name, source, clients=10)
     assert "use iid" in str(error.value) and "\n" not in str(error.value)
@@ -117,16 +137,26 @@ def test_arrays_of_several_labels_are_imported_and_checked(folder, monkeypatch):
     np.savez(folder / "raw.npz", x=np.zeros((50, 4)), y=y)
     imported(folder / "raw.npz", "--name", "mine")
     source = data.load("mine")
-    assert source.classes == 3 and source.y_train.shape == (40, 3) and source.y_test.shape == (10, 3)
+    assert (
+        source.classes == 3 and source.y_train.shape == (40, 3) and source.y_test.shape == (10, 3)
+    )
     named = {"x_train": np.zeros((4, 2), np.float32), "x_test": np.zeros((4, 2), np.float32)}
     for bad, says in (
         ({"y_train": np.full((4, 3), 2), "y_test": np.zeros((4, 3), int)}, r"argmax\(axis=1\)"),
         ({"y_train": np.zeros((4, 3)), "y_test": np.zeros((4, 3), int)}, "must be 0 or 1"),
-        ({"y_train": np.zeros((4, 3), int), "y_test": np.zeros((4, 2), int)}, "must have the same labels"),
-        ({"y_train": np.zeros((4, 3), int), "y_test": np.zeros(4, int)}, "must have the same labels"),
+        (
+            {"y_train": np.zeros((4, 3), int), "y_test": np.zeros((4, 2), int)},
+            "must have the same labels",
+        ),
+        (
+            {"y_train": np.zeros((4, 3), int), "y_test": np.zeros(4, int)},
+            "must have the same labels",
+        ),
         ({"y_train": np.zeros((4, 3, 2), int), "y_test": np.zeros(4, int)}, "of 0 and 1"),
     ):
         with pytest.raises(DataError, match=says):
             arrays.source("s", "s", named | bad)
     with pytest.raises(DataError, match="data.classes says 4"):
-        arrays.source("s", "s", named | {"y_train": np.zeros((4, 3), int), "y_test": np.zeros((4, 3), int)}, 4)
+        arrays.source(
+            "s", "s", named | {"y_train": np.zeros((4, 3), int), "y_test": np.zeros((4, 3), int)}, 4
+        )

@@ -1,4 +1,5 @@
-"""Every published number has runs that answer it, in a spec that is there in two sizes; and the page is that of the records."""
+"""Every published number has runs that answer it, in a spec that is there in two sizes; and the
+page is that of the records."""
 
 import os
 import re
@@ -20,13 +21,18 @@ from tests.often import rarely
 ROOT = Path(__file__).parents[2]
 EXPERIMENTS, EVIDENCE = ROOT / "experiments", ROOT / "docs" / "evidence"
 PAGE, PUBLISHED = read_published([EXPERIMENTS / "published"])
-SPECS = sorted({EXPERIMENTS / published.spec for published in PUBLISHED if published.spec.endswith(".toml")})
+SPECS = sorted(
+    {EXPERIMENTS / published.spec for published in PUBLISHED if published.spec.endswith(".toml")}
+)
 
 
 @pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)
 def test_a_spec_has_two_sizes(path):
     full, small = read_spec(path).runs(), read_spec(path, ["size=small"]).runs()
-    work = [sum(run.train.rounds * (run.train.steps or run.train.epochs) for run in runs) for runs in (full, small)]
+    work = [
+        sum(run.train.rounds * (run.train.steps or run.train.epochs) for run in runs)
+        for runs in (full, small)
+    ]
     assert 0 < work[1] < work[0]
 
 
@@ -36,14 +42,25 @@ def test_each_cell_selects_one_configuration_of_its_spec(published):
         assert (EXPERIMENTS / published.spec).is_file()
         return
     path = EXPERIMENTS / published.spec
-    sizes = [read_spec(path, sets) for sets in ([], ["size=small"])[: 2 if "[size.small]" in path.read_text() else 1]]
+    sizes = [
+        read_spec(path, sets)
+        for sets in ([], ["size=small"])[: 2 if "[size.small]" in path.read_text() else 1]
+    ]
     assert all(spec.name == published.sweep for spec in sizes)
     keys = ("label", "method", "seed")
-    sized = [[{"config": run.resolved()} | {key: getattr(run, key) for key in keys} for run in spec.runs()] for spec in sizes]
+    sized = [
+        [
+            {"config": run.resolved()} | {key: getattr(run, key) for key in keys}
+            for run in spec.runs()
+        ]
+        for spec in sizes
+    ]
     for cell in published.cells:
         found = [[run["seed"] for run in runs if fits(run, cell.where)] for runs in sized]
         assert any(found) and all(len(seeds) == len(set(seeds)) for seeds in found), cell.name
-        assert cell.labels_of is None or any(fits(run, cell.labels_of) for runs in sized for run in runs)
+        assert cell.labels_of is None or any(
+            fits(run, cell.labels_of) for runs in sized for run in runs
+        )
 
 
 @pytest.fixture(scope="module")
@@ -60,15 +77,24 @@ def test_the_committed_pages_are_those_of_the_committed_records(pages):
 
 def test_the_page_of_claims_is_read_in_ten_minutes(pages):
     assert len(pages[""].encode()) <= 36_500
-    screen = pages[""].split("\n\n")[1].splitlines()  # after the title: a line for each paper, each with what holds
-    assert len(screen) - 2 == sum(bool(paper.says) for paper in PAGE.papers) and all(paper.says for paper in PAGE.papers)
+    screen = (
+        pages[""].split("\n\n")[1].splitlines()
+    )  # after the title: a line for each paper, each with what holds
+    assert len(screen) - 2 == sum(bool(paper.says) for paper in PAGE.papers) and all(
+        paper.says for paper in PAGE.papers
+    )
 
 
 def test_what_is_said_by_hand_is_said_in_sentences_of_one_breath():
     texts = [PAGE.text, *(text for paper in PAGE.papers for text in (paper.says, paper.findings))]
     for published in PUBLISHED:
-        texts += [published.notes, *(text for claim in published.claims for text in (claim.text, claim.why))]
-    for sentence in (sentence for text in texts for sentence in re.split(r"(?<=[.:])\s+|\n- |\n\n|\|", text)):
+        texts += [
+            published.notes,
+            *(text for claim in published.claims for text in (claim.text, claim.why)),
+        ]
+    for sentence in (
+        sentence for text in texts for sentence in re.split(r"(?<=[.:])\s+|\n- |\n\n|\|", text)
+    ):
         assert len(sentence.split()) <= 30, sentence
 
 
@@ -82,13 +108,25 @@ def test_the_page_of_a_paper_is_one_screen_and_the_rest_is_folded(pages):
 
 
 def test_the_first_page_says_what_is_left_as_the_records_have_it(pages):
-    of = dict(re.findall(r"^\| \[([^(\]]+?)(?: \([^\]]*)?\]\([^)]*\) \| .* \| ([\d.]+ \w+)? \|$", pages[""], re.MULTILINE))
-    rows = re.findall(r"^\| ([^|]+) \| [^|]+ \| [^|]+ \| ([^|]+) \|$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    of = dict(
+        re.findall(
+            r"^\| \[([^(\]]+?)(?: \([^\]]*)?\]\([^)]*\) \| .* \| ([\d.]+ \w+)? \|$",
+            pages[""],
+            re.MULTILINE,
+        )
+    )
+    rows = re.findall(
+        r"^\| ([^|]+) \| [^|]+ \| [^|]+ \| ([^|]+) \|$",
+        (ROOT / "README.md").read_text(),
+        re.MULTILINE,
+    )
     told = {name: cell for name, cell in rows if name in of or name == "Joint"}
     assert len(told) == 5
     for name, cell in told.items():
         (wanted,) = [hours(left or "0 h") for paper, left in of.items() if paper.startswith(name)]
-        assert sum(map(hours, re.findall(r"\d+ (?:hours?|days)", cell))) == pytest.approx(wanted, 0.1, 0.6), name
+        assert sum(map(hours, re.findall(r"\d+ (?:hours?|days)", cell))) == pytest.approx(
+            wanted, 0.1, 0.6
+        ), name
 
 
 def hours(said):
@@ -106,10 +144,19 @@ def test_every_link_to_the_pages_leads_somewhere(pages):
             assert f'<details id="{anchor}"' in pages[file], f"{page.name}: {file}#{anchor}"
 
 
-@pytest.mark.parametrize("sets", [rarely([]), rarely(["size=medium"]), ["size=small"]], ids=["full", "medium", "small"])
+@pytest.mark.parametrize(
+    "sets", [rarely([]), rarely(["size=medium"]), ["size=small"]], ids=["full", "medium", "small"]
+)
 def test_the_board_has_every_method_tuned_alike_on_the_same_settings(sets):
     runs = read_spec(EXPERIMENTS / "board.toml", sets).runs()
-    of = {name: {(str(run.resolved()["data"]), run.train.lr, run.seed) for run in runs if run.method == name} for name in METHODS}
+    of = {
+        name: {
+            (str(run.resolved()["data"]), run.train.lr, run.seed)
+            for run in runs
+            if run.method == name
+        }
+        for name in METHODS
+    }
     assert not of.pop("fedbn")  # the models of the board have no layers of normalisation
     assert all(of.values())  # a new method belongs into experiments/board.toml
     rest = [settings for name, settings in of.items() if name != "oracle"]
@@ -136,24 +183,55 @@ def images(labels, rng):
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     rng, folder = np.random.default_rng(0), tmp_path_factory.mktemp("data")
-    for name, first, train, test in (("mnist", 0, 3000, 300), ("emnist", 36, 800, 100)):  # EMNIST's letter a is class 36
+    for name, first, train, test in (
+        ("mnist", 0, 3000, 300),
+        ("emnist", 36, 800, 100),
+    ):  # EMNIST's letter a is class 36
         y, y_test = (first + np.arange(count) % 10 for count in (train, test))
-        np.savez(folder / f"{name}.npz", x_train=images(y, rng), y_train=y, x_test=images(y_test, rng), y_test=y_test)
+        np.savez(
+            folder / f"{name}.npz",
+            x_train=images(y, rng),
+            y_train=y,
+            x_test=images(y_test, rng),
+            y_test=y_test,
+        )
     return folder
 
 
 CELLS = {
     "ocfl_table2": ["IID", "two shards", "one shard"],
-    "femnist": [f"{name}, leak {leak}" for leak in ("true", "false") for name in ("fedavg", "ifca", "fg-edc")],
+    "femnist": [
+        f"{name}, leak {leak}"
+        for leak in ("true", "false")
+        for name in ("fedavg", "ifca", "fg-edc")
+    ],
     "rfedavg": ["FedAvg", "RFedAvg"],
 }
 
 
-@pytest.mark.parametrize(("table", "rounds"), [rarely("ocfl_table2", 20), rarely("femnist", 2), rarely("rfedavg", 20)])
+@pytest.mark.parametrize(
+    ("table", "rounds"), [rarely("ocfl_table2", 20), rarely("femnist", 2), rarely("rfedavg", 20)]
+)
 def test_every_cell_is_told_and_better_than_guessing(data, table, rounds):
-    words = [sys.executable, PROGRAM, table, "--data", data, "--seeds", "1", "--rounds", str(rounds)]
-    flags = os.environ["XLA_FLAGS"].replace("--xla_cpu_use_fusion_emitters=false", "")  # computing takes the time here
-    done = subprocess.run(words, env=os.environ | {"XLA_FLAGS": flags}, check=True, capture_output=True, text=True)
+    words = [
+        sys.executable,
+        PROGRAM,
+        table,
+        "--data",
+        data,
+        "--seeds",
+        "1",
+        "--rounds",
+        str(rounds),
+    ]
+    flags = os.environ["XLA_FLAGS"].replace(
+        "--xla_cpu_use_fusion_emitters=false", ""
+    )  # computing takes the time here
+    done = subprocess.run(
+        words, env=os.environ | {"XLA_FLAGS": flags}, check=True, capture_output=True, text=True
+    )
     found = dict(line.split(", seed 0: maximum ") for line in done.stdout.splitlines())
     assert list(found) == CELLS[table]
-    assert all(20 < float(numbers.split(", last ten ")[0]) <= 100 for numbers in found.values()), found
+    assert all(20 < float(numbers.split(", last ten ")[0]) <= 100 for numbers in found.values()), (
+        found
+    )

@@ -17,7 +17,15 @@ from cfljax.experiment.dry_run import dry_run
 from cfljax.experiment.model_size import count_run_size
 from tests.often import rarely
 
-DATA = {"name": "blobs", "samples": 320, "features": 6, "classes": 4, "partition": "iid", "clients": 4, "normalise": "none"}
+DATA = {
+    "name": "blobs",
+    "samples": 320,
+    "features": 6,
+    "classes": 4,
+    "partition": "iid",
+    "clients": 4,
+    "normalise": "none",
+}
 MODEL = {"name": "mlp", "hidden": [8]}
 TRAIN = {"rounds": 2, "batch": 10, "lr": 0.1}
 FROZEN = {"weights": "FILE", "frozen": "body"}
@@ -27,33 +35,61 @@ FROZEN = {"weights": "FILE", "frozen": "body"}
 def begun(tmp_path_factory):
     folder = tmp_path_factory.mktemp("begun")
     run = cfljax.run("fedavg", data=DATA, model=MODEL, **TRAIN)
-    return run, run.export(folder / "jax.safetensors"), run.export(folder / "torch.safetensors", layout="torch")
+    return (
+        run,
+        run.export(folder / "jax.safetensors"),
+        run.export(folder / "torch.safetensors", layout="torch"),
+    )
 
 
 def from_file(begun, method="fedavg", data=None, train=None, **more):
-    return cfljax.run(method, data=DATA | (data or {}), model=MODEL | {"weights": str(begun[1])} | more, **TRAIN | (train or {}))
+    return cfljax.run(
+        method,
+        data=DATA | (data or {}),
+        model=MODEL | {"weights": str(begun[1])} | more,
+        **TRAIN | (train or {}),
+    )
 
 
 def test_a_run_goes_on_where_the_exported_one_ended(begun):
     before = begun[0].history
     after = from_file(begun).history
-    np.testing.assert_allclose([after["accuracy"][0], after["loss"][0]], [before["accuracy"][-1], before["loss"][-1]], rtol=1e-5)
+    np.testing.assert_allclose(
+        [after["accuracy"][0], after["loss"][0]],
+        [before["accuracy"][-1], before["loss"][-1]],
+        rtol=1e-5,
+    )
     assert after["loss"][-1] < after["loss"][0]
 
 
 def test_a_run_is_known_by_the_contents_of_its_file_wherever_it_lies(begun, tmp_path):
     def run_of(**model):
-        return read_spec({"data": DATA, "model": MODEL | model, "train": TRAIN, "method": "fedavg"}).runs()[0]
+        return read_spec(
+            {"data": DATA, "model": MODEL | model, "train": TRAIN, "method": "fedavg"}
+        ).runs()[0]
 
     moved = tmp_path / "elsewhere.safetensors"
     moved.write_bytes(begun[1].read_bytes())
     here, there, other = (run_of(weights=str(file)) for file in (begun[1], moved, begun[2]))
     assert here.id == there.id != other.id
-    assert len({run_of().id, here.id, run_of(weights=str(moved), jitter=0.1).id, run_of(weights=str(moved), frozen="body").id}) == 4
+    assert (
+        len(
+            {
+                run_of().id,
+                here.id,
+                run_of(weights=str(moved), jitter=0.1).id,
+                run_of(weights=str(moved), frozen="body").id,
+            }
+        )
+        == 4
+    )
     assert here.contents["model.weights"] == hashlib.sha256(moved.read_bytes()).hexdigest()
 
 
-@pytest.mark.parametrize("method", [rarely("fedavg"), {"name": "ifca", "clusters": 2}, rarely({"name": "fedprox", "mu": 0.1})])
+@pytest.mark.parametrize(
+    "method",
+    [rarely("fedavg"), {"name": "ifca", "clusters": 2}, rarely({"name": "fedprox", "mu": 0.1})],
+)
 def test_a_frozen_body_gives_what_freezing_it_in_training_gives(method, begun):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SpecWarning)
@@ -63,27 +99,41 @@ def test_a_frozen_body_gives_what_freezing_it_in_training_gives(method, begun):
     for name in ("accuracy", "loss", "train_loss"):
         np.testing.assert_allclose(fast.history[name], slow.history[name], rtol=2e-5)
     for layer in ("dense_0", "dense_1"):
-        np.testing.assert_allclose(fast.params()[layer]["kernel"], slow.params()[layer]["kernel"], atol=1e-5)
+        np.testing.assert_allclose(
+            fast.params()[layer]["kernel"], slow.params()[layer]["kernel"], atol=1e-5
+        )
     np.testing.assert_array_equal(fast.history["bytes_up"], slow.history["bytes_up"])
     x, _ = fast.samples(1)
     np.testing.assert_allclose(
-        fast.predict(1, x, probabilities=True, prepared=True), slow.predict(1, x, probabilities=True, prepared=True), atol=1e-5
+        fast.predict(1, x, probabilities=True, prepared=True),
+        slow.predict(1, x, probabilities=True, prepared=True),
+        atol=1e-5,
     )
 
 
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory):
-    data = {"name": "digits", "partition": "rotated", "groups": 2, "clients": 4, "samples_per_client": 40}
+    data = {
+        "name": "digits",
+        "partition": "rotated",
+        "groups": 2,
+        "clients": 4,
+        "samples_per_client": 40,
+    }
     model = {"name": "cnn", "channels": [2], "kernel": 3, "dense": [4]}
     run = cfljax.run("fedavg", data=data, model=model, **TRAIN)
-    return data, model | {"weights": str(run.export(tmp_path_factory.mktemp("pictures") / "cnn.safetensors"))}
+    return data, model | {
+        "weights": str(run.export(tmp_path_factory.mktemp("pictures") / "cnn.safetensors"))
+    }
 
 
 @pytest.mark.parametrize("test", ["own", rarely("global")])
 def test_features_are_of_what_each_client_sees(test, pictures):
     data, model = pictures
     slow = cfljax.run("fedavg", data=data | {"test": test}, model=model, freeze="body", **TRAIN)
-    fast = cfljax.run("fedavg", data=data | {"test": test}, model=model | {"frozen": "body"}, **TRAIN)
+    fast = cfljax.run(
+        "fedavg", data=data | {"test": test}, model=model | {"frozen": "body"}, **TRAIN
+    )
     for name in ("accuracy", "loss", "train_loss"):
         np.testing.assert_allclose(fast.history[name], slow.history[name], rtol=2e-4)
 
@@ -111,11 +161,18 @@ def test_equal_starts_of_clusters_that_are_chosen_by_loss_are_warned_of(begun):
 
 
 def test_a_dry_run_says_what_the_features_take(begun):
-    spec = {"data": DATA, "model": MODEL | {"weights": str(begun[1]), "frozen": "body"}, "train": TRAIN, "method": "fedavg"}
+    spec = {
+        "data": DATA,
+        "model": MODEL | {"weights": str(begun[1]), "frozen": "body"},
+        "train": TRAIN,
+        "method": "fedavg",
+    }
     run = read_spec(spec).runs()[0]
     size = count_run_size(run, host_federation(run))
     assert (size.parameters, size.features) == (36, 320 * 8)
-    assert "features of the frozen body, computed once: 10.2 kB" in dry_run(make_batches([run], 1), size)
+    assert "features of the frozen body, computed once: 10.2 kB" in dry_run(
+        make_batches([run], 1), size
+    )
 
 
 @pytest.mark.parametrize(("model", "train", "data", "words"), [
@@ -129,11 +186,15 @@ def test_a_dry_run_says_what_the_features_take(begun):
     (FROZEN, {"lora": {"rank": 2}}, {}, "leave out one"), (FROZEN, {"freeze": "body"}, {}, "train.freeze needs the parts"),
     (FROZEN, {}, {"drift": {"at": [1], "what": "labels"}, "partition": "label_swap", "groups": 2}, "data.drift"),
 ])  # fmt: skip
-def test_what_does_not_go_together_is_refused_before_any_data_are_read(model, train, data, words, begun):
+def test_what_does_not_go_together_is_refused_before_any_data_are_read(
+    model, train, data, words, begun
+):
     model = {name: str(begun[1]) if value == "FILE" else value for name, value in model.items()}
     with pytest.raises(SpecError) as raised:
         whole = model if "name" in model else MODEL | model
-        read_spec({"data": DATA | data, "model": whole, "train": TRAIN | train, "method": "fedavg"}).runs()
+        read_spec(
+            {"data": DATA | data, "model": whole, "train": TRAIN | train, "method": "fedavg"}
+        ).runs()
     assert words in str(raised.value) and "\n" not in str(raised.value)
 
 

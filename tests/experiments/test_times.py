@@ -18,32 +18,48 @@ def empty(monkeypatch, tmp_path):
 
 
 def made(method="fedavg", data="blobs", **train):
-    return make_batches(read_spec({"data": data, "train": {"rounds": 3} | train, "method": method}).runs(), 1)
+    return make_batches(
+        read_spec({"data": data, "train": {"rounds": 3} | train, "method": method}).runs(), 1
+    )
 
 
 def seconds(*found):
     return times.estimate(found, [SIZE] * len(found))
 
 
-def test_a_run_that_ended_says_how_long_the_same_program_takes_for_more_rounds_and_nothing_is_known_before(empty):
-    assert "a run" in dry_run(made(), SIZE) and "time on this machine: unknown" in dry_run(made(), SIZE)
+def test_a_run_that_ended_says_how_long_the_same_program_takes_for_more_rounds_and_nothing_is_known_before(
+    empty,
+):
+    assert "a run" in dry_run(made(), SIZE) and "time on this machine: unknown" in dry_run(
+        made(), SIZE
+    )
     run = cfljax.run("fedavg", data="blobs", rounds=3)
     spent, (size,) = run.record["timings"], [Size(20, run.models.shape[1], 20)]
     (three,), (six,) = (times.estimate(made(rounds=n), [size]) for n in (3, 6))
     trained = six - three
     assert trained > 0 and three >= spent["compile"] + spent["setup"]
-    assert trained == pytest.approx((spent["train"] + spent["eval"]) * (three / sum(spent.values())), rel=1e-6)
-    assert "time on this machine: about 0:" in dry_run(made(rounds=6), size) and " s\n" in dry_run(made(rounds=6), size)
+    assert trained == pytest.approx(
+        (spent["train"] + spent["eval"]) * (three / sum(spent.values())), rel=1e-6
+    )
+    assert "time on this machine: about 0:" in dry_run(made(rounds=6), size) and " s\n" in dry_run(
+        made(rounds=6), size
+    )
 
 
 def test_another_method_is_judged_by_its_kind_and_other_data_are_unknown():
     cfljax.run("fedavg", data="blobs", rounds=2)
-    (known, again), (like,), (other,) = seconds(*made() * 2), seconds(*made("ifca")), seconds(*made(data="digits"))
+    (known, again), (like,), (other,) = (
+        seconds(*made() * 2),
+        seconds(*made("ifca")),
+        seconds(*made(data="digits")),
+    )
     assert known > again > 0 and like > 0 and other is None  # a program is compiled once
     assert "at least" in times.describe_estimates([known, None])
 
 
-@pytest.mark.parametrize("written", ["{", "[1]", '{"a": 1}', '{"a": [1.0, 2.0, NaN]}', '{"a": [1, 2, 3]}'])
+@pytest.mark.parametrize(
+    "written", ["{", "[1]", '{"a": 1}', '{"a": [1.0, 2.0, NaN]}', '{"a": [1, 2, 3]}']
+)
 def test_a_damaged_file_is_no_file(written, empty):
     cfljax.run("fedavg", data="blobs", rounds=1)
     (file,) = empty.glob("times-*.json")

@@ -1,4 +1,5 @@
-"""The specs on data of today can be read in both sizes, and the small one makes its own data, with the groups that it is about."""
+"""The specs on data of today can be read in both sizes, and the small one makes its own data, with
+the groups that it is about."""
 
 from pathlib import Path
 
@@ -20,5 +21,7 @@ def test_a_spec_has_a_small_size_that_makes_its_data(name, monkeypatch, tmp_path
     assert full[0].train.rounds > small[0].train.rounds
     source = small[0].data.load()
     made = small[0].data.divide(source)
-    assert len(np.unique(made.group)) == GROUPS[name] and all(len(rows) for rows in [*made.train, *made.test])
+    assert len(np.unique(made.group)) == GROUPS[name] and all(
+        len(rows) for rows in [*made.train, *made.test]
+    )
     assert len(source.y_train) < 10_000

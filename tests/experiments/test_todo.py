@@ -61,7 +61,11 @@ def place(tmp_path, todo, monkeypatch):
     for number, run in enumerate(read_spec(tmp_path / "spec.toml", ['method=["fedavg"]']).runs()):
         synthetic.add(store, f"run{number}", number, method="fedavg")
         made = {"config": run.resolved(), "timings": {"train": 30.0 * (1 + number)}}
-        store.write(f"run{number}", store.records()[f"run{number}"] | made, store.read(f"run{number}").arrays)
+        store.write(
+            f"run{number}",
+            store.records()[f"run{number}"] | made,
+            store.read(f"run{number}").arrays,
+        )
     store.write_plan({"name": "a small sweep", "units": store.ids()})
     monkeypatch.setattr(todo, "RECORDS", tmp_path / "records")
     monkeypatch.setattr(todo, "PLACE", tmp_path / "todo")
@@ -80,7 +84,11 @@ def test_the_list_says_how_long_a_cnn_takes_on_a_chip_and_what_is_done(place, to
     text = todo.listed(*todo.jobs(place / "todo.toml", place / "records"))
     assert "| long | 2 | 40 h | 0.05 | 24 min | done |" in text
     assert "| known | 1 | 3 min | 20 | – |  |" in text
-    assert [line.split(" ")[1] for line in text.splitlines()[2:]] == ["known", "unknown", "long"]  # what is done stands last
+    assert [line.split(" ")[1] for line in text.splitlines()[2:]] == [
+        "known",
+        "unknown",
+        "long",
+    ]  # what is done stands last
 
 
 def test_every_job_of_the_project_is_a_sweep_that_can_be_run(todo):

@@ -1,4 +1,5 @@
-"""How many runs an accelerator computes side by side, by the compiler's figures. A CPU stands for the accelerator."""
+"""How many runs an accelerator computes side by side, by the compiler's figures. A CPU stands for
+the accelerator."""
 
 import numpy as np
 import pytest
@@ -18,8 +19,20 @@ from cfljax.launch import plan_file
 from cfljax.store import Store
 from tests import machines
 
-DATA = {"name": "blobs", "samples": 200, "features": 20, "partition": "label_permutation", "groups": 2, "clients": 6}
-TABLE = {"data": DATA, "model": "mclr", "method": [{"name": "fedavg"}], "train": {"rounds": 2, "batch": 5}}
+DATA = {
+    "name": "blobs",
+    "samples": 200,
+    "features": 20,
+    "partition": "label_permutation",
+    "groups": 2,
+    "clients": 6,
+}
+TABLE = {
+    "data": DATA,
+    "model": "mclr",
+    "method": [{"name": "fedavg"}],
+    "train": {"rounds": 2, "batch": 5},
+}
 
 
 def spec(seeds, **more):
@@ -45,7 +58,9 @@ def test_the_limit_follows_the_memory():
 
 def test_what_runs_take_is_proportional_to_their_number():
     method = [{"name": "ifca", "clusters": 2}]
-    few, many = (measure_bytes(make_batches(spec(n, method=method).runs(), n)[0], gpu())[0] for n in (8, 16))
+    few, many = (
+        measure_bytes(make_batches(spec(n, method=method).runs(), n)[0], gpu())[0] for n in (8, 16)
+    )
     assert abs(few / many - 1) < 0.05
 
 
@@ -66,11 +81,17 @@ def test_a_few_runs_have_their_programs_then():
 
 
 def test_what_a_method_prepares_is_prepared_for_one_run(monkeypatch):
-    (batch,) = make_batches(spec(3, method=[{"name": "fedgroup", "clusters": 2, "alpha": 3}]).runs(), 3)
+    (batch,) = make_batches(
+        spec(3, method=[{"name": "fedgroup", "clusters": 2, "alpha": 3}]).runs(), 3
+    )
     parts = assemble_batch(batch, gpu())
     prepared = []
     setup = lambda *given: prepared.append(given) or parts.method.setup(*given)  # noqa: E731
-    monkeypatch.setattr(widths, "assemble_batch", lambda *_: parts._replace(method=parts.method._replace(setup=setup)))
+    monkeypatch.setattr(
+        widths,
+        "assemble_batch",
+        lambda *_: parts._replace(method=parts.method._replace(setup=setup)),
+    )
     assert measure_bytes(batch, gpu())[0] > 0 and len(prepared) == 1
 
 
@@ -85,21 +106,30 @@ def test_what_the_compiler_has_no_room_for_is_halved(monkeypatch, capsys):
 
     monkeypatch.setattr(widths, "measure_bytes", small)
     assert batch_limit(spec(20).runs(), gpu(100)) == 6 and asked == [8, 4, 2]
-    assert "fedavg: compiling 2 runs, to see how many the device's memory holds" in capsys.readouterr().err
+    assert (
+        "fedavg: compiling 2 runs, to see how many the device's memory holds"
+        in capsys.readouterr().err
+    )
 
 
 def test_runs_that_raise_go_one_by_one_and_missing_data_end_the_sweep(monkeypatch):
     runs = spec(3).runs()
-    monkeypatch.setattr(widths, "measure_bytes", lambda *_: (_ for _ in ()).throw(ValueError("a bug of a method")))
+    monkeypatch.setattr(
+        widths, "measure_bytes", lambda *_: (_ for _ in ()).throw(ValueError("a bug of a method"))
+    )
     assert batch_limit(runs, gpu()) == 1
-    monkeypatch.setattr(widths, "measure_bytes", lambda *_: (_ for _ in ()).throw(DataError("no such file")))
+    monkeypatch.setattr(
+        widths, "measure_bytes", lambda *_: (_ for _ in ()).throw(DataError("no such file"))
+    )
     with pytest.raises(DataError, match="no such file"):
         batch_limit(runs, gpu())
 
 
 def test_of_several_processes_one_compiles_for_itself(monkeypatch):
     seen = []
-    monkeypatch.setattr(widths, "measure_bytes", lambda batch, machine: seen.append(machine) or (10.0, 0))
+    monkeypatch.setattr(
+        widths, "measure_bytes", lambda batch, machine: seen.append(machine) or (10.0, 0)
+    )
     machine = gpu(100, devices=4, processes=2, mesh=Shape(4, 2))
     assert batch_limit(spec(20).runs(), machine) == 4 * 6
     assert (seen[0].devices, seen[0].processes, seen[0].mesh) == (1, 1, None)

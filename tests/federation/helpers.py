@@ -23,11 +23,15 @@ def fake(train=1200, test=300, classes=10, shape=(4, 4), seed=0, balanced=True):
 
 
 def with_users(source, users=30, test_users=20, test_only=3):
-    """The same source with authors: all train, the first `test_users` have test samples, and so have some who never train."""
+    """The same source with authors: all train, the first `test_users` have test samples, and so
+    have some who never train."""
     n, m = len(source.y_train), len(source.y_test)
     testers = np.concatenate([np.arange(test_users), users + np.arange(test_only)])
     population = np.arange(users + test_only, dtype=np.int32) % 2
-    by, by_test = (np.arange(n) % users).astype(np.int32), testers[np.arange(m) % len(testers)].astype(np.int32)
+    by, by_test = (
+        (np.arange(n) % users).astype(np.int32),
+        testers[np.arange(m) % len(testers)].astype(np.int32),
+    )
     return source._replace(user_train=by, user_test=by_test, population=population)
 
 

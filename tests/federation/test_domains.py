@@ -9,7 +9,10 @@ from tests.federation.helpers import fake, parts, with_users
 
 def of_domains(sizes=(600, 400, 200), tests=(150, 100, 50)):
     source = fake(sum(sizes), sum(tests))
-    users = [np.random.default_rng(0).permutation(np.repeat(np.arange(len(n)), n)).astype(np.int32) for n in (sizes, tests)]
+    users = [
+        np.random.default_rng(0).permutation(np.repeat(np.arange(len(n)), n)).astype(np.int32)
+        for n in (sizes, tests)
+    ]
     return source._replace(user_train=users[0], user_test=users[1])
 
 
@@ -19,9 +22,15 @@ def test_each_domain_is_divided_among_its_clients():
     assert made.group.tolist() == [0] * 3 + [1] * 3 + [2] * 3
     of = np.concatenate([source.user_train, source.user_test])
     for rows, held, group in zip(made.train, made.test, made.group, strict=True):
-        assert (of[rows] == group).all() and (of[held] == group).all() and rows.max() < 1200 <= held.min()
+        assert (
+            (of[rows] == group).all()
+            and (of[held] == group).all()
+            and rows.max() < 1200 <= held.min()
+        )
     assert [len(rows) for rows in made.train] == [200] * 3 + [133, 133, 134] + [66, 67, 67]
-    assert sorted(np.concatenate(made.train)) == list(range(1200)) and sorted(np.concatenate(made.test)) == list(range(1200, 1500))
+    assert sorted(np.concatenate(made.train)) == list(range(1200)) and sorted(
+        np.concatenate(made.test)
+    ) == list(range(1200, 1500))
 
 
 def test_without_a_number_each_domain_is_a_client():
@@ -31,7 +40,9 @@ def test_without_a_number_each_domain_is_a_client():
 def test_populations_are_domains_of_several_users():
     source = of_domains()._replace(population=np.array([1, 0, 1], np.int32))
     made = parts("domains", source, clients=2)
-    assert set(source.user_train[made.train[0]]) == {1} and set(source.user_train[made.train[1]]) == {0, 2}
+    assert set(source.user_train[made.train[0]]) == {1} and set(
+        source.user_train[made.train[1]]
+    ) == {0, 2}
 
 
 def test_a_domain_without_test_samples_gives_some_of_its_training_samples():
@@ -62,7 +73,9 @@ def sizes(made):
 
 
 def test_the_spread_of_lognormal_sizes_is_sigma():
-    equal, some, much = (sizes(parts("quantity", fake(6000), clients=40, sigma=sigma)) for sigma in (0.0, 0.3, 2.0))
+    equal, some, much = (
+        sizes(parts("quantity", fake(6000), clients=40, sigma=sigma)) for sigma in (0.0, 0.3, 2.0)
+    )
     assert np.ptp(equal) <= 1 and np.ptp(some) > 20 and much.max() > 2 * some.max()
 
 

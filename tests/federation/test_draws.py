@@ -1,4 +1,5 @@
-"""What is drawn from a seed is what earlier versions drew from it: another draw would be other results under the same id."""
+"""What is drawn from a seed is what earlier versions drew from it: another draw would be other
+results under the same id."""
 
 from types import SimpleNamespace
 
@@ -31,8 +32,17 @@ def test_attackers_and_all_that_is_drawn_by_name():
     seen = SimpleNamespace(uid=CLIENTS)
     numbers = {"dropout": 0.5, "stragglers": 0.5, "straggler_work": 0.25}
     drawn = cohort.gather(key, seen, CLIENTS, jnp.ones(6, bool), 0, numbers)
-    assert np.flatnonzero(drawn.mask).tolist() == [2, 3] and np.flatnonzero(drawn.work < 1).tolist() == [1, 2, 4, 5]
-    assert reseed_empty(key, jnp.full(6, 3), jnp.ones(6, bool), 3, CLIENTS, "always").tolist() == [3, 3, 2, 1, 3, 0]
+    assert np.flatnonzero(drawn.mask).tolist() == [2, 3] and np.flatnonzero(
+        drawn.work < 1
+    ).tolist() == [1, 2, 4, 5]
+    assert reseed_empty(key, jnp.full(6, 3), jnp.ones(6, bool), 3, CLIENTS, "always").tolist() == [
+        3,
+        3,
+        2,
+        1,
+        3,
+        0,
+    ]
     assert step_counts(key, CLIENTS, 5).tolist() == [2, 3, 1, 4, 5, 3]
     rule = server_rule(Sending(), key, {"privacy.noise": 1.0, "privacy.clip": 1.0})
     assert keys.scores(rule.key, "any", CLIENTS[:1]).tolist() == [1016779478]

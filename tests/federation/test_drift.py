@@ -36,20 +36,33 @@ def test_suddenly_at_each_point_a_drawn_share_is_in_another_group():
     begin, group = tables(at=(30, 60), share=0.25)
     assert begin.tolist() == [0, 30, 60] and (group[0] == FIRST).all()
     changed = group[1:] != group[:-1]
-    assert changed.sum(axis=1).tolist() == [10, 10] and (changed[0] != changed[1]).any()  # others at the second point
-    assert set(np.unique(group)) == {0, 1, 2, 3} and len(np.unique((group[1] - group[0])[changed[0]] % 4)) == 3
-    assert (tables(at=(30, 60), share=0.25)[1] == group).all() and (tables(at=(30, 60), share=0.25, seed=1)[1] != group).any()
+    assert (
+        changed.sum(axis=1).tolist() == [10, 10] and (changed[0] != changed[1]).any()
+    )  # others at the second point
+    assert (
+        set(np.unique(group)) == {0, 1, 2, 3}
+        and len(np.unique((group[1] - group[0])[changed[0]] % 4)) == 3
+    )
+    assert (tables(at=(30, 60), share=0.25)[1] == group).all() and (
+        tables(at=(30, 60), share=0.25, seed=1)[1] != group
+    ).any()
 
 
 def test_recurrently_the_same_clients_go_there_and_back():
     begin, group = tables(kind="recurrent", at=(3, 5, 9), share=0.5)
-    assert begin.tolist() == [0, 3, 5, 9] and (group[2] == FIRST).all() and (group[1] == group[3]).all()
+    assert (
+        begin.tolist() == [0, 3, 5, 9]
+        and (group[2] == FIRST).all()
+        and (group[1] == group[3]).all()
+    )
     assert (group[1] != FIRST).sum() == 20
 
 
 def test_incrementally_one_client_after_another_changes():
     begin, group = tables(kind="incremental", at=(10, 28), share=0.25)
-    assert begin.tolist() == [0, *range(10, 29, 2)] and (group != FIRST).sum(axis=1).tolist() == list(range(11))
+    assert begin.tolist() == [0, *range(10, 29, 2)] and (group != FIRST).sum(
+        axis=1
+    ).tolist() == list(range(11))
     begin, group = tables(kind="incremental", at=(10, 13), share=0.5)  # more clients than rounds
     assert begin.tolist() == [0, 10, 11, 12, 13] and (group != FIRST).sum(axis=1)[-1] == 20
     assert (np.diff((group != FIRST).sum(axis=1)) >= 3).all()
@@ -66,20 +79,30 @@ def what_clients_see(federation, t):
     """(x f32[n, …], y i32[n]) of each client's training samples in round t, by the package."""
     now = federation.at(t)
     assert now.drift is None
-    bounds = [slice(a, a + n) for a, n in zip(now.train.start.tolist(), now.train.count.tolist(), strict=True)]
+    bounds = [
+        slice(a, a + n)
+        for a, n in zip(now.train.start.tolist(), now.train.count.tolist(), strict=True)
+    ]
     rows = [np.asarray(now.train.rows)[mine] for mine in bounds]
     owner = np.repeat(np.arange(federation.clients), [len(each) for each in rows])
-    x, y = (np.asarray(each) for each in as_seen(now, owner, np.concatenate(rows), np.ones(len(owner), bool)))
+    x, y = (
+        np.asarray(each)
+        for each in as_seen(now, owner, np.concatenate(rows), np.ones(len(owner), bool))
+    )
     return [(rows[c], x[owner == c], y[owner == c]) for c in range(federation.clients)]
 
 
 def the_pool(federation):
-    return np.asarray(federation.pool.x, np.float32) * np.float32(federation.pool.scale), np.asarray(federation.pool.y)
+    return np.asarray(federation.pool.x, np.float32) * np.float32(
+        federation.pool.scale
+    ), np.asarray(federation.pool.y)
 
 
 @pytest.mark.parametrize("of", ["train", "test", "valid"])
 def test_a_client_sees_all_of_its_samples_as_its_group_of_the_round_does(of):
-    federation = host_federation(run_of({"at": [2, 5], "share": 0.5}, ROTATED | {"validation": 0.3}))
+    federation = host_federation(
+        run_of({"at": [2, 5], "share": 0.5}, ROTATED | {"validation": 0.3})
+    )
     federation = dataclasses.replace(federation, train=federation.splits[of])
     images, labels = the_pool(federation)
     groups = [federation.drift.group[p] for p in (0, 0, 1, 1, 1, 2, 2)]
@@ -108,9 +131,15 @@ def test_changed_labels_are_the_next_ones_on_top_of_the_view_that_a_client_has()
 
 def test_without_groups_the_changed_clients_are_one_group_and_the_others_the_other():
     dirichlet = {"name": "digits", "partition": "dirichlet", "clients": 8}
-    federation = host_federation(run_of({"kind": "recurrent", "at": [1, 2], "share": 0.25, "what": "rotation"}, dirichlet))
+    federation = host_federation(
+        run_of({"kind": "recurrent", "at": [1, 2], "share": 0.25, "what": "rotation"}, dirichlet)
+    )
     images, _ = the_pool(federation)
-    assert federation.groups == 2 and (federation.group == 0).all() and federation.at(1).group.sum() == 2
+    assert (
+        federation.groups == 2
+        and (federation.group == 0).all()
+        and federation.at(1).group.sum() == 2
+    )
     for t, changes in enumerate((False, True, False)):
         for c, (rows, x, _) in enumerate(what_clients_see(federation, t)):
             turned = changes and federation.drift.group[1][c] == 1
@@ -122,21 +151,33 @@ def test_the_round_may_be_traced_and_clients_may_be_taken():
     at = jax.jit(lambda federation, t: federation.at(t))
     some = np.array([3, 1])
     for t in (1, 2, 4, 5, 8):
-        np.testing.assert_array_equal(at(federation, jnp.int32(t)).view.of, federation.at(t).view.of)
-        np.testing.assert_array_equal(federation.take(some).at(t).group, federation.at(t).group[some])
+        np.testing.assert_array_equal(
+            at(federation, jnp.int32(t)).view.of, federation.at(t).view.of
+        )
+        np.testing.assert_array_equal(
+            federation.take(some).at(t).group, federation.at(t).group[some]
+        )
 
 
 def test_changes_come_from_a_file_and_its_contents_are_in_the_id(tmp_path):
     file, other = tmp_path / "changes.csv", tmp_path / "elsewhere.csv"
     file.write_text("round,client,group\n4,1,2\n2,0,3\n\n4,0,0\n")
-    assert [tuple(change) for change in read_changes(file, 20, 4)] == [(2, 0, 3), (4, 0, 0), (4, 1, 2)]
+    assert [tuple(change) for change in read_changes(file, 20, 4)] == [
+        (2, 0, 3),
+        (4, 0, 0),
+        (4, 1, 2),
+    ]
     run = run_of({"file": str(file)})
     federation = host_federation(run)
     assert federation.drift.begin.tolist() == [0, 2, 4]
     assert federation.drift.group[:, :3].tolist() == [[0, 0, 0], [3, 0, 0], [0, 2, 0]]
     other.write_text(file.read_text())
     same = run_of({"file": str(other)})
-    assert same.id == run.id and same.spelled != run.spelled and list(run.contents) == ["data.drift.file"]
+    assert (
+        same.id == run.id
+        and same.spelled != run.spelled
+        and list(run.contents) == ["data.drift.file"]
+    )
     other.write_text("round,client,group\n4,1,2\n")
     assert run_of({"file": str(other)}).id != run.id
 
@@ -159,7 +200,9 @@ def test_a_file_that_cannot_be_is_refused_with_its_line(tmp_path, text, why):
     file.write_text(text)
     with pytest.raises(DataError) as error:
         host_federation(run_of({"file": str(file)}))
-    assert str(file) in str(error.value) and why in str(error.value) and "\n" not in str(error.value)
+    assert (
+        str(file) in str(error.value) and why in str(error.value) and "\n" not in str(error.value)
+    )
     with pytest.raises(DataError, match="cannot be read"):
         read_changes(tmp_path / "nowhere.csv", 1, 1)
 
@@ -167,7 +210,11 @@ def test_a_file_that_cannot_be_is_refused_with_its_line(tmp_path, text, why):
 def test_a_change_of_a_file_that_no_round_sees_is_refused(tmp_path):
     file = tmp_path / "changes.csv"
     file.write_text("round,client,group\n4,1,2\n9,0,0\n")
-    with pytest.raises(SpecError, match=r"data\.drift\.file = .*train\.rounds = 9 ends a run before the last change, in round 9"):
+    with pytest.raises(
+        SpecError,
+        match=r"data\.drift\.file = .*train\.rounds = 9 ends a run before the last change, in "
+        r"round 9",
+    ):
         run_of({"file": str(file)})
 
 
@@ -177,13 +224,25 @@ def test_a_change_of_a_file_that_no_round_sees_is_refused(tmp_path):
         ({}, ROTATED, r"data.drift.at = \[\]: must be rounds in ascending order"),
         ({"at": [5, 3]}, ROTATED, r"data.drift.at = \[5, 3\]: must be rounds in ascending order"),
         ({"at": [0]}, ROTATED, r"data.drift.at = \[0\]: must be at least 1"),
-        ({"at": [9]}, ROTATED, r"data.drift.at = \[9\]: train.rounds = 9 ends a run before the last change"),
+        (
+            {"at": [9]},
+            ROTATED,
+            r"data.drift.at = \[9\]: train.rounds = 9 ends a run before the last change",
+        ),
         ({"at": [3], "kind": "sudenly"}, ROTATED, r'data.drift.kind = "sudenly": unknown.*sudden'),
-        ({"at": [3], "kind": "incremental"}, ROTATED, r'data.drift.at = \[3\]: kind = "incremental" needs two rounds'),
+        (
+            {"at": [3], "kind": "incremental"},
+            ROTATED,
+            r'data.drift.at = \[3\]: kind = "incremental" needs two rounds',
+        ),
         ({"at": [3], "share": 0}, ROTATED, r"data.drift.share = 0.0: must be greater than 0"),
         ({"at": [3], "shares": 1}, ROTATED, r"data.drift.shares: there is no such option.*share"),
         ({"at": [3], "what": "images"}, ROTATED, r'data.drift.what = "images": unknown'),
-        ({"at": [3], "file": "x.csv"}, ROTATED, r"data.drift.at = \[3\]: the file lists all changes; leave at out"),
+        (
+            {"at": [3], "file": "x.csv"},
+            ROTATED,
+            r"data.drift.at = \[3\]: the file lists all changes; leave at out",
+        ),
         (
             {"at": [3]},
             {"name": "digits", "partition": "dirichlet"},
@@ -194,8 +253,16 @@ def test_a_change_of_a_file_that_no_round_sees_is_refused(tmp_path):
             {"name": "digits", "partition": "shards"},
             r'data.drift.what = "group": partition "shards" does not transform',
         ),
-        ({"at": [3]}, ROTATED | {"groups": 1}, r'data.drift.what = "group": partition "rotated" does not transform'),
-        ({"at": [3], "what": "rotation"}, ROTATED, r'data.drift.what = "rotation": partition "rotated" rotates the images already'),
+        (
+            {"at": [3]},
+            ROTATED | {"groups": 1},
+            r'data.drift.what = "group": partition "rotated" does not transform',
+        ),
+        (
+            {"at": [3], "what": "rotation"},
+            ROTATED,
+            r'data.drift.what = "rotation": partition "rotated" rotates the images already',
+        ),
     ],
 )
 def test_a_mistake_is_one_line_before_any_data_are_loaded(table, data, why):
@@ -212,15 +279,22 @@ def test_what_only_the_data_show_is_refused_when_they_are_there():
 
 def test_matrices_of_what_clients_saw_at_first_are_not_kept():
     steps = {"participation": 1.0, "plan": {"gram": 512}}
-    plain = read_spec({"data": ROTATED, "model": "mclr", "method": ["fedavg"], "train": {"rounds": 9} | steps}).runs()[0]
-    kept = [assemble(run, 1, describe_machine()).federation.train.grams for run in (plain, run_of({"at": [3]}, **steps))]
+    plain = read_spec(
+        {"data": ROTATED, "model": "mclr", "method": ["fedavg"], "train": {"rounds": 9} | steps}
+    ).runs()[0]
+    kept = [
+        assemble(run, 1, describe_machine()).federation.train.grams
+        for run in (plain, run_of({"at": [3]}, **steps))
+    ]
     assert kept[0] is not None and kept[1] is None
     with pytest.raises(SpecError, match=r"train.plan.keep = true: .*data.drift"):
         run_of({"at": [3]}, plan={"keep": True})
 
 
 def test_without_drift_the_federation_and_the_id_are_as_before():
-    (run,) = read_spec({"data": ROTATED, "model": "mclr", "method": ["fedavg"], "train": {"rounds": 9}}).runs()
+    (run,) = read_spec(
+        {"data": ROTATED, "model": "mclr", "method": ["fedavg"], "train": {"rounds": 9}}
+    ).runs()
     federation = host_federation(run)
     assert federation.drift is None and federation.at(7) is federation
     assert "drift" not in run.data._options and run.id != run_of({"at": [3]}).id

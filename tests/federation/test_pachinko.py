@@ -20,15 +20,21 @@ def home(tmp_path, monkeypatch):
 
 def with_coarse(n=1200, classes=12, coarse=4, seed=0):
     source = fake(n, 240, classes=classes, shape=(1,), seed=seed, balanced=False)
-    return source._replace(coarse=np.random.default_rng(seed).permutation(classes).astype(np.int32) % coarse)
+    return source._replace(
+        coarse=np.random.default_rng(seed).permutation(classes).astype(np.int32) % coarse
+    )
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize(("alpha", "beta", "samples"), [(0.1, 10.0, None), (1.0, 0.3, None), (0.3, 1.0, 20)])
+@pytest.mark.parametrize(
+    ("alpha", "beta", "samples"), [(0.1, 10.0, None), (1.0, 0.3, None), (0.3, 1.0, 20)]
+)
 def test_clients_hold_what_the_plain_program_gives_them(alpha, beta, samples, seed):
     """All samples are given away, or some of them: classes and coarse labels run out on the way."""
     source = with_coarse(seed=seed)
-    made = parts("pachinko", source, seed, clients=30, alpha=alpha, beta=beta, samples_per_client=samples)
+    made = parts(
+        "pachinko", source, seed, clients=30, alpha=alpha, beta=beta, samples_per_client=samples
+    )
     rng = np.random.default_rng(seed)
     rng.permutation(len(source.y_train))  # the partition's look at the sizes
     wanted = allocate(source.y_train, source.coarse, 30, samples or 40, alpha, beta, rng)
@@ -38,14 +44,24 @@ def test_clients_hold_what_the_plain_program_gives_them(alpha, beta, samples, se
 
 
 def test_the_mixes_are_those_of_two_dirichlet_laws():
-    """With many samples of each class nothing runs out; E[Σ θ²] of a symmetric Dirichlet law over k is (α + 1) / (kα + 1)."""
-    source = fake(60_000, 0, classes=20, shape=(1,))._replace(coarse=np.arange(20, dtype=np.int32) // 5)
-    made = parts("pachinko", source, clients=300, samples_per_client=100, alpha=0.5, beta=2.0, test="global")
+    """With many samples of each class nothing runs out; E[Σ θ²] of a symmetric Dirichlet law over k
+    is (α + 1) / (kα + 1)."""
+    source = fake(60_000, 0, classes=20, shape=(1,))._replace(
+        coarse=np.arange(20, dtype=np.int32) // 5
+    )
+    made = parts(
+        "pachinko", source, clients=300, samples_per_client=100, alpha=0.5, beta=2.0, test="global"
+    )
     mixes = np.stack([np.bincount(source.y_train[rows], minlength=20) for rows in made.train]) / 100
     coarse = mixes.reshape(300, 4, 5).sum(2)
     pairs = lambda shares: ((100 * shares) * (100 * shares - 1) / (100 * 99)).sum(-1).mean()  # noqa: E731 (unbiased)
     assert abs(pairs(coarse) - 1.5 / 3) < 0.04
-    fine = [m[5 * c : 5 * c + 5] * 100 for m, shares in zip(mixes, coarse, strict=True) for c in range(4) if shares[c] >= 0.3]
+    fine = [
+        m[5 * c : 5 * c + 5] * 100
+        for m, shares in zip(mixes, coarse, strict=True)
+        for c in range(4)
+        if shares[c] >= 0.3
+    ]
     same = np.mean([(n * (n - 1)).sum() / (n.sum() * (n.sum() - 1)) for n in fine])
     assert abs(same - 3 / 11) < 0.015
 
@@ -70,8 +86,18 @@ def test_cifar_has_twenty_coarse_labels_of_five_classes():
 def file_with(folder, **more):
     y = np.arange(40) % 4
     x = np.zeros((40, 2, 2), np.uint8)
-    named = {"x_train": x, "y_train": y, "x_test": x[:8], "y_test": y[:8], "y_coarse_train": y // 2, "y_coarse_test": y[:8] // 2}
-    np.savez(folder / "mine.npz", **{key: value for key, value in (named | more).items() if value is not None})
+    named = {
+        "x_train": x,
+        "y_train": y,
+        "x_test": x[:8],
+        "y_test": y[:8],
+        "y_coarse_train": y // 2,
+        "y_coarse_test": y[:8] // 2,
+    }
+    np.savez(
+        folder / "mine.npz",
+        **{key: value for key, value in (named | more).items() if value is not None},
+    )
     return data.load("mine", path=str(folder))
 
 
@@ -98,13 +124,21 @@ def test_coarse_labels_that_do_not_fit_are_refused(tmp_path, more, says):
 
 def test_a_coarse_label_is_needed_for_every_class_that_has_samples():
     y = np.arange(4)
-    named = {"x_train": np.zeros((4, 2, 2), np.uint8), "y_train": y, "x_test": np.zeros((4, 2, 2), np.uint8), "y_test": y}
+    named = {
+        "x_train": np.zeros((4, 2, 2), np.uint8),
+        "y_train": y,
+        "x_test": np.zeros((4, 2, 2), np.uint8),
+        "y_test": y,
+    }
     with pytest.raises(DataError, match="give it a coarse label"):
         arrays.source("mine", "mine", named | {"coarse": np.array([0, 1, -1, 0])})
 
 
 def test_tables_and_arrays_bring_coarse_labels_to_an_import(home, capsys):
-    lines = ["a,fine_label,coarse_label", *(f"{i}.5,{'abcd'[i % 4]},{'XY'[i % 4 // 2]}" for i in range(40))]
+    lines = [
+        "a,fine_label,coarse_label",
+        *(f"{i}.5,{'abcd'[i % 4]},{'XY'[i % 4 // 2]}" for i in range(40)),
+    ]
     (home / "t.csv").write_text("\n".join(lines))
     imported(home / "t.csv")
     source = data.load("t")

@@ -32,7 +32,9 @@ each_case = pytest.mark.parametrize(("name", "options"), CASES, ids=NAMES)
 
 def source_for(name):
     source = with_users(fake(2400, 600, seed=3))
-    return source._replace(coarse=np.arange(10, dtype=np.int32) % 3) if name == "pachinko" else source
+    return (
+        source._replace(coarse=np.arange(10, dtype=np.int32) % 3) if name == "pachinko" else source
+    )
 
 
 def rows_total(source):
@@ -73,7 +75,11 @@ def test_rows_are_in_range_and_every_client_is_described(name, options):
     source = made.source or source
     rows = np.concatenate([*made.train, *rows_tested(made)])
     assert rows.min() >= 0 and rows.max() < rows_total(source)
-    assert made.group.shape == (len(made.train),) and made.group.dtype == np.int32 and made.group.min() >= -1
+    assert (
+        made.group.shape == (len(made.train),)
+        and made.group.dtype == np.int32
+        and made.group.min() >= -1
+    )
     assert not isinstance(made.test, list) or len(made.test) == len(made.train)
     if "clients" in options:
         assert sum(len(rows) > 0 for rows in made.train) == options["clients"]
@@ -104,13 +110,20 @@ def test_the_own_test_part_has_the_class_mix_of_the_training_part(name, options)
     both = (train.sum(1) > 0) & (test.sum(1) > 0)
     assert both.sum() > 0.8 * np.sum(train.sum(1) > 0)
     shares, shares_test = (c[both] / c[both].sum(1, keepdims=True) for c in (train, test))
-    noise = (source.classes * (1 / train[both].sum(1) + 1 / test[both].sum(1))) ** 0.5  # of two draws from one distribution
+    noise = (
+        source.classes * (1 / train[both].sum(1) + 1 / test[both].sum(1))
+    ) ** 0.5  # of two draws from one distribution
     apart = np.abs(shares - shares_test).sum(1)
     assert apart.mean() < 0.1 + noise.mean()
     overall = source_mix(source)
-    if np.abs(shares - overall).sum(1).mean() > 0.6:  # clients that differ: a test part cut from all classes would show
+    if (
+        np.abs(shares - overall).sum(1).mean() > 0.6
+    ):  # clients that differ: a test part cut from all classes would show
         assert apart.mean() < 0.6 * np.abs(shares - overall).sum(1).mean()
-    if name in ("classes", "dirichlet"):  # the others are draws, or shards, whose edges need not agree
+    if name in (
+        "classes",
+        "dirichlet",
+    ):  # the others are draws, or shards, whose edges need not agree
         assert not np.any((test[both] > 0) & (train[both] == 0))
 
 
@@ -119,8 +132,13 @@ def test_a_global_test_set_is_one_array(name, options):
     made = parts(name, source_for(name), **{**options, "test": "global"})
     if name == "corrupted":  # whose groups have copies of it
         for group in np.unique(made.group):
-            tests = [rows for rows, mine in zip(made.test, made.group, strict=True) if mine == group]
-            assert all(np.array_equal(rows, tests[0]) for rows in tests) and len(np.unique(tests[0])) == len(tests[0]) == 600
+            tests = [
+                rows for rows, mine in zip(made.test, made.group, strict=True) if mine == group
+            ]
+            assert (
+                all(np.array_equal(rows, tests[0]) for rows in tests)
+                and len(np.unique(tests[0])) == len(tests[0]) == 600
+            )
         return
     assert isinstance(made.test, np.ndarray)
     assert len(np.unique(made.test)) == len(made.test) > 0
@@ -134,7 +152,9 @@ def test_in_ifcas_layout_every_image_is_in_every_view_once(name):
     source = fake()
     made = parts(name, source, clients=20, groups=4)
     for g in range(4):
-        held = np.concatenate([rows for rows, of in zip(made.train, made.group, strict=True) if of == g])
+        held = np.concatenate(
+            [rows for rows, of in zip(made.train, made.group, strict=True) if of == g]
+        )
         assert np.array_equal(np.sort(held), np.arange(len(source.y_train)))
     assert np.array_equal(made.view, made.group)
     assert np.bincount(made.group).tolist() == [5, 5, 5, 5]
@@ -174,13 +194,22 @@ def test_inversion_turns_white_into_black():
 
 
 def test_gains_and_offsets_run_from_group_to_group():
-    assert np.allclose(parts("feature_shift", fake(), clients=6, groups=3, kind="gain", strength=0.8).gain, [1, 0.6, 0.2])
-    assert np.allclose(parts("feature_shift", fake(), clients=6, groups=3, kind="offset", strength=0.8).offset, [0, 0.4, 0.8])
+    assert np.allclose(
+        parts("feature_shift", fake(), clients=6, groups=3, kind="gain", strength=0.8).gain,
+        [1, 0.6, 0.2],
+    )
+    assert np.allclose(
+        parts("feature_shift", fake(), clients=6, groups=3, kind="offset", strength=0.8).offset,
+        [0, 0.4, 0.8],
+    )
 
 
 def test_equal_classes_are_as_many_and_as_large_as_asked():
     source = fake(2400)
-    counts = class_counts(parts("classes", source, clients=20, classes_per_client=3, samples_per_client=100).train, source)
+    counts = class_counts(
+        parts("classes", source, clients=20, classes_per_client=3, samples_per_client=100).train,
+        source,
+    )
     assert np.all(counts.sum(1) == 100)
     assert np.all((counts > 0).sum(1) == 3)
     assert set(counts[counts > 0]) == {33, 34}
@@ -190,7 +219,9 @@ def test_equal_classes_are_as_many_and_as_large_as_asked():
 @pytest.mark.parametrize("balance", ["equal", "power"])
 def test_classes_are_held_in_equal_parts_and_nearly_all_samples_are_used(k, balance):
     source = fake(60_000, 100, shape=(1,), balanced=False)
-    counts = class_counts(parts("classes", source, clients=1000, classes_per_client=k, balance=balance).train, source)
+    counts = class_counts(
+        parts("classes", source, clients=1000, classes_per_client=k, balance=balance).train, source
+    )
     held = np.where(counts > 0, counts, -1)
     assert np.all((held > 0).sum(1) == k)
     assert np.all((held == held.max(1, keepdims=True)) | (held == -1))
@@ -234,7 +265,9 @@ def test_users_hold_their_own_samples():
         assert np.all(source.user_train[rows] == u)
     for u, rows in enumerate(made.test):
         if 20 <= u < 30:  # no test samples: a fifth of its forty training samples
-            assert len(rows) == 8 and len(made.train[u]) == 32 and np.all(source.user_train[rows] == u)
+            assert (
+                len(rows) == 8 and len(made.train[u]) == 32 and np.all(source.user_train[rows] == u)
+            )
         else:
             assert np.all(source.user_test[rows - len(source.y_train)] == u) and len(rows)
     assert [len(rows) for rows in made.train[30:]] == [0, 0, 0]
@@ -248,17 +281,27 @@ def test_test_only_users_are_left_out_unless_kept():
 @pytest.mark.parametrize("k", [1, 4])
 def test_sizes_of_a_power_law_that_fit_are_those_drawn(k):
     source = fake(60_000, 100, shape=(1,), balanced=False)
-    options = {"clients": 100, "classes_per_client": k, "balance": "power", "samples_per_client": 40}
+    options = {
+        "clients": 100,
+        "classes_per_client": k,
+        "balance": "power",
+        "samples_per_client": 40,
+    }
     held = class_counts(parts("classes", source, **options).train, source)
     assert 0.85 * 100 * 40 <= held.sum() <= 100 * 40
 
 
 def test_large_clients_give_way_where_a_scarce_class_is_needed_by_all():
-    """Fifty clients need one sample each of a class that has sixty, so that the large ones shrink by more than its ratio."""
+    """Fifty clients need one sample each of a class that has sixty, so that the large ones shrink
+    by more than its ratio."""
     source = fake(3000, 300)
     rare = np.flatnonzero(source.y_train == 0)
-    source = source._replace(y_train=np.where(np.isin(np.arange(3000), rare[60:]), 1, source.y_train).astype(np.int32))
-    made = parts("classes", source, clients=50, classes_per_client=10, balance="power", min_samples=10)
+    source = source._replace(
+        y_train=np.where(np.isin(np.arange(3000), rare[60:]), 1, source.y_train).astype(np.int32)
+    )
+    made = parts(
+        "classes", source, clients=50, classes_per_client=10, balance="power", min_samples=10
+    )
     held = class_counts(made.train, source)
     assert held.min() == 1 and held[:, 0].sum() <= 60 and held.max() > 1
     assert np.all(held == held[:, :1])

@@ -17,7 +17,8 @@ CALM = settings(max_examples=60, deadline=None, suppress_health_check=list(Healt
 @CALM
 @given(st.integers(1, 12), st.integers(0, 2**31), st.data())
 def test_packing_keeps_who_holds_what(clients, seed, data):
-    """Whatever rows the clients hold, some of them none: also after padding, and in another order."""
+    """Whatever rows the clients hold, some of them none: also after padding, and in another
+    order."""
     source, rng = fake(90, 30, seed=1), np.random.default_rng(seed)
     sizes = data.draw(st.lists(st.integers(0, 15), min_size=clients, max_size=clients))
     train = [rng.integers(0, 90, n) for n in sizes]
@@ -27,7 +28,10 @@ def test_packing_keeps_who_holds_what(clients, seed, data):
     order = rng.permutation(clients)
     wide = pad(federation, samples=int(rng.integers(0, 4)), rng=rng).take(order)
     padded = pad(federation, clients=2, rng=rng)
-    x, y = np.concatenate([source.x_train, source.x_test]), np.concatenate([source.y_train, source.y_test])
+    x, y = (
+        np.concatenate([source.x_train, source.x_test]),
+        np.concatenate([source.y_train, source.y_test]),
+    )
     for made, who in ((federation, range(clients)), (wide, order), (padded, range(clients))):
         pool = np.asarray(made.pool.x), np.asarray(made.pool.y)
         for position, client in enumerate(who):
@@ -35,24 +39,40 @@ def test_packing_keeps_who_holds_what(clients, seed, data):
                 start, count = int(split.start[position]), int(split.count[position])
                 rows = np.asarray(split.rows)[start : start + count]
                 assert count == len(held) <= split.longest
-                assert np.array_equal(pool[0][rows], x[held]) and np.array_equal(pool[1][rows], y[held])
+                assert np.array_equal(pool[0][rows], x[held]) and np.array_equal(
+                    pool[1][rows], y[held]
+                )
             assert made.group[position] == parts.group[client] and made.uid[position] == client
     assert (padded.uid[clients:] == -1).all() and not padded.train.count[clients:].any()
 
 
 @CALM
 @given(
-    st.sampled_from(["iid", "quantity", "shards", "classes", "dirichlet", "rotated", "label_swap", "label_permutation"]),
+    st.sampled_from(
+        [
+            "iid",
+            "quantity",
+            "shards",
+            "classes",
+            "dirichlet",
+            "rotated",
+            "label_swap",
+            "label_permutation",
+        ]
+    ),
     st.integers(1, 40),
     st.integers(0, 2**31),
     st.none() | st.integers(1, 40),
 )
 def test_partitions_hold_rows_that_exist_and_no_client_holds_a_row_twice(name, clients, seed, most):
-    """Rows exist, training rows come from the training part, and no client holds a row twice; or one line says why not."""
+    """Rows exist, training rows come from the training part, and no client holds a row twice; or
+    one line says why not."""
     source, entry = fake(300, 80, seed=2), PARTITIONS.entry(name)
     table = {"clients": clients} | ({} if most is None else {"samples_per_client": most})
     try:
-        made = entry.make(PARTITIONS.check(name, table, "data"), source, np.random.default_rng(seed))
+        made = entry.make(
+            PARTITIONS.check(name, table, "data"), source, np.random.default_rng(seed)
+        )
     except CfljaxError as error:
         assert "data." in str(error) and "\n" not in str(error)
         return

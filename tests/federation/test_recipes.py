@@ -12,10 +12,16 @@ MNIST_CLASSES = np.array([6903, 7877, 6990, 7141, 6824, 6313, 6876, 7293, 6825, 
 
 def seventy_thousand():
     """Labels as often as in MNIST, with one byte per image."""
-    y = np.random.default_rng(0).permutation(np.repeat(np.arange(10), MNIST_CLASSES)).astype(np.int32)
+    y = (
+        np.random.default_rng(0)
+        .permutation(np.repeat(np.arange(10), MNIST_CLASSES))
+        .astype(np.int32)
+    )
     source = fake(1, 1, shape=(1,))
     x = np.zeros((70_000, 1), np.uint8)
-    return source._replace(x_train=x[:60_000], y_train=y[:60_000], x_test=x[60_000:], y_test=y[60_000:])
+    return source._replace(
+        x_train=x[:60_000], y_train=y[:60_000], x_test=x[60_000:], y_test=y[60_000:]
+    )
 
 
 def literal_fedprox(classes, rng):
@@ -40,12 +46,16 @@ def literal_fedprox(classes, rng):
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_fedprox_sizes_are_those_of_the_published_program(seed):
-    literal = literal_fedprox(MNIST_CLASSES, np.random.RandomState(seed))  # noqa: NPY002, the program's own generator
-    assert np.array_equal(5 + _fedprox_sizes(FedProx(), MNIST_CLASSES, np.random.RandomState(seed)), literal)  # noqa: NPY002
+    literal = literal_fedprox(MNIST_CLASSES, np.random.RandomState(seed))
+    assert np.array_equal(
+        5 + _fedprox_sizes(FedProx(), MNIST_CLASSES, np.random.RandomState(seed)), literal
+    )
 
 
 def test_fedprox_skips_the_share_that_would_use_up_a_class():
-    equal = _fedprox_sizes(FedProx(sigma=0.0), np.full(10, 1200), np.random.default_rng(0))  # shares of one, 200 per class
+    equal = _fedprox_sizes(
+        FedProx(sigma=0.0), np.full(10, 1200), np.random.default_rng(0)
+    )  # shares of one, 200 per class
     digit = (np.arange(1000)[:, None] + np.arange(2)) % 10
     assert np.bincount(digit.ravel(), weights=equal.ravel()).tolist() == [199] * 10
 

@@ -32,7 +32,9 @@ WRONG = {
 def test_one_line_names_the_file_and_the_line(tmp_path, text):
     file = tmp_path / "wrong.csv"
     file.write_text(text)
-    with pytest.raises(SpecError, match=r"train.clock.trace: .*wrong\.csv.*" + WRONG[text]) as error:
+    with pytest.raises(
+        SpecError, match=r"train.clock.trace: .*wrong\.csv.*" + WRONG[text]
+    ) as error:
         read_trace(str(file))
     assert "\n" not in str(error.value)
 
@@ -57,7 +59,9 @@ def test_a_client_that_the_federation_does_not_have(tmp_path):
 def test_every_moment_is_as_the_lines_say(tmp_path, time):
     rng = np.random.default_rng(1)
     cells = rng.permutation(6 * 20)[:40]
-    lines = [f"{c // 20},{c % 20},{rng.integers(2)},{rng.uniform(0.1, 2):.3f}" for c in cells]  # in any order
+    lines = [
+        f"{c // 20},{c % 20},{rng.integers(2)},{rng.uniform(0.1, 2):.3f}" for c in cells
+    ]  # in any order
     text = "\n".join([f"client,{time},available,speed", *lines]) + "\n"
     file = tmp_path / "trace.csv"
     file.write_text("\ufeff" + text.replace("\n", "\r\n"), encoding="utf-8")

@@ -22,11 +22,16 @@ from tests.federation.test_drift import what_clients_see
 from tests.padding import pad
 
 BOTH = ["label_swap", {"name": "rotated", "groups": 2}]
-COPIED = [{"name": "label_permutation", "groups": 2}, {"name": "rotated", "groups": 4, "copies": True}]
+COPIED = [
+    {"name": "label_permutation", "groups": 2},
+    {"name": "rotated", "groups": 4, "copies": True},
+]
 
 
 def run_of(data):
-    return read_spec({"data": {"name": "digits"} | data, "method": ["fedavg"], "train": {"rounds": 9}}).runs()[0]
+    return read_spec(
+        {"data": {"name": "digits"} | data, "method": ["fedavg"], "train": {"rounds": 9}}
+    ).runs()[0]
 
 
 def dealt(source, seed=0, **data):
@@ -35,25 +40,42 @@ def dealt(source, seed=0, **data):
 
 def test_label_mixes_and_two_views_by_hand():
     source, options = fake(shape=(4, 4)), {"partition": "dirichlet", "clients": 20, "alpha": 0.5}
-    made, plain = dealt(source, views=BOTH, **options), parts("dirichlet", source, clients=20, alpha=0.5)
-    assert all(np.array_equal(a, b) for a, b in zip([*made.train, *made.test], [*plain.train, *plain.test], strict=True))
-    assert sorted(np.bincount(made.group).tolist()) == [2] * 4 + [3] * 4 and len(set(made.group[:8])) == 8
+    made, plain = (
+        dealt(source, views=BOTH, **options),
+        parts("dirichlet", source, clients=20, alpha=0.5),
+    )
+    assert all(
+        np.array_equal(a, b)
+        for a, b in zip([*made.train, *made.test], [*plain.train, *plain.test], strict=True)
+    )
+    assert (
+        sorted(np.bincount(made.group).tolist()) == [2] * 4 + [3] * 4
+        and len(set(made.group[:8])) == 8
+    )
     swaps = [made.labels[made.view[np.argmax(made.group // 2 == s)]] for s in range(4)]
-    assert [int((swap != np.arange(10)).sum()) for swap in swaps] == [0, 2, 2, 2] and len(set(map(tuple, swaps))) == 4
+    assert [int((swap != np.arange(10)).sum()) for swap in swaps] == [0, 2, 2, 2] and len(
+        set(map(tuple, swaps))
+    ) == 4
     federation = pack(made, source, "none")
     counts = labels_seen(federation)
     for order in (np.arange(20), np.random.default_rng(1).permutation(20)):
-        shown = what_clients_see(pad(federation, samples=2, rng=np.random.default_rng(0)).take(order), 0)
+        shown = what_clients_see(
+            pad(federation, samples=2, rng=np.random.default_rng(0)).take(order), 0
+        )
         for client, (_, x, y) in zip(order, shown, strict=True):
             (swap, turn), rows = divmod(made.group[client], 2), made.train[client]
             assert np.array_equal(x, np.rot90(source.x_train[rows], 2 * turn, axes=(1, 2)))
             assert np.array_equal(y, swaps[swap][source.y_train[rows]])
-            assert np.array_equal(counts[client], np.bincount(swaps[swap][source.y_train[rows]], minlength=10))
+            assert np.array_equal(
+                counts[client], np.bincount(swaps[swap][source.y_train[rows]], minlength=10)
+            )
 
 
 def test_labels_change_in_the_order_of_the_list_and_shifts_add_up():
     views = ["label_swap", {"name": "label_permutation", "groups": 2}, "feature_shift"]
-    made, *(swapped, permuted, shifted) = (dealt(fake(), views=each, clients=16) for each in (views, *([v] for v in views)))
+    made, *(swapped, permuted, shifted) = (
+        dealt(fake(), views=each, clients=16) for each in (views, *([v] for v in views))
+    )
     for view, group in zip(made.view, made.group, strict=True):
         a, b, c = np.unravel_index(group, (4, 2, 2))
         assert np.array_equal(made.labels[view], permuted.labels[b][swapped.labels[a]])
@@ -65,7 +87,10 @@ def test_views_cross_the_groups_of_the_partition():
     options = {"partition": "domains", "clients": 24, "views": BOTH}
     made = dealt(source, **options)
     assert sorted(made.group.tolist()) == list(range(24))
-    assert dealt(source, true_groups="partition", **options).group.tolist() == [0] * 8 + [1] * 8 + [2] * 8
+    assert (
+        dealt(source, true_groups="partition", **options).group.tolist()
+        == [0] * 8 + [1] * 8 + [2] * 8
+    )
     turned = dealt(source, true_groups="rotated", **options)
     assert np.array_equal(turned.group, made.group % 2) and np.array_equal(turned.view, made.view)
 
@@ -74,10 +99,18 @@ def test_with_copies_every_sample_is_in_each_of_the_groups_once():
     source = fake()
     made = dealt(source, partition="dirichlet", clients=16, alpha=0.5, views=COPIED)
     for turn in range(4):
-        held = np.concatenate([rows for rows, group in zip(made.train, made.group, strict=True) if group % 4 == turn])
+        held = np.concatenate(
+            [rows for rows, group in zip(made.train, made.group, strict=True) if group % 4 == turn]
+        )
         assert sorted(held.tolist()) == list(range(1200))
     assert np.bincount(made.group).tolist() == [2] * 8
-    uneven = dealt(source, partition="iid", clients=20, views=COPIED, view_shares=[0.2, 0.1, 0.1, 0.1, 0.3, 0.1, 0.1, 0])
+    uneven = dealt(
+        source,
+        partition="iid",
+        clients=20,
+        views=COPIED,
+        view_shares=[0.2, 0.1, 0.1, 0.1, 0.3, 0.1, 0.1, 0],
+    )
     assert np.bincount(uneven.group).tolist() == [4, 2, 2, 2, 6, 2, 2]
 
 
@@ -89,55 +122,110 @@ def test_corrupted_copies_of_what_clients_hold(holdout):
     made = dealt(source, clients=8, holdout=holdout, views=views)
     plain = parts("iid", source, clients=8, holdout=holdout)
     x, y = (np.concatenate([made.source[i], made.source[i + 2]]) for i in (1, 2))
-    before, labels = np.concatenate([source.x_train, source.x_test]), np.concatenate([source.y_train, source.y_test])
+    before, labels = (
+        np.concatenate([source.x_train, source.x_test]),
+        np.concatenate([source.y_train, source.y_test]),
+    )
     for c, group in enumerate(made.group):
         for mine, theirs in ((made.train[c], plain.train[c]), (made.test[c], plain.test[c])):
-            wanted = corrupt_images(before, kinds[group % 2], 3, (0,), theirs) if group % 2 else before[theirs]
+            wanted = (
+                corrupt_images(before, kinds[group % 2], 3, (0,), theirs)
+                if group % 2
+                else before[theirs]
+            )
             assert np.array_equal(x[mine], wanted) and np.array_equal(y[mine], labels[theirs])
         assert np.array_equal(made.origin[made.train[c]], plain.train[c])
 
 
-@pytest.mark.parametrize("views", [COPIED, ["label_swap", {"name": "corrupted", "groups": 2, "copies": True}]])
+@pytest.mark.parametrize(
+    "views", [COPIED, ["label_swap", {"name": "corrupted", "groups": 2, "copies": True}]]
+)
 def test_nobody_trains_on_a_validation_sample_in_any_group(views):
-    data = {"partition": "dirichlet", "clients": 24, "alpha": 1.0, "views": views, "validation": 0.2, "seed": "run"}
+    data = {
+        "partition": "dirichlet",
+        "clients": 24,
+        "alpha": 1.0,
+        "views": views,
+        "validation": 0.2,
+        "seed": "run",
+    }
     drift = {"at": [3], "what": "labels"}
-    run = run_of(data | {"drift": drift, "arrive": {"clients": 3, "round": 2}, "new_clients": {"share": 0.2, "shots": 5}})
+    run = run_of(
+        data
+        | {
+            "drift": drift,
+            "arrive": {"clients": 3, "round": 2},
+            "new_clients": {"share": 0.2, "shots": 5},
+        }
+    )
     federation, source = host_federation(run), run.data.drawn_for(0).load()
     made = run.data.drawn_for(0).deal(source)
     origin = np.arange(len(source.y_train)) if made.origin is None else made.origin
-    of_pool = {tuple(x.ravel()): origin[row] for row, x in enumerate((made.source or source).x_train)}
-    assert len({tuple(x.ravel()) for x in source.x_train}) == len(source.y_train)  # no image is there twice
+    of_pool = {
+        tuple(x.ravel()): origin[row] for row, x in enumerate((made.source or source).x_train)
+    }
+    assert len({tuple(x.ravel()) for x in source.x_train}) == len(
+        source.y_train
+    )  # no image is there twice
 
     def rows(split):
-        used = [np.asarray(split.rows)[int(a) : int(a) + int(n)] for a, n in zip(split.start, split.count, strict=True)]
-        return {of_pool[tuple(np.asarray(federation.pool.x)[row].ravel())] for row in np.concatenate(used)}
+        used = [
+            np.asarray(split.rows)[int(a) : int(a) + int(n)]
+            for a, n in zip(split.start, split.count, strict=True)
+        ]
+        return {
+            of_pool[tuple(np.asarray(federation.pool.x)[row].ravel())]
+            for row in np.concatenate(used)
+        }
 
     trained, held = rows(federation.train), rows(federation.valid)
     assert held and not trained & held and (federation.arrive == 2).sum() == 3
     before, after = (what_clients_see(federation, t) for t in (0, 3))
     changed = [not np.array_equal(a[2], b[2]) for a, b in zip(before, after, strict=True)]
-    assert sum(changed) == 12 and all(np.array_equal(a[1], b[1]) for a, b in zip(before, after, strict=True))
+    assert sum(changed) == 12 and all(
+        np.array_equal(a[1], b[1]) for a, b in zip(before, after, strict=True)
+    )
 
 
 def test_all_begin_alike_and_drift_to_the_groups():
     """FedCCFA's protocol: one concept, then three others."""
-    options = {"partition": "dirichlet", "clients": 20, "views": ["label_swap", "rotated"], "view_shares": [1, 0, 0, 0] + [0] * 12}
+    options = {
+        "partition": "dirichlet",
+        "clients": 20,
+        "views": ["label_swap", "rotated"],
+        "view_shares": [1, 0, 0, 0] + [0] * 12,
+    }
     made = host_federation(run_of(options | {"drift": {"at": [3], "share": 1.0}}))
-    assert not np.asarray(made.group).any() and made.groups == np.asarray(made.drift.group[1]).max() + 1
+    assert (
+        not np.asarray(made.group).any()
+        and made.groups == np.asarray(made.drift.group[1]).max() + 1
+    )
     labels = [np.asarray(made.view.labels)[np.asarray(made.drift.view[1])[c]] for c in range(20)]
-    for client, (a, b) in enumerate(zip(what_clients_see(made, 0), what_clients_see(made, 3), strict=True)):
+    for client, (a, b) in enumerate(
+        zip(what_clients_see(made, 0), what_clients_see(made, 3), strict=True)
+    ):
         swap, turn = divmod(int(made.drift.group[1][client]), 4)
-        assert np.array_equal(b[2], labels[client][a[2]]) and (labels[client] != np.arange(10)).any() == bool(swap)
+        assert np.array_equal(b[2], labels[client][a[2]]) and (
+            labels[client] != np.arange(10)
+        ).any() == bool(swap)
         assert np.array_equal(b[1], np.rot90(a[1], turn, axes=(1, 2)))
-    one = run_of(options | {"true_groups": "rotated", "view_shares": [1] * 16, "clients": 32, "drift": {"at": [3]}})
+    one = run_of(
+        options
+        | {"true_groups": "rotated", "view_shares": [1] * 16, "clients": 32, "drift": {"at": [3]}}
+    )
     one = host_federation(one)  # a client that changes its rotation keeps its labels
     tables = np.asarray(one.view.labels)[np.asarray(one.drift.view)]
-    assert np.array_equal(tables[0], tables[1]) and (one.drift.group[0] != one.drift.group[1]).sum() == 16
+    assert (
+        np.array_equal(tables[0], tables[1])
+        and (one.drift.group[0] != one.drift.group[1]).sum() == 16
+    )
 
 
 def test_a_run_is_scored_against_each_view_alone(tmp_path):
     data = {"name": "digits", "clients": 16, "views": BOTH}
-    results = cfljax.sweep({"data": data, "model": "mclr", "method": ["oracle"], "train": {"rounds": 1}}, out=tmp_path)
+    results = cfljax.sweep(
+        {"data": data, "model": "mclr", "method": ["oracle"], "train": {"rounds": 1}}, out=tmp_path
+    )
     (row,), combined = results.to_pandas().to_dict("records"), np.arange(16) % 8
     assert row["ari_last"] == 1.0
     assert row["ari_label_swap"] == pytest.approx(adjusted_rand_score(combined // 2, combined))
@@ -146,25 +234,37 @@ def test_a_run_is_scored_against_each_view_alone(tmp_path):
 
 @pytest.mark.parametrize("name", list(VIEWS))
 def test_partitions_of_one_view_keep_the_bits_that_they_had_before_there_were_views(name):
-    bits = {"rotated": "0a5c0309", "label_swap": "6b0bd3f8", "label_permutation": "d8c500fe", "feature_shift": "3b4bbfde"}
+    bits = {
+        "rotated": "0a5c0309",
+        "label_swap": "6b0bd3f8",
+        "label_permutation": "d8c500fe",
+        "feature_shift": "3b4bbfde",
+    }
     made = parts(name, fake(shape=(8, 8, 3)), clients=12, test_clients=4)
     assert hash_parts(made)[:8] == (bits | {"corrupted": "827d1633"})[name]
 
 
 def test_clients_of_equal_size_draw_mixes_of_classes():
     made = parts("dirichlet", fake(), clients=40, alpha=0.1, balance="equal")
-    assert {len(rows) for rows in made.train} == {30} and len(np.unique(np.concatenate(made.train))) == 1200
+    assert {len(rows) for rows in made.train} == {30} and len(
+        np.unique(np.concatenate(made.train))
+    ) == 1200
     mixes = np.array([np.bincount(fake().y_train[rows], minlength=10) for rows in made.train[:20]])
     assert 1.5 < (mixes > 0).sum(1).mean() < 6
     made = parts("dirichlet", fake(), clients=40, alpha=0.1, of_each_class=2)
     assert min(np.bincount(fake().y_train[rows], minlength=10).min() for rows in made.train) == 2
 
 
-@pytest.mark.parametrize(("name", "groups"), [("fedrc", [12, 9, 9]), ("cfl_gp", [8, 8]), ("fedccfa", [20]), ("anda", [5, 5])])
+@pytest.mark.parametrize(
+    ("name", "groups"),
+    [("fedrc", [12, 9, 9]), ("cfl_gp", [8, 8]), ("fedccfa", [20]), ("anda", [5, 5])],
+)
 def test_published_protocols_are_specs_of_two_sizes(name, groups):
     path = Path(__file__).parents[2] / "experiments" / "protocols" / f"{name}.toml"
     full, small = read_spec(path).runs(), read_spec(path, ["size=small"]).runs()
-    assert {run.data.parts.clients for run in full} != {run.data.parts.clients for run in small} or name == "anda"
+    assert {run.data.parts.clients for run in full} != {
+        run.data.parts.clients for run in small
+    } or name == "anda"
     assert np.bincount(host_federation(small[0]).group).tolist() == groups
 
 
@@ -174,7 +274,16 @@ def test_published_protocols_are_specs_of_two_sizes(name, groups):
         ("fedrc", 0, {"clients": 30, "samples_per_client": 40}),
         ("cfl_gp", 0, {"clients": 16, "samples_per_client": 89}),
         ("anda", 2, {}),  # four angles
-        ("fedccfa", 1, {"clients": 20, "of_each_class": 2, "views": ["label_swap"], "drift": {"at": [10], "share": 1.0}}),
+        (
+            "fedccfa",
+            1,
+            {
+                "clients": 20,
+                "of_each_class": 2,
+                "views": ["label_swap"],
+                "drift": {"at": [10], "share": 1.0},
+            },
+        ),
     ],
 )
 def test_a_preset_is_the_protocol_and_each_option_can_be_overridden(name, row, smaller):
@@ -196,48 +305,115 @@ def test_a_preset_is_the_protocol_and_each_option_can_be_overridden(name, row, s
 
 
 def test_a_preset_stands_beside_other_partitions_and_describe_says_what_it_became():
-    spec = {"data": {"name": "digits", "partition": ["anda", "iid"], "clients": 12, "views": []}, "method": ["fedavg"]}
+    spec = {
+        "data": {"name": "digits", "partition": ["anda", "iid"], "clients": 12, "views": []},
+        "method": ["fedavg"],
+    }
     assert len({run.data.spelled for run in read_spec(spec).runs()}) == 1
     del spec["data"]["views"]
-    assert [[view.name for view in run.data.views] for run in read_spec(spec).runs()] == [["rotated"], []]
+    assert [[view.name for view in run.data.views] for run in read_spec(spec).runs()] == [
+        ["rotated"],
+        [],
+    ]
     text = describe("digits", ["data.partition=fedccfa", "data.clients=20"])
-    assert "dirichlet x label_permutation in 4" in text and 'kind = "sudden"' in text and "at = [100]" in text
-    with pytest.raises(SpecError, match='data.partition = "fedr": unknown partition; did you mean "fedrc"'):
+    assert (
+        "dirichlet x label_permutation in 4" in text
+        and 'kind = "sudden"' in text
+        and "at = [100]" in text
+    )
+    with pytest.raises(
+        SpecError, match='data.partition = "fedr": unknown partition; did you mean "fedrc"'
+    ):
         run_of({"partition": "fedr"})
 
 
 def test_a_spec_says_views_once_and_a_list_of_lists_is_an_axis():
-    spec = {"data": {"name": "digits", "views": [["rotated"], BOTH]}, "method": ["fedavg"], "seeds": [0, 1]}
+    spec = {
+        "data": {"name": "digits", "views": [["rotated"], BOTH]},
+        "method": ["fedavg"],
+        "seeds": [0, 1],
+    }
     runs = read_spec(spec | {"data": spec["data"] | {"seed": "run", "clients": 16}}).runs()
-    assert [len(run.data.views) for run in runs] == [1, 1, 2, 2] and len({run.data.identity for run in runs}) == 2
+    assert [len(run.data.views) for run in runs] == [1, 1, 2, 2] and len(
+        {run.data.identity for run in runs}
+    ) == 2
     again = read_spec({"data": runs[2].data.flat(), "method": ["fedavg"]}).runs()[0]
     assert again.data.identity == runs[2].data.identity
-    first, second = (run.data.drawn_for(run.seed).deal(runs[0].data.drawn_for(0).load()) for run in runs[2:])
+    first, second = (
+        run.data.drawn_for(run.seed).deal(runs[0].data.drawn_for(0).load()) for run in runs[2:]
+    )
     assert not np.array_equal(first.labels, second.labels)
     assert runs[2].varies["data.views"] == ["label_swap", {"name": "rotated", "groups": 2}]
-    assert "rotated in 2" in describe("digits", ['data.views=[{name="rotated",groups=2}]', "data.clients=8"])
+    assert "rotated in 2" in describe(
+        "digits", ['data.views=[{name="rotated",groups=2}]', "data.clients=8"]
+    )
 
 
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        ({"views": ["rotated", "rotated"]}, r'data.views: has "rotated" twice; give each view once'),
-        ({"views": BOTH, "clients": 5}, "data.views: 4 label_swap x 2 rotated = 8 combinations for 5 clients; give fewer"),
+        (
+            {"views": ["rotated", "rotated"]},
+            r'data.views: has "rotated" twice; give each view once',
+        ),
+        (
+            {"views": BOTH, "clients": 5},
+            "data.views: 4 label_swap x 2 rotated = 8 combinations for 5 clients; give fewer",
+        ),
         ({"views": ["rotate"]}, 'data.views = "rotate": unknown view; did you mean "rotated"'),
-        ({"views": [{"name": "rotated", "pairs": 1}]}, "data.views.rotated.pairs: there is no such option; known: angles, groups"),
-        ({"views": [{"groups": 1}]}, r"data.views: \{ groups = 1 \}: must be a name, or a table with one"),
+        (
+            {"views": [{"name": "rotated", "pairs": 1}]},
+            "data.views.rotated.pairs: there is no such option; known: angles, groups",
+        ),
+        (
+            {"views": [{"groups": 1}]},
+            r"data.views: \{ groups = 1 \}: must be a name, or a table with one",
+        ),
         ({"views": "rotated"}, 'data.views = "rotated": must be a list of values'),
-        ({"views": ["rotated"], "true_groups": "label_swap"}, 'data.true_groups = "label_swap": no such view'),
-        ({"views": ["rotated"], "true_groups": "partition"}, "the partition has no groups of its own"),
-        ({"views": ["rotated"], "view_shares": [1, 0]}, r"data.view_shares = \[1.0, 0.0\]: 2 shares for 4 rotated; give 4"),
-        ({"views": ["rotated"], "view_shares": [0, 0]}, r"data.view_shares = \[0.0, 0.0\]: needs data.views, and some share above"),
-        ({"views": ["rotated"], "partition": "rotated"}, 'partition "rotated" is a view itself; take another, such as "iid"'),
-        ({"views": [{"name": "label_swap", "pairs": 7}]}, "data.views.label_swap.pairs = 7: digits has 10 classes; at most 5"),
-        ({"views": [{"name": "rotated", "copies": True}], "holdout": 0.1}, 'copies = true: partition "iid" holds samples out'),
-        ({"views": [{"name": "rotated", "copies": True}], "partition": "user"}, 'partition "user" defines the clients itself'),
-        ({"views": ["rotated"], "drift": {"at": [1], "what": "rotation"}}, 'view "rotated" rotates the images already'),
-        ({"views": ["corrupted", "rotated"], "drift": {"at": [1]}}, "this partition does not transform the data of groups"),
-        ({"views": [{"name": "label_permutation", "groups": 2, "labels": [[0], [1]]}]}, "give each of 2 groups the labels 0 to 9"),
+        (
+            {"views": ["rotated"], "true_groups": "label_swap"},
+            'data.true_groups = "label_swap": no such view',
+        ),
+        (
+            {"views": ["rotated"], "true_groups": "partition"},
+            "the partition has no groups of its own",
+        ),
+        (
+            {"views": ["rotated"], "view_shares": [1, 0]},
+            r"data.view_shares = \[1.0, 0.0\]: 2 shares for 4 rotated; give 4",
+        ),
+        (
+            {"views": ["rotated"], "view_shares": [0, 0]},
+            r"data.view_shares = \[0.0, 0.0\]: needs data.views, and some share above",
+        ),
+        (
+            {"views": ["rotated"], "partition": "rotated"},
+            'partition "rotated" is a view itself; take another, such as "iid"',
+        ),
+        (
+            {"views": [{"name": "label_swap", "pairs": 7}]},
+            "data.views.label_swap.pairs = 7: digits has 10 classes; at most 5",
+        ),
+        (
+            {"views": [{"name": "rotated", "copies": True}], "holdout": 0.1},
+            'copies = true: partition "iid" holds samples out',
+        ),
+        (
+            {"views": [{"name": "rotated", "copies": True}], "partition": "user"},
+            'partition "user" defines the clients itself',
+        ),
+        (
+            {"views": ["rotated"], "drift": {"at": [1], "what": "rotation"}},
+            'view "rotated" rotates the images already',
+        ),
+        (
+            {"views": ["corrupted", "rotated"], "drift": {"at": [1]}},
+            "this partition does not transform the data of groups",
+        ),
+        (
+            {"views": [{"name": "label_permutation", "groups": 2, "labels": [[0], [1]]}]},
+            "give each of 2 groups the labels 0 to 9",
+        ),
     ],
 )
 def test_what_cannot_be_combined_is_refused_in_one_line(data, says):

@@ -52,13 +52,24 @@ HOSTILE = {
     "bare pickle": lambda: pickle.dumps(Bomb()),
     "no npy": lambda: archive([("x.py", ONE)]),
     "huge shape": lambda: archive([("x.npy", npy(FLOATS % f"({10**12},)", bytes(8)))]),
-    "overflowing shape": lambda: archive([("x.npy", npy(FLOATS % f"({1 << 32}, {1 << 32})", bytes(8)))]),
+    "overflowing shape": lambda: archive(
+        [("x.npy", npy(FLOATS % f"({1 << 32}, {1 << 32})", bytes(8)))]
+    ),
     "more than the header says": lambda: archive([("x.npy", ONE + bytes(8))]),
     "negative shape": lambda: archive([("x.npy", npy(FLOATS % "(-1, -1)", bytes(8)))]),
-    "code in header": lambda: archive([("x.npy", npy(FLOATS % "(__import__('os').getpid(),)", bytes(8)))]),
+    "code in header": lambda: archive(
+        [("x.npy", npy(FLOATS % "(__import__('os').getpid(),)", bytes(8)))]
+    ),
     "deep header": lambda: archive([("x.npy", npy("(" * 900))]),
     "long header": lambda: archive([("x.npy", npy(FLOATS % "(1,)" + " " * 60_000, bytes(8)))]),
-    "structured": lambda: archive([("x.npy", npy("{'descr': [('a', '<f8')], 'fortran_order': False, 'shape': (1,)}", bytes(8)))]),
+    "structured": lambda: archive(
+        [
+            (
+                "x.npy",
+                npy("{'descr': [('a', '<f8')], 'fortran_order': False, 'shape': (1,)}", bytes(8)),
+            )
+        ]
+    ),
     "text": lambda: archive([("x.npy", plain(np.array(["text"])))]),
     "nothing": lambda: b"",
 }
@@ -73,4 +84,7 @@ def test_a_hostile_array_file_is_refused_in_one_line(kind):
 
 def test_a_name_that_leaves_its_folder_writes_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert npz.unpack(archive([("../x.npy", ONE)])).keys() == {"../x"} and list(tmp_path.parent.glob("x*")) == []
+    assert (
+        npz.unpack(archive([("../x.npy", ONE)])).keys() == {"../x"}
+        and list(tmp_path.parent.glob("x*")) == []
+    )

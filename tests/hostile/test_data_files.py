@@ -36,7 +36,9 @@ HEADERS = {
 @pytest.mark.parametrize("what", HEADERS)
 def test_an_array_header_that_is_none(what, tmp_path):
     text = HEADERS[what].encode("latin-1") + b"\n"
-    file = npz_with(tmp_path, b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + bytes(8))
+    file = npz_with(
+        tmp_path, b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + bytes(8)
+    )
     message = refused(lambda: data.load("toy", path=str(tmp_path)))
     assert str(file) in message and "x_train" in message
 
@@ -74,5 +76,9 @@ MIXED = {
 def test_samples_of_mixed_types(what, tmp_path):
     x = MIXED[what]
     body = {"users": ["ann"], "user_data": {"ann": {"x": x, "y": [0] * len(x)}}}
-    message = refused(lambda: leaf_file(tmp_path / "toy", json.dumps(body)) and data.load("toy", path=str(tmp_path)))
+    message = refused(
+        lambda: (
+            leaf_file(tmp_path / "toy", json.dumps(body)) and data.load("toy", path=str(tmp_path))
+        )
+    )
     assert str(tmp_path / "toy") in message

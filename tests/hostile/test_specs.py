@@ -11,13 +11,68 @@ from cfljax.config.values import list_fields
 from cfljax.errors import SpecError
 from tests.config.small import BASE, read
 
-WORDS = [*TOP_KEYS, *list_fields(Train), "name", "partition", "clients", "clusters", "hidden", "label", "mu", "seed", "arrive"]
+WORDS = [
+    *TOP_KEYS,
+    *list_fields(Train),
+    "name",
+    "partition",
+    "clients",
+    "clusters",
+    "hidden",
+    "label",
+    "mu",
+    "seed",
+    "arrive",
+]
 WORDS += ["angles", "low", "high"]
-VALUES = ["digits", "mnist", "iid", "rotated", "fedavg", "ifca", "cfl_mgd", "mlp", "full", "run", "sgd", "small", "0:3", "3:0:-1"]
-VALUES += ["log(1, 2)", "log(1, 2, 3)", "lin(0, 1, 2)", "log(", "train.lr", "method.ifca.clusters", "", "\n", "\ud800", "é"]
-PIECES = ["[a]", "data = 'digits'", "x = 1", "train.lr = ", "0.1", '"', "[[method]]", "name = 'ifca'", "{", "}", "\n", "'"]
+VALUES = [
+    "digits",
+    "mnist",
+    "iid",
+    "rotated",
+    "fedavg",
+    "ifca",
+    "cfl_mgd",
+    "mlp",
+    "full",
+    "run",
+    "sgd",
+    "small",
+    "0:3",
+    "3:0:-1",
+]
+VALUES += [
+    "log(1, 2)",
+    "log(1, 2, 3)",
+    "lin(0, 1, 2)",
+    "log(",
+    "train.lr",
+    "method.ifca.clusters",
+    "",
+    "\n",
+    "\ud800",
+    "é",
+]
+PIECES = [
+    "[a]",
+    "data = 'digits'",
+    "x = 1",
+    "train.lr = ",
+    "0.1",
+    '"',
+    "[[method]]",
+    "name = 'ifca'",
+    "{",
+    "}",
+    "\n",
+    "'",
+]
 
-keys = st.one_of(st.sampled_from(WORDS), st.sampled_from(["train.lr", "method.ifca.train.lr", "data.name"]), st.text(max_size=4))
+keys = st.one_of(
+    st.sampled_from(WORDS),
+    st.sampled_from(["train.lr", "method.ifca.train.lr", "data.name"]),
+    st.text(max_size=4),
+)
 leaves = st.one_of(
     st.booleans(),
     st.integers(-3, 12),
@@ -27,7 +82,11 @@ leaves = st.one_of(
     st.text(max_size=6),
     st.dates(),
 )
-tree = st.recursive(leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=4), max_leaves=12)
+tree = st.recursive(
+    leaves,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=4),
+    max_leaves=12,
+)
 CALM = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 
 

@@ -33,18 +33,25 @@ def pictures(folder, kinds=("cat", "dog"), n=6, size=(5, 4), mode="RGB", prefix=
         (folder / prefix / kind).mkdir(parents=True)
         for i in range(n):
             form = (*size, 3) if mode == "RGB" else size
-            Image.fromarray(RNG.integers(256, size=form, dtype=np.uint8)).save(folder / prefix / kind / f"{i}.png")
+            Image.fromarray(RNG.integers(256, size=form, dtype=np.uint8)).save(
+                folder / prefix / kind / f"{i}.png"
+            )
 
 
 def table(file, n=60, **columns):
-    text = {"a": RNG.normal(size=n), "b": RNG.integers(9, size=n), "label": np.array(["no", "yes"])[np.arange(n) % 2]} | columns
+    text = {
+        "a": RNG.normal(size=n),
+        "b": RNG.integers(9, size=n),
+        "label": np.array(["no", "yes"])[np.arange(n) % 2],
+    } | columns
     lines = [",".join(text), *(",".join(str(v[i]) for v in text.values()) for i in range(n))]
     file.write_text("\n".join(lines))
     return file
 
 
 def saved(folder, columns, classes=()):
-    """A data set as `save_to_disk` of `datasets` writes it. `columns`: name -> list; `classes`: the names of the labels."""
+    """A data set as `save_to_disk` of `datasets` writes it. `columns`: name -> list; `classes`: the
+    names of the labels."""
     datasets = pytest.importorskip("datasets")
     datasets.disable_progress_bars()
     made = datasets.Dataset.from_dict(columns)

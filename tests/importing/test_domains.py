@@ -10,7 +10,8 @@ from tests.importing.helpers import imported, main, pictures, refused
 
 
 def office(folder, size=(6, 5)):
-    """Three domains of the same two classes: colours of one size, grey of another, and one folder deeper."""
+    """Three domains of the same two classes: colours of one size, grey of another, and one folder
+    deeper."""
     pictures(folder / "amazon" / "images", size=size)
     pictures(folder / "dslr", n=4, size=(9, 7), mode="L")
     pictures(folder / "webcam", n=5, size=size)
@@ -23,7 +24,9 @@ def test_domains_are_the_owners_of_their_pictures(home, capsys):
     assert "3 domains" in (said := capsys.readouterr().out) and 'partition = "domains"' in said
     source = data.load("office")
     assert source.x_train.shape[1:] == (4, 4, 3) and source.classes == 2
-    assert np.bincount(source.user_train).tolist() == [9, 6, 8] and np.bincount(source.user_test).tolist() == [3, 2, 2]
+    assert np.bincount(source.user_train).tolist() == [9, 6, 8] and np.bincount(
+        source.user_test
+    ).tolist() == [3, 2, 2]
     whole = np.concatenate([source.x_train, source.x_test])
     grey = np.concatenate([source.user_train, source.user_test]) == 1
     same = (whole[..., 0] == whole[..., 1]).all((1, 2))
@@ -40,24 +43,58 @@ def test_a_picture_has_the_class_and_the_domain_of_its_folders(home):
     source = data.load("p")
     for side, more in (("train", 0), ("test", 5)):
         x, y, user = (getattr(source, f"{what}_{side}") for what in ("x", "y", "user"))
-        found = {(int(u), int(k)): int(v) - more for u, k, v in zip(user, y, x[:, 0, 0, 0], strict=True)}
+        found = {
+            (int(u), int(k)): int(v) - more for u, k, v in zip(user, y, x[:, 0, 0, 0], strict=True)
+        }
         assert found == {(0, 0): 10, (0, 1): 60, (1, 0): 110, (1, 1): 160}
 
 
 def test_a_picture_of_samples_names_the_domains(home, monkeypatch):
     imported(office(home / "office"), "--by-domain", "--shape", "4x4")
     said = []
-    monkeypatch.setattr(samples, "_domain", lambda *args, real=samples._domain: said.append(real(*args)) or said[-1])
+    monkeypatch.setattr(
+        samples, "_domain", lambda *args, real=samples._domain: said.append(real(*args)) or said[-1]
+    )
     out = home / "s.png"
-    assert main(["describe", "office", "--set", "data.partition=domains", "--set", "data.clients=6", "--draw", str(out)]) == 0
+    assert (
+        main(
+            [
+                "describe",
+                "office",
+                "--set",
+                "data.partition=domains",
+                "--set",
+                "data.clients=6",
+                "--draw",
+                str(out),
+            ]
+        )
+        == 0
+    )
     assert said == ["amazon", "dslr", "webcam"] and out.exists()
-    assert main(["describe", "office", "--set", "data.partition=rotated", "--set", "data.clients=4", "--draw", str(out)]) == 0
+    assert (
+        main(
+            [
+                "describe",
+                "office",
+                "--set",
+                "data.partition=rotated",
+                "--set",
+                "data.clients=4",
+                "--draw",
+                str(out),
+            ]
+        )
+        == 0
+    )
     assert said[3:] == [None] * 4
 
 
 def test_a_run_on_domains(home):
     imported(office(home / "office"), "--by-domain", "--shape", "4x4")
-    result = cfljax.run("oracle", {"name": "office", "partition": "domains", "clients": 6}, "mclr", rounds=1)
+    result = cfljax.run(
+        "oracle", {"name": "office", "partition": "domains", "clients": 6}, "mclr", rounds=1
+    )
     assert result.labels.tolist() == [0, 0, 1, 1, 2, 2]
 
 
@@ -72,10 +109,14 @@ def test_what_is_not_in_domains_is_said_in_a_line(home, capsys):
     pictures(home / "half" / "a" / "train")
     pictures(home / "half" / "a" / "test")
     pictures(home / "half" / "b")
-    assert "a has a folder of test images and b has none" in refused(capsys, home / "half", "--by-domain")
+    assert "a has a folder of test images and b has none" in refused(
+        capsys, home / "half", "--by-domain"
+    )
     said = refused(capsys, office(home / "office"), "--by-domain")
     assert "--shape 32x32" in said and "amazon" in said or "dslr" in said
-    assert "leave one of the two out" in refused(capsys, home / "office", "--by-domain", "--by-user")
+    assert "leave one of the two out" in refused(
+        capsys, home / "office", "--by-domain", "--by-user"
+    )
 
 
 def test_a_folder_around_the_domains_is_passed(home):
@@ -88,7 +129,10 @@ def test_folders_that_look_like_domains_are_told(home, capsys):
     pictures(home / "p" / "art")
     pictures(home / "p" / "photo")
     imported(home / "p")
-    assert "art and photo count as classes" in (said := capsys.readouterr().err) and "--by-domain" in said
+    assert (
+        "art and photo count as classes" in (said := capsys.readouterr().err)
+        and "--by-domain" in said
+    )
     imported(home / "p", "--by-domain", "--replace")
     pictures(home / "q")
     imported(home / "q")

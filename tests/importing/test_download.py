@@ -36,7 +36,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def server():
     asked, mood = [], {"stop": None}
-    made = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, asked, mood))
+    made = http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), functools.partial(Handler, asked, mood)
+    )
     threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
     yield f"http://127.0.0.1:{made.server_port}/file", asked, mood
     made.shutdown()
@@ -60,7 +62,9 @@ def test_what_is_cut_off_or_wrong_is_thrown_away(server, tmp_path):
         fetch(url, tmp_path / "f", wrong)
     assert list(tmp_path.iterdir()) == []
     fetch(url, tmp_path / "f", fine)
-    assert (tmp_path / "f").read_bytes() == CONTENT and [p.name for p in tmp_path.iterdir()] == ["f"]
+    assert (tmp_path / "f").read_bytes() == CONTENT and [p.name for p in tmp_path.iterdir()] == [
+        "f"
+    ]
 
 
 def test_a_known_set_is_prepared_and_compared_with_its_checksum(server, tmp_path, monkeypatch):

@@ -1,4 +1,5 @@
-"""Images of any kind: 16 bits, transparent, other colours, hidden ones, and parts that have names of their own."""
+"""Images of any kind: 16 bits, transparent, other colours, hidden ones, and parts that have names
+of their own."""
 
 import io
 
@@ -28,10 +29,14 @@ def test_images_of_16_bits_are_scaled(home, ending):
     for kind in "ab":
         save(home / "deep", kind, [Image.fromarray(ramp)] * 3, ending)
     imported(home / "deep")
-    assert all(np.array_equal(x[..., 0].ravel(), np.arange(256)) for x in whole("deep")) and whole("deep").shape == (6, 16, 16, 1)
+    assert all(np.array_equal(x[..., 0].ravel(), np.arange(256)) for x in whole("deep")) and whole(
+        "deep"
+    ).shape == (6, 16, 16, 1)
     imported(home / "deep", "--shape", "8x8", "--replace")
     x = whole("deep")[0, ..., 0].astype(int)
-    assert x.shape == (8, 8) and x.min() < 16 and x.max() > 239 and (np.diff(x.ravel()[::8]) > 0).all()
+    assert (
+        x.shape == (8, 8) and x.min() < 16 and x.max() > 239 and (np.diff(x.ravel()[::8]) > 0).all()
+    )
 
 
 def test_images_that_do_not_say_what_is_white_are_refused(home, capsys):
@@ -41,8 +46,14 @@ def test_images_that_do_not_say_what_is_white_are_refused(home, capsys):
     assert "0.tif: cannot be read as an image (it has 32 bits" in refused(capsys, home / "whole")
     save(home / "real", "a", [Image.fromarray(np.full((4, 4), 0.5, np.float32))], "tif")
     assert "32 bits" in refused(capsys, home / "real")
-    save(home / "mixed", "a", [Image.fromarray(np.full((4, 4), 60000, np.uint16)), Image.new("L", (4, 4))])
-    assert "1.png: has 8 bits per channel, the images before it 16" in refused(capsys, home / "mixed")
+    save(
+        home / "mixed",
+        "a",
+        [Image.fromarray(np.full((4, 4), 60000, np.uint16)), Image.new("L", (4, 4))],
+    )
+    assert "1.png: has 8 bits per channel, the images before it 16" in refused(
+        capsys, home / "mixed"
+    )
 
 
 def test_what_is_transparent_is_on_white_paper(home):
@@ -60,10 +71,24 @@ def test_what_is_transparent_is_on_white_paper(home):
 
 def test_colours_of_any_mode_become_red_green_and_blue(home):
     red = Image.new("RGB", (8, 8), (250, 10, 10))
-    for mode, ending in (("CMYK", "jpg"), ("CMYK", "tif"), ("YCbCr", "jpg"), ("P", "gif"), ("RGB", "bmp")):
-        save(home / f"{mode}{ending}", "a", [red.quantize(2) if mode == "P" else red.convert(mode)] * 2, ending)
+    for mode, ending in (
+        ("CMYK", "jpg"),
+        ("CMYK", "tif"),
+        ("YCbCr", "jpg"),
+        ("P", "gif"),
+        ("RGB", "bmp"),
+    ):
+        save(
+            home / f"{mode}{ending}",
+            "a",
+            [red.quantize(2) if mode == "P" else red.convert(mode)] * 2,
+            ending,
+        )
         imported(home / f"{mode}{ending}")
-        assert np.abs(whole(f"{mode}{ending}").astype(int) - [250, 10, 10]).max() < 12, (mode, ending)
+        assert np.abs(whole(f"{mode}{ending}").astype(int) - [250, 10, 10]).max() < 12, (
+            mode,
+            ending,
+        )
     save(home / "bits", "a", [Image.fromarray(np.eye(4, dtype=bool))] * 2)
     imported(home / "bits")
     np.testing.assert_array_equal(whole("bits")[0, ..., 0], 255 * np.eye(4))
@@ -98,7 +123,11 @@ def test_parts_are_found_whatever_their_case_and_what_is_left_out_is_said(home, 
     pictures(home / "p" / "val", n=1)
     imported(home / "p")
     source = data.load("p")
-    assert (len(source.y_train), len(source.y_test), source.classes) == (6, 4, 2) and "left out: val" in capsys.readouterr().err
+    assert (len(source.y_train), len(source.y_test), source.classes) == (
+        6,
+        4,
+        2,
+    ) and "left out: val" in capsys.readouterr().err
     pictures(home / "q" / "test")
     assert "no folder train" in refused(capsys, home / "q")
 
@@ -112,7 +141,10 @@ def test_16_bits_in_a_table_of_images_are_scaled(home):
         Image.fromarray(np.full((4, 4), value, np.uint16)).save(out, "PNG")
         return out.getvalue()
 
-    columns = {"image": arrow.array([png(257 * v) for v in (3, 200, 77, 12)]), "label": arrow.array([0, 1, 0, 1])}
+    columns = {
+        "image": arrow.array([png(257 * v) for v in (3, 200, 77, 12)]),
+        "label": arrow.array([0, 1, 0, 1]),
+    }
     parquet.write_table(arrow.table(columns), home / "p.parquet")
     imported(home / "p.parquet")
     assert sorted(whole("p")[:, 0, 0, 0].tolist()) == [3, 12, 77, 200]
@@ -120,5 +152,7 @@ def test_16_bits_in_a_table_of_images_are_scaled(home):
 
 def test_flags_that_mean_nothing_here_are_refused(home, capsys):
     pictures(home / "p")
-    assert "--user: has no effect on an import of images" in refused(capsys, home / "p", "--user", "who")
+    assert "--user: has no effect on an import of images" in refused(
+        capsys, home / "p", "--user", "who"
+    )
     assert "--by-user" in refused(capsys, home / "p", "--by-user", "--kind", "numpy")

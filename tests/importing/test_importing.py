@@ -1,4 +1,5 @@
-"""People's own data: what `python -m cfljax.data import` makes of it, and what it says where it cannot."""
+"""People's own data: what `python -m cfljax.data import` makes of it, and what it says where it
+cannot."""
 
 import json
 import os
@@ -21,8 +22,14 @@ def test_images_in_folders_by_class(home):
     pictures(home / "pets")
     imported(home / "pets")
     source = data.load("pets")
-    assert source.x_train.dtype == np.uint8 and source.x_train.shape == (10, 5, 4, 3) and source.x_test.shape[0] == 2
-    assert source.classes == 2 and json.loads((home / "home/pets/cfljax.json").read_text())["class_names"] == ["cat", "dog"]
+    assert (
+        source.x_train.dtype == np.uint8
+        and source.x_train.shape == (10, 5, 4, 3)
+        and source.x_test.shape[0] == 2
+    )
+    assert source.classes == 2 and json.loads((home / "home/pets/cfljax.json").read_text())[
+        "class_names"
+    ] == ["cat", "dog"]
     assert isinstance(source.x_train, np.memmap) and not source.x_train.flags.writeable
 
 
@@ -33,17 +40,26 @@ def test_images_with_a_test_folder_owners_and_another_size(home):
     imported(home / "w", "--by-user", "--shape", "8x8", "--name", "writers")
     source = data.load("writers")
     assert source.x_train.shape == (24, 8, 8, 1) and source.x_test.shape == (8, 8, 8, 1)
-    assert list(np.bincount(source.user_train)) == [12, 12] and list(np.bincount(source.user_test)) == [4, 4]
+    assert list(np.bincount(source.user_train)) == [12, 12] and list(
+        np.bincount(source.user_test)
+    ) == [4, 4]
 
 
 def test_a_table_with_owners_becomes_a_federation_that_trains(home):
     n = 80
-    table(home / "visits.csv", n, user=np.array(["north", "south", "east", "west"])[RNG.integers(4, size=n)], city=["x"] * n)
+    table(
+        home / "visits.csv",
+        n,
+        user=np.array(["north", "south", "east", "west"])[RNG.integers(4, size=n)],
+        city=["x"] * n,
+    )
     imported(home / "visits.csv", "--one-hot", "city")
     source = data.load("visits")
     assert source.x_train.shape[1:] == (3,) and source.classes == 2
     assert set(source.user_train) == set(source.user_test) == {0, 1, 2, 3}
-    result = cfljax.run("fedavg", data={"name": "visits", "partition": "user"}, model="mclr", rounds=1)
+    result = cfljax.run(
+        "fedavg", data={"name": "visits", "partition": "user"}, model="mclr", rounds=1
+    )
     assert result.status == "done" and len(result.labels) == 4
 
 
@@ -51,7 +67,9 @@ def test_numbers_in_a_shape_become_images(home):
     pixels = {f"p{i}": RNG.integers(256, size=20) for i in range(12)}
     table(home / "t.csv", 20, **pixels)
     imported(home / "t.csv", "--drop", "a,b", "--shape", "3x4")
-    assert data.load("t").x_train.shape == (16, 3, 4, 1) and data.load("t").x_train.dtype == np.uint8
+    assert (
+        data.load("t").x_train.shape == (16, 3, 4, 1) and data.load("t").x_train.dtype == np.uint8
+    )
 
 
 def test_parquet_with_lists_and_a_test_file(home):
@@ -60,7 +78,11 @@ def test_parquet_with_lists_and_a_test_file(home):
 
     def save(file, n):
         vectors = arrow.FixedSizeListArray.from_arrays(arrow.array(RNG.normal(size=n * 5)), 5)
-        columns = {"v": vectors, "y": arrow.array(np.arange(n) % 3), "client": arrow.array([f"c{i % 4}" for i in range(n)])}
+        columns = {
+            "v": vectors,
+            "y": arrow.array(np.arange(n) % 3),
+            "client": arrow.array([f"c{i % 4}" for i in range(n)]),
+        }
         parquet.write_table(arrow.table(columns), file)
 
     save(home / "p.parquet", 24)
@@ -81,29 +103,48 @@ def test_a_saved_hugging_face_data_set(home):
 
     def split(n):
         image = RNG.integers(256, size=(n, 4, 4), dtype=np.uint8)
-        columns = {"image": image.tolist(), "note": ["x"] * n, "label": np.arange(n) % 2, "speaker": np.arange(n) % 5}
+        columns = {
+            "image": image.tolist(),
+            "note": ["x"] * n,
+            "label": np.arange(n) % 2,
+            "speaker": np.arange(n) % 5,
+        }
         return datasets.Dataset.from_dict(columns, features=features)
 
     datasets.DatasetDict({"train": split(20), "test": split(10)}).save_to_disk(home / "hf")
     imported(home / "hf", "--user", "speaker", "--drop", "note")
     source = data.load("hf")
-    assert source.x_train.shape == (20, 4, 4, 1) and len(source.y_test) == 10 and len(np.unique(source.user_train)) == 5
+    assert (
+        source.x_train.shape == (20, 4, 4, 1)
+        and len(source.y_test) == 10
+        and len(np.unique(source.user_train)) == 5
+    )
     assert json.loads((home / "home/hf/cfljax.json").read_text())["class_names"] == ["neg", "pos"]
 
 
 def test_leaf_and_numpy(home):
     for part, n in (("train", 3), ("test", 1)):
         (home / "leaf" / part).mkdir(parents=True)
-        users = {u: {"x": RNG.normal(size=(n, 4)).tolist(), "y": [0, 1, 1][:n]} for u in ("u1", "u2")}
-        (home / "leaf" / part / "a.json").write_text(json.dumps({"users": list(users), "user_data": users}))
+        users = {
+            u: {"x": RNG.normal(size=(n, 4)).tolist(), "y": [0, 1, 1][:n]} for u in ("u1", "u2")
+        }
+        (home / "leaf" / part / "a.json").write_text(
+            json.dumps({"users": list(users), "user_data": users})
+        )
     imported(home / "leaf")
     assert data.load("leaf").user_train is not None
     (home / "arrays").mkdir()
-    for name, value in {"x": RNG.normal(size=(30, 4)), "y": np.arange(30) % 3, "user": np.arange(30) % 5}.items():
+    for name, value in {
+        "x": RNG.normal(size=(30, 4)),
+        "y": np.arange(30) % 3,
+        "user": np.arange(30) % 5,
+    }.items():
         np.save(home / "arrays" / f"{name}.npy", value)
     imported(home / "arrays")
     source = data.load("arrays")
-    assert source.x_train.dtype == np.float32 and len(source.y_train) == 25 and len(source.y_test) == 5
+    assert (
+        source.x_train.dtype == np.float32 and len(source.y_train) == 25 and len(source.y_test) == 5
+    )
     np.savez(home / "z.npz", x_train=np.ones((4, 2), np.float32), y_train=np.arange(4) % 2, x_test=np.ones((2, 2), np.float32),
              y_test=[0, 1])  # fmt: skip
     imported(home / "z.npz")
@@ -140,10 +181,14 @@ def test_what_is_not_as_it_was_written_is_refused(home, change):
 def test_mistakes_are_one_line_that_names_the_column(home, capsys):
     file = table(home / "t.csv", 20, city=["a"] * 20, hole=[1.0] * 19 + [""])
     assert "column city" in refused(capsys, file, "--drop", "hole")
-    assert "column hole" in refused(capsys, file, "--drop", "city") and "row 20" in refused(capsys, file, "--drop", "city")
+    assert "column hole" in refused(capsys, file, "--drop", "city") and "row 20" in refused(
+        capsys, file, "--drop", "city"
+    )
     assert 'did you mean "label"' in refused(capsys, file, "--label", "lable")
     assert "--user who" in refused(capsys, file, "--user", "who")
-    assert "labels are classes" in refused(capsys, file, "--label", "a", "--drop", "city,hole,label")
+    assert "labels are classes" in refused(
+        capsys, file, "--label", "a", "--drop", "city,hole,label"
+    )
     assert "2 numbers" in refused(capsys, file, "--drop", "city,hole", "--shape", "2x3")
     assert "--shape 2y3" in refused(capsys, file, "--shape", "2y3")
     assert "--shape 9999" in refused(capsys, file, "--shape", "9" * 5000 + "x2")
@@ -231,7 +276,10 @@ def test_grey_pictures_have_one_channel(home):
     imported(home / "pets", "--grey", "--test-fraction", "0.5")
     source = data.load("pets")
     assert source.x_train.shape == (4, 2, 3, 1) and source.x_test.shape == (4, 2, 3, 1)
-    values = {int(v): int(k) for k, v in zip(source.y_train, np.asarray(source.x_train)[:, 0, 0, 0], strict=True)}
+    values = {
+        int(v): int(k)
+        for k, v in zip(source.y_train, np.asarray(source.x_train)[:, 0, 0, 0], strict=True)
+    }
     assert values == {10: 0, 76: 1}  # ITU-R 601: 0.299 of the red
 
 

@@ -18,28 +18,42 @@ def test_of_several_class_labels_the_one_called_label_is_the_label(home, capsys)
     datasets.disable_progress_bars()
     kinds = {name: datasets.ClassLabel(names=["a", "b", "c"]) for name in ("sex", "label", "topic")}
     features = datasets.Features({"x": datasets.Sequence(datasets.Value("float32")), **kinds})
-    columns = {"x": [[float(i)] for i in range(30)], "sex": [i % 2 for i in range(30)], "topic": [0] * 30}
+    columns = {
+        "x": [[float(i)] for i in range(30)],
+        "sex": [i % 2 for i in range(30)],
+        "topic": [0] * 30,
+    }
     columns["label"] = [i % 3 for i in range(30)]
     whole = datasets.Dataset.from_dict(columns, features=features)
     whole.save_to_disk(home / "three")
     imported(home / "three", "--drop", "sex,topic")
-    assert data.load("three").y_train.tolist() == [i % 3 for i in data.load("three").x_train[:, 0].astype(int)]
+    assert data.load("three").y_train.tolist() == [
+        i % 3 for i in data.load("three").x_train[:, 0].astype(int)
+    ]
     whole.remove_columns("label").save_to_disk(home / "two")
-    assert "columns sex and topic could both be meant; give --label" in refused(capsys, home / "two")
+    assert "columns sex and topic could both be meant; give --label" in refused(
+        capsys, home / "two"
+    )
 
 
 def test_a_selection_of_a_data_set_is_that_selection(home):
     datasets = pytest.importorskip("datasets")
     datasets.disable_progress_bars()
-    whole = datasets.Dataset.from_dict({"x": [[float(i)] for i in range(20)], "label": [i % 2 for i in range(20)]})
+    whole = datasets.Dataset.from_dict(
+        {"x": [[float(i)] for i in range(20)], "label": [i % 2 for i in range(20)]}
+    )
     whole.select(range(0, 20, 2)).save_to_disk(home / "even")
     imported(home / "even")
     assert (data.load("even").x_train % 2 == 0).all()
 
 
-@pytest.mark.parametrize(("head", "flag"), [("label,class", "--label"), ("label,user,client_id", "--user")])
+@pytest.mark.parametrize(
+    ("head", "flag"), [("label,class", "--label"), ("label,user,client_id", "--user")]
+)
 def test_a_second_column_of_labels_or_owners_is_no_feature(home, capsys, head, flag):
-    rows = "".join(",".join([str(i), *[str(i % 2)] * (head.count(",") + 1)]) + "\n" for i in range(20))
+    rows = "".join(
+        ",".join([str(i), *[str(i % 2)] * (head.count(",") + 1)]) + "\n" for i in range(20)
+    )
     file = csv(home / "t.csv", f"a,{head}\n{rows}")
     assert f"could both be meant; give {flag} COLUMN" in refused(capsys, file)
 
@@ -62,7 +76,10 @@ def test_names_in_two_forms_of_unicode_are_one_class_and_01_is_no_1(home):
     pictures(home / "p", ("cafe\u0301", "bar"), prefix="test")
     imported(home / "p")
     assert data.load("p").classes == 2
-    rows = "".join(f"{i},{'cat ' if i % 4 else 'cat'},{('001', '1')[i % 2]}\n" if i % 3 else f"{i},dog,2\n" for i in range(30))
+    rows = "".join(
+        f"{i},{'cat ' if i % 4 else 'cat'},{('001', '1')[i % 2]}\n" if i % 3 else f"{i},dog,2\n"
+        for i in range(30)
+    )
     imported(csv(home / "t.csv", f"a,label,user\n{rows}"))
     source = data.load("t")
     assert source.classes == 2 and source.user_train.max() == 2
@@ -74,7 +91,10 @@ def test_files_that_are_no_images_and_empty_classes_are_told(home, capsys):
     (home / "p" / "empty").mkdir()
     imported(home / "p")
     said = capsys.readouterr().err
-    assert "1 files of other kinds are left out, such as film.mp4" in said and "has no samples in empty" in said
+    assert (
+        "1 files of other kinds are left out, such as film.mp4" in said
+        and "has no samples in empty" in said
+    )
 
 
 def test_numbers_that_float32_does_not_hold_are_told(home, capsys):
@@ -89,7 +109,10 @@ def test_the_word_test_ends_where_a_letter_follows(home):
 
     (home / "cities").mkdir()
     for name in ("madrid", "testament", "valencia"):
-        parquet.write_table(arrow.table({"a": np.arange(10.0), "label": np.arange(10) % 2}), home / "cities" / f"{name}.parquet")
+        parquet.write_table(
+            arrow.table({"a": np.arange(10.0), "label": np.arange(10) % 2}),
+            home / "cities" / f"{name}.parquet",
+        )
     imported(home / "cities")
     source = data.load("cities")
     assert len(source.y_train) + len(source.y_test) == 30 and len(source.y_train) == 24
@@ -122,7 +145,12 @@ def test_arrays_of_different_lengths_are_told(home, capsys):
 
 def test_owners_of_arrays_may_have_names_and_columns_semicolons(home, capsys):
     many = np.arange(40) % 4
-    np.savez(home / "named.npz", x=np.random.default_rng(0).normal(size=(40, 3)), y=many % 2, user=np.array(list("abcd"))[many])
+    np.savez(
+        home / "named.npz",
+        x=np.random.default_rng(0).normal(size=(40, 3)),
+        y=many % 2,
+        user=np.array(list("abcd"))[many],
+    )
     assert main(["import", str(home / "named.npz")]) == 0
     said = capsys.readouterr().out
     assert "4 owners" in said and 'normalise = "pixel"' in said

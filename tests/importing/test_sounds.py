@@ -15,10 +15,14 @@ RATE = 1000
 
 
 def written(file, values, width=2, channels=1, rate=RATE):
-    """A WAV file of numbers from −1 to 1, f[samples] or f[samples, channels], and what they are after rounding."""
+    """A WAV file of numbers from −1 to 1, f[samples] or f[samples, channels], and what they are
+    after rounding."""
     whole = np.rint(np.asarray(values, float).reshape(-1) * 2 ** (8 * width - 1)).astype(np.int64)
     whole = np.clip(whole, -(2 ** (8 * width - 1)), 2 ** (8 * width - 1) - 1)
-    content = b"".join(int(v + (128 if width == 1 else 0)).to_bytes(width, "little", signed=width > 1) for v in whole)
+    content = b"".join(
+        int(v + (128 if width == 1 else 0)).to_bytes(width, "little", signed=width > 1)
+        for v in whole
+    )
     file.parent.mkdir(parents=True, exist_ok=True)
     with wave.open(str(file), "wb") as out:
         out.setnchannels(channels)
@@ -42,7 +46,9 @@ def words(folder, speakers=("ann", "bob"), each=4, length=100, form="{word}/{spe
 @pytest.mark.parametrize("width", [1, 2, 3, 4])
 @pytest.mark.parametrize("channels", [1, 2, 3])
 def test_numbers_of_all_widths_and_channels_are_read(width, channels, tmp_path):
-    values = np.concatenate([[[-1.0] * channels, [0.999999] * channels], RNG.uniform(-1, 1, (20, channels))])
+    values = np.concatenate(
+        [[[-1.0] * channels, [0.999999] * channels], RNG.uniform(-1, 1, (20, channels))]
+    )
     meant = written(tmp_path / "x.wav", values, width, channels)
     found = read_wave(tmp_path / "x.wav")
     assert found.dtype == np.float32 and found[0] == -1
@@ -51,7 +57,10 @@ def test_numbers_of_all_widths_and_channels_are_read(width, channels, tmp_path):
 
 
 def test_short_sounds_are_filled_up_with_silence_and_long_ones_cut(home):
-    long, short = written(home / "s" / "a" / "1.wav", RNG.uniform(-1, 1, 90)), written(home / "s" / "a" / "2.wav", [0.5] * 30)
+    long, short = (
+        written(home / "s" / "a" / "1.wav", RNG.uniform(-1, 1, 90)),
+        written(home / "s" / "a" / "2.wav", [0.5] * 30),
+    )
     written(home / "s" / "b" / "1.wav", [-0.5] * 50)
     written(home / "s" / "b" / "2.wav", [-0.5] * 50)
     imported(home / "s", "--test-fraction", "0.1", "--name", "longest")
@@ -70,12 +79,20 @@ def test_names_of_files_say_who_speaks(home, capsys):
     imported(home / "speech", "--user-in-name", "{user}_nohash_*", "--test-fraction", "0.25")
     assert "2 owners" in (said := capsys.readouterr().out) and 'partition = "user"' in said
     source = data.load("speech")
-    assert source.x_train.shape == (12, 100) and source.x_test.shape == (4, 100) and source.classes == 2
+    assert (
+        source.x_train.shape == (12, 100)
+        and source.x_test.shape == (4, 100)
+        and source.classes == 2
+    )
     for side in ("train", "test"):
         x, y, user = (getattr(source, f"{what}_{side}") for what in ("x", "y", "user"))
         for sound, word, speaker in zip(x, y, user, strict=True):
             begin = f"{['no', 'yes'][word]}/{['ann_b', 'c'][speaker]}_"
-            assert any(np.allclose(sound, meant, atol=1e-7) for name, meant in made.items() if name.startswith(begin))
+            assert any(
+                np.allclose(sound, meant, atol=1e-7)
+                for name, meant in made.items()
+                if name.startswith(begin)
+            )
 
 
 def test_folders_by_speaker_and_features(home):
@@ -84,7 +101,10 @@ def test_folders_by_speaker_and_features(home):
     source = data.load("s")
     meant = log_mel(np.stack(list(made.values())), RATE, 5)
     both = np.concatenate([source.x_train, source.x_test])
-    assert source.x_train.shape == (12, *meant.shape[1:]) and set(source.user_train.tolist()) == {0, 1}
+    assert source.x_train.shape == (12, *meant.shape[1:]) and set(source.user_train.tolist()) == {
+        0,
+        1,
+    }
     order = np.lexsort(both.reshape(16, -1).T), np.lexsort(meant.reshape(16, -1).T)
     np.testing.assert_allclose(both[order[0]], meant[order[1]], rtol=1e-5, atol=1e-5)
 
@@ -95,14 +115,21 @@ def test_a_test_folder_and_words_that_are_dropped(home):
     written(home / "s" / "train" / "_noise_" / "long.wav", np.zeros(70 * RATE))
     imported(home / "s", "--drop", "_noise_")
     source = data.load("s")
-    assert source.x_train.shape == (16, 100) and source.x_test.shape == (4, 100) and source.classes == 2
+    assert (
+        source.x_train.shape == (16, 100)
+        and source.x_test.shape == (4, 100)
+        and source.classes == 2
+    )
 
 
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
         (["--user-in-name", "speaker_*"], "must have {user} once"),
-        (["--user-in-name", "{user}-*"], 'ann_0.wav: its name does not have the form of --user-in-name "{user}-*"'),
+        (
+            ["--user-in-name", "{user}-*"],
+            'ann_0.wav: its name does not have the form of --user-in-name "{user}-*"',
+        ),
         (["--user-in-name", "{user}_*", "--by-user"], "leave one of the two out"),
         (["--by-user"], "has no WAV files in folders by class (USER/WORD/x.wav)"),
         (["--seconds", "0"], "--seconds 0: must be a number of seconds above 0"),
@@ -135,7 +162,9 @@ def test_files_that_do_not_fit_are_named(home, capsys):
     assert f"{other}: lasts 61 s" in refused(capsys, home / "s")
     other.unlink()
     (home / "s" / "a" / "1.wav").rename(home / "s" / "a" / "1.flac")
-    assert "1.flac is none: convert such files first" in refused(capsys, home / "s", "--kind", "sounds")
+    assert "1.flac is none: convert such files first" in refused(
+        capsys, home / "s", "--kind", "sounds"
+    )
 
 
 def test_a_header_that_claims_too_much_takes_no_memory(home):

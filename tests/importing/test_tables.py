@@ -1,4 +1,5 @@
-"""Tables of two files, row numbers, gaps and shapes: what a column is, is settled once, by its name."""
+"""Tables of two files, row numbers, gaps and shapes: what a column is, is settled once, by its
+name."""
 
 import numpy as np
 import pytest
@@ -10,7 +11,10 @@ RNG = np.random.default_rng(1)
 
 
 def frame(file, columns):
-    text = [",".join(columns), *(",".join(map(str, row)) for row in zip(*columns.values(), strict=True))]
+    text = [
+        ",".join(columns),
+        *(",".join(map(str, row)) for row in zip(*columns.values(), strict=True)),
+    ]
     file.write_text("\n".join(text))
     return file
 
@@ -40,7 +44,10 @@ def test_one_hot_has_one_vocabulary_for_both_tables(home):
     frame(home / "test.csv", {"city": ["B", "C"], "label": [0, 1]})
     imported(home / "train.csv", "--test", home / "test.csv", "--one-hot", "city")
     source = data.load("train")
-    assert source.x_train[:2].tolist() == [[1, 0, 0], [0, 1, 0]] and source.x_test.tolist() == [[0, 1, 0], [0, 0, 1]]
+    assert source.x_train[:2].tolist() == [[1, 0, 0], [0, 1, 0]] and source.x_test.tolist() == [
+        [0, 1, 0],
+        [0, 0, 1],
+    ]
 
 
 @pytest.mark.parametrize("high, dtype", [(2, np.float32), (128, np.float32), (256, np.uint8)])
@@ -48,10 +55,15 @@ def test_only_numbers_that_look_like_pixels_become_bytes(home, high, dtype):
     x = RNG.integers(high, size=(40, 4))
     x[0] = high - 1
     frame(home / "t.csv", {**dict(zip("abcd", x.T, strict=True)), "label": np.arange(40) % 2})
-    frame(home / "dark.csv", {**dict(zip("abcd", x[:4].T // 200, strict=True)), "label": [0, 1, 0, 1]})
+    frame(
+        home / "dark.csv", {**dict(zip("abcd", x[:4].T // 200, strict=True)), "label": [0, 1, 0, 1]}
+    )
     imported(home / "t.csv", "--shape", "2x2", "--test", home / "dark.csv")
     source = data.load("t")
-    assert source.x_train.dtype == source.x_test.dtype == dtype and source.x_train.shape[1:3] == (2, 2)
+    assert source.x_train.dtype == source.x_test.dtype == dtype and source.x_train.shape[1:3] == (
+        2,
+        2,
+    )
     np.testing.assert_array_equal(source.x_train.reshape(40, 4), x)
 
 
@@ -92,9 +104,13 @@ def test_row_numbers_that_pandas_writes_are_left_out_with_a_line(home, capsys):
     made[made["label"] == 1].to_parquet(home / "half.parquet")
     made.iloc[RNG.permutation(20)].to_parquet(home / "p.parquet")
     imported(home / "p.parquet", "--test", home / "half.parquet")
-    assert data.load("p").x_train.shape == (20, 1) and "__index_level_0__" in capsys.readouterr().err
+    assert (
+        data.load("p").x_train.shape == (20, 1) and "__index_level_0__" in capsys.readouterr().err
+    )
     frame(home / "u.csv", {"": [0.5] * 4, "label": [0, 1] * 2})
-    assert 'a column has no name; give it one in the header, or --drop "Unnamed: 0"' in refused(capsys, home / "u.csv")
+    assert 'a column has no name; give it one in the header, or --drop "Unnamed: 0"' in refused(
+        capsys, home / "u.csv"
+    )
 
 
 def test_a_class_may_be_called_na_and_what_is_missing_is_refused(home, capsys):
@@ -104,13 +120,18 @@ def test_a_class_may_be_called_na_and_what_is_missing_is_refused(home, capsys):
     numbers = frame(home / "n.csv", {"a": range(4), "label": [0, 1, "NA", 1]})
     assert "the label is missing in row 3" in refused(capsys, numbers)
     gap = frame(home / "g.csv", {"a": range(4), "city": ["x", "", "y", "x"], "label": [0, 1] * 2})
-    assert "the value is missing in row 2 (column city)" in refused(capsys, gap, "--one-hot", "city")
+    assert "the value is missing in row 2 (column city)" in refused(
+        capsys, gap, "--one-hot", "city"
+    )
     word = frame(home / "w.csv", {"a": [1, 2, "NA", 4], "label": [0, 1] * 2})
     assert "column a is empty or not finite in row 3" in refused(capsys, word)
 
 
 def test_a_column_that_is_dropped_is_neither_label_nor_owner(home, capsys):
-    file = frame(home / "t.csv", {"a": range(20), "class": [0, 1] * 10, "label": range(20), "user": range(20)})
+    file = frame(
+        home / "t.csv",
+        {"a": range(20), "class": [0, 1] * 10, "label": range(20), "user": range(20)},
+    )
     imported(file, "--drop", "label,user")
     assert data.load("t").classes == 2 and data.load("t").user_train is None
     assert "--drop who" in refused(capsys, file, "--drop", "who", "--name", "other")
@@ -132,7 +153,13 @@ def test_parquet_files_by_their_parts(home, capsys, test, left):
 
 
 def test_two_test_parts_are_one_too_many(home, capsys):
-    np.savez(home / "z.npz", x_train=np.ones((4, 2)), y_train=[0, 1, 0, 1], x_test=np.ones((2, 2)), y_test=[0, 1])
+    np.savez(
+        home / "z.npz",
+        x_train=np.ones((4, 2)),
+        y_train=[0, 1, 0, 1],
+        x_test=np.ones((2, 2)),
+        y_test=[0, 1],
+    )
     (home / "f").mkdir()
     for name in ("x_train", "y_train", "x_test", "y_test"):
         np.save(home / "f" / f"{name}.npy", np.load(home / "z.npz")[name])
@@ -147,9 +174,13 @@ def test_an_owner_written_1_and_1_0_is_one_and_text_beside_numbers_is_refused(ho
     source = data.load("train")
     assert source.user_train[:2].tolist() == source.user_test.tolist()
     frame(home / "letters.csv", {"a": [1, 2], "user": ["01", "A2"], "label": [0, 1]})
-    assert "column user holds strings, in" in refused(capsys, train, "--test", home / "letters.csv", "--replace")
+    assert "column user holds strings, in" in refused(
+        capsys, train, "--test", home / "letters.csv", "--replace"
+    )
     frame(home / "words.csv", {"a": [1, 2], "user": [1, 2], "label": ["00", "x"]})
-    assert "column label holds strings, in" in refused(capsys, train, "--test", home / "words.csv", "--replace")
+    assert "column label holds strings, in" in refused(
+        capsys, train, "--test", home / "words.csv", "--replace"
+    )
 
 
 def test_headers_name_each_column_once_and_all_of_them(home, capsys):

@@ -14,8 +14,11 @@ def _jitted(function, static):
 
 
 def compiled(function, *args, **options):
-    """function(*args, **options) under jit, as numpy arrays; options that are not arrays are static."""
-    traced = {k: v for k, v in options.items() if isinstance(v, (np.ndarray, np.generic, jax.Array))}
+    """function(*args, **options) under jit, as numpy arrays; options that are not arrays are
+    static."""
+    traced = {
+        k: v for k, v in options.items() if isinstance(v, (np.ndarray, np.generic, jax.Array))
+    }
     static = tuple((k, v) for k, v in options.items() if k not in traced)
     return jax.tree.map(np.asarray, _jitted(function, static)(*args, **traced))
 

@@ -40,7 +40,8 @@ KERNELS = {
 
 
 OFTEN = ("least_loss", "weights_by", "nearest")
-"""Kernels that the ordinary tests also run uncompiled: each operation alone takes as long to compile as a small program."""
+"""Kernels that the ordinary tests also run uncompiled: each operation alone takes as long to
+compile as a small program."""
 
 
 def compare(found, wanted):
@@ -58,7 +59,9 @@ def test_compiled_and_batched_agree(name):
     compare(jax.tree.map(lambda of: np.asarray(of)[1], batched), traced.lower().compile()(*args))
 
 
-@pytest.mark.parametrize("name", every(KERNELS.keys() - {"kmeans"}, OFTEN))  # there hashing alone takes half a minute
+@pytest.mark.parametrize(
+    "name", every(KERNELS.keys() - {"kmeans"}, OFTEN)
+)  # there hashing alone takes half a minute
 def test_compiled_and_plain_agree(name):
     function, *args = KERNELS[name]
     with jax.disable_jit():

@@ -29,7 +29,9 @@ def test_readings(how):
     models = rng.normal(size=(4, 30)).astype(np.float32)
     models[2] = models[0]  # identical models contribute zero
     models[3] = 0
-    np.testing.assert_allclose(compiled(inter_group, models, 0.3, how=how), plain(models, 0.3, how), atol=1e-5)
+    np.testing.assert_allclose(
+        compiled(inter_group, models, 0.3, how=how), plain(models, 0.3, how), atol=1e-5
+    )
     np.testing.assert_array_equal(compiled(inter_group, models, 0.0, how=how), models)
 
 
@@ -37,7 +39,9 @@ def test_close_models_pull_with_their_full_unit():
     models = np.ones((2, 10), np.float32)
     models[1, 3] += 1e-6
     pull = compiled(inter_group, models, 0.5, how="difference") - models
-    assert pull[0, 3] == pytest.approx(0.5, abs=1e-5) and pull[1, 3] == pytest.approx(-0.5, abs=1e-5)
+    assert pull[0, 3] == pytest.approx(0.5, abs=1e-5) and pull[1, 3] == pytest.approx(
+        -0.5, abs=1e-5
+    )
 
 
 @pytest.mark.parametrize("how", READINGS)
@@ -54,9 +58,15 @@ def test_newcomers_join_the_most_similar_group():
     directions = rng.normal(size=(4, 20)).astype(np.float32)
     directions[3] = directions[1]  # a tie
     delta = rng.normal(size=(50, 20)).astype(np.float32)
-    cosine = (directions @ delta.T) / np.linalg.norm(directions, axis=1)[:, None] / np.linalg.norm(delta, axis=1)
+    cosine = (
+        (directions @ delta.T)
+        / np.linalg.norm(directions, axis=1)[:, None]
+        / np.linalg.norm(delta, axis=1)
+    )
     cosine[3] = cosine[1]
-    np.testing.assert_array_equal(compiled(newcomer_group, directions, delta), ((1 - cosine) / 2).argmin(0))
+    np.testing.assert_array_equal(
+        compiled(newcomer_group, directions, delta), ((1 - cosine) / 2).argmin(0)
+    )
     delta[0] = 0
     out = compiled(newcomer_group, directions, delta, np.array([False, True, True, True]))
     assert (out > 0).all() and out[0] == 1

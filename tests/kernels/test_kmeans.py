@@ -27,18 +27,31 @@ def test_inertia_is_no_worse_than_sklearns(n, d):
         out = compiled(kmeans, KEY, points, clusters=4)
         other = KMeans(4, n_init=10, random_state=0).fit(points.astype(np.float64))
         assert out.inertia <= other.inertia_ * 1.01
-        own = sum(((points[out.labels == k] - points[out.labels == k].mean(0)) ** 2).sum() for k in range(4))
+        own = sum(
+            ((points[out.labels == k] - points[out.labels == k].mean(0)) ** 2).sum()
+            for k in range(4)
+        )
         assert out.inertia == pytest.approx(own, rel=1e-4)
         np.testing.assert_allclose(out.centres[1], points[out.labels == 1].mean(0), atol=1e-5)
         if spread == 0.1:
-            assert adjusted_rand_score(true, out.labels) == 1 == adjusted_rand_score(other.labels_, out.labels)
+            assert (
+                adjusted_rand_score(true, out.labels)
+                == 1
+                == adjusted_rand_score(other.labels_, out.labels)
+            )
 
 
 @pytest.mark.parametrize(("n", "d"), SHAPES[:2])
 def test_padding_changes_no_label(n, d):
     points, _ = blobs(n, d, 0.7)
     plain = compiled(kmeans, KEY, points, clusters=4)
-    wide = np.concatenate([points, 100 * rng.normal(size=(6, d)).astype(np.float32), np.full((1, d), np.nan, np.float32)])
+    wide = np.concatenate(
+        [
+            points,
+            100 * rng.normal(size=(6, d)).astype(np.float32),
+            np.full((1, d), np.nan, np.float32),
+        ]
+    )
     out = compiled(kmeans, KEY, wide, clusters=4, mask=np.arange(n + 7) % (n + 6) < n)
     np.testing.assert_array_equal(out.labels[:n], plain.labels)
     assert (out.labels[n:] == -1).all()
@@ -90,14 +103,24 @@ def test_emptied_clusters_are_filled_again():
     def apart(members):
         return jnp.abs(points[:, None] - points @ members)
 
-    start = np.float32([[1, 0, 1], [0, 1, 0], [0, 0, 0], [0, 0, 0]])  # clusters 0 and 2 start at the same place
+    start = np.float32(
+        [[1, 0, 1], [0, 1, 0], [0, 0, 0], [0, 0, 0]]
+    )  # clusters 0 and 2 start at the same place
     labels, _, _ = jax.jit(lambda start: _lloyd(apart, start, jnp.ones(4, bool), 10))(start)
-    assert labels.tolist() == [0, 1, 1, 2]  # cluster 2 went to the point that was farthest from its centre
+    assert labels.tolist() == [
+        0,
+        1,
+        1,
+        2,
+    ]  # cluster 2 went to the point that was farthest from its centre
 
 
 def test_max_iter_limits_the_work():
     points, _ = blobs(60, 3, 1.0)
-    short, long = (compiled(kmeans, KEY, points, clusters=4, restarts=1, max_iter=np.int32(m)) for m in (1, 300))
+    short, long = (
+        compiled(kmeans, KEY, points, clusters=4, restarts=1, max_iter=np.int32(m))
+        for m in (1, 300)
+    )
     assert long.inertia < short.inertia
 
 
@@ -105,7 +128,9 @@ def test_equally_good_clusterings_are_chosen_alike_in_any_order():
     """The corners of a square can be halved in two ways, equal but for rounding."""
     corners = np.array([[-1, -1], [-1, 1], [1, -1], [1, 1]], np.float32).repeat(4, axis=0)
     for seed in range(12):
-        turn = np.linalg.qr(np.random.default_rng(seed).normal(size=(40, 40)))[0][:2].astype(np.float32)
+        turn = np.linalg.qr(np.random.default_rng(seed).normal(size=(40, 40)))[0][:2].astype(
+            np.float32
+        )
         points, order = corners @ turn, np.random.default_rng(seed + 1).permutation(len(corners))
         key, ids = keys.root(seed), np.arange(len(corners), dtype=np.int32)
         here = compiled(kmeans, key, points, clusters=2, uid=ids).labels
@@ -114,7 +139,8 @@ def test_equally_good_clusterings_are_chosen_alike_in_any_order():
 
 
 def test_seeds_are_drawn_by_their_squared_distance():
-    """One point far from sixty that lie close together: by distance it is nearly always a centre, by chance hardly ever."""
+    """One point far from sixty that lie close together: by distance it is nearly always a centre,
+    by chance hardly ever."""
     points = np.concatenate([0.02 * rng.normal(size=(60, 3)), [[1.0, 0.0, 0.0]]]).astype(np.float32)
     present, ids = np.ones(61, bool), np.arange(61, dtype=np.int32)
 
@@ -136,7 +162,10 @@ def test_tiny_points_beside_padding_are_told_apart():
 
 def test_a_point_counts_by_its_weight():
     points = np.float32([[0.0], [1.0], [4.0], [5.0]])
-    for weight, labels, centres in (([1, 1, 1, 1], [0, 0, 1, 1], [0.5, 4.5]), ([60, 60, 1, 1], [0, 1, 1, 1], [0.0, 69 / 62])):
+    for weight, labels, centres in (
+        ([1, 1, 1, 1], [0, 0, 1, 1], [0.5, 4.5]),
+        ([60, 60, 1, 1], [0, 1, 1, 1], [0.0, 69 / 62]),
+    ):
         found = kmeans(KEY, points, 2, weight=jnp.array(weight, jnp.float32))
         assert found.labels.tolist() == labels and np.allclose(found.centres[:, 0], centres)
         copies = KMeans(2, n_init=10, random_state=0).fit(np.repeat(points, weight, axis=0))

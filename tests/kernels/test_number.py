@@ -1,4 +1,5 @@
-"""The number of clusters against plain loops over scikit-learn's definitions, and where nothing speaks for a division."""
+"""The number of clusters against plain loops over scikit-learn's definitions, and where nothing
+speaks for a division."""
 
 import numpy as np
 import pytest
@@ -24,7 +25,9 @@ def silhouette(apart, labels):
     for i, own in enumerate(labels):
         same = [apart[i, j] for j in range(len(labels)) if labels[j] == own and j != i]
         others = [np.mean(apart[i, labels == k]) for k in set(labels) - {own}]
-        scores.append((min(others) - np.mean(same)) / max(min(others), np.mean(same)) if same else 0.0)
+        scores.append(
+            (min(others) - np.mean(same)) / max(min(others), np.mean(same)) if same else 0.0
+        )
     return np.mean(scores)
 
 
@@ -50,7 +53,9 @@ def test_silhouettes_are_those_of_average_linkage():
     np.fill_diagonal(apart, 0)
     tree = hierarchy.linkage(squareform(apart, checks=False), "average")
     curve = choose_number(rows, 4).curve
-    wanted = [LEAST_SILHOUETTE] + [silhouette(apart, hierarchy.fcluster(tree, k, "maxclust")) for k in range(2, 9)]
+    wanted = [LEAST_SILHOUETTE] + [
+        silhouette(apart, hierarchy.fcluster(tree, k, "maxclust")) for k in range(2, 9)
+    ]
     np.testing.assert_allclose(curve, wanted, atol=1e-9)
 
 
@@ -74,7 +79,11 @@ def test_the_order_and_broken_rows_do_not_matter(how):
 
 def test_few_rows_have_no_value_for_many_clusters():
     found = choose_number(groups(2, each=3), 8)
-    assert found.clusters == 2 and np.isfinite(found.curve[:5]).all() and np.isnan(found.curve[5:]).all()
+    assert (
+        found.clusters == 2
+        and np.isfinite(found.curve[:5]).all()
+        and np.isnan(found.curve[5:]).all()
+    )
 
 
 def test_an_unknown_criterion_is_named():

@@ -30,10 +30,18 @@ def plain(statistic, rows, share):
 
 def wanted(statistic, share, mix=MIX, finite=EVERYBODY):
     members = [(mix[k] != 0) & finite for k in range(len(mix))]
-    return np.stack([mix[k][m].sum() * plain(statistic, ROWS[m].astype(np.float64), share) for k, m in enumerate(members)])
+    return np.stack(
+        [
+            mix[k][m].sum() * plain(statistic, ROWS[m].astype(np.float64), share)
+            for k, m in enumerate(members)
+        ]
+    )
 
 
-@pytest.mark.parametrize(("statistic", "share"), [("median", 0.0), ("trimmed_mean", 0.3), ("trimmed_mean", 0.0), ("krum", 0.2)])
+@pytest.mark.parametrize(
+    ("statistic", "share"),
+    [("median", 0.0), ("trimmed_mean", 0.3), ("trimmed_mean", 0.0), ("krum", 0.2)],
+)
 def test_statistics_are_those_of_numpy(statistic, share):
     finite = EVERYBODY.copy()
     finite[[2, 13]] = False
@@ -45,15 +53,25 @@ def test_statistics_are_those_of_numpy(statistic, share):
 
 def test_a_trim_that_would_leave_nobody_leaves_the_middle():
     for share in (0.5, 0.9):
-        found = compiled(robust_sum, MIX, ROWS, EVERYBODY, statistic="trimmed_mean", number=np.float32(share))
+        found = compiled(
+            robust_sum, MIX, ROWS, EVERYBODY, statistic="trimmed_mean", number=np.float32(share)
+        )
         np.testing.assert_allclose(found, wanted("median", 0), atol=1e-5)
 
 
 def test_order_and_padding_change_nothing():
     order = np.random.default_rng(1).permutation(35)
-    padded, more = np.pad(ROWS, ((0, 14), (0, 0)), constant_values=np.nan)[order], np.pad(MIX, ((0, 0), (0, 14)))[:, order]
+    padded, more = (
+        np.pad(ROWS, ((0, 14), (0, 0)), constant_values=np.nan)[order],
+        np.pad(MIX, ((0, 0), (0, 14)))[:, order],
+    )
     for statistic in STATISTICS:
-        found = compiled(lambda m, r, f: robust_sum(m, r, f, statistic, 0.2), more, padded, np.isfinite(padded).all(axis=1))  # noqa: B023
+        found = compiled(
+            lambda m, r, f: robust_sum(m, r, f, statistic, 0.2),  # noqa: B023
+            more,
+            padded,
+            np.isfinite(padded).all(axis=1),
+        )
         np.testing.assert_allclose(found, wanted(statistic, 0.2), atol=1e-5)
 
 
@@ -61,7 +79,9 @@ def test_two_members_are_equally_near_and_the_shorter_one_is_taken():
     rows = np.array([[3.0, 0.0], [1.0, 0.0]], np.float32)
     for order in ([0, 1], [1, 0]):
         half = np.full((1, 2), 0.5, np.float32)
-        found = compiled(robust_sum, half, rows[order], np.ones(2, bool), statistic="krum", number=0.2)
+        found = compiled(
+            robust_sum, half, rows[order], np.ones(2, bool), statistic="krum", number=0.2
+        )
         assert found.tolist() == [[1.0, 0.0]]
 
 
@@ -69,18 +89,24 @@ def test_a_broken_row_counts_as_no_change():
     rows, old = ROWS.copy(), rng.normal(size=(5, 5)).astype(np.float32)
     rows[0] = np.inf
     moved = compiled(mix_updates, MIX, rows, old, rule=Rule("median"))
-    np.testing.assert_allclose(moved.new - old, wanted("median", 0, finite=LABELS * 0 + np.arange(21) > 0), atol=1e-5)
+    np.testing.assert_allclose(
+        moved.new - old, wanted("median", 0, finite=LABELS * 0 + np.arange(21) > 0), atol=1e-5
+    )
     assert moved.nonfinite == 1 and moved.new[4].tobytes() == old[4].tobytes()
     whole = MIX / np.maximum(MIX.sum(axis=1, keepdims=True), 1e-9)
     both = compiled(mix_models, whole, rows + old[LABELS], old, rule=Rule("median"))
     middle = np.median((rows + old[LABELS])[1:11], axis=0)
-    np.testing.assert_allclose(both.new[0], (1 - whole[0, 0]) * middle + whole[0, 0] * old[0], atol=1e-5)
+    np.testing.assert_allclose(
+        both.new[0], (1 - whole[0, 0]) * middle + whole[0, 0] * old[0], atol=1e-5
+    )
 
 
 def test_krum_tells_rows_apart_that_are_nearly_equal():
     """Distances of 1e-4 between rows of length 30, among which one is far away."""
     random = np.random.default_rng(5)
-    rows = (random.normal(size=(20, 1, 1000)) + 1e-4 * random.normal(size=(20, 12, 1000))).astype(np.float32)
+    rows = (random.normal(size=(20, 1, 1000)) + 1e-4 * random.normal(size=(20, 12, 1000))).astype(
+        np.float32
+    )
     rows[:, 3] += 10
     mix, everybody = np.ones((1, 12), np.float32) / 12, np.ones(12, bool)
     krum = lambda m, r, f: robust_sum(m, r, f, "krum", 0.2)  # noqa: E731
@@ -92,7 +118,14 @@ def test_krum_tells_rows_apart_that_are_nearly_equal():
 @pytest.mark.parametrize("statistic", ["median", "trimmed_mean"])
 def test_clusters_of_each_size_are_sorted_whole(statistic):
     rows, sizes = rng.normal(size=(70, 3)).astype(np.float32), (5, 8, 9, 16, 17, 32, 33, 64, 65, 70)
-    mix = (rng.permuted(np.tile(np.arange(70), (len(sizes), 1)), axis=1) < np.array(sizes)[:, None]).astype(np.float32)
-    found = compiled(lambda m, r, f: robust_sum(m, r, f, statistic, 0.25), mix, rows, np.ones(70, bool))
-    wanted = [len(members) * plain(statistic, members, 0.25) for members in (rows[m > 0].astype(np.float64) for m in mix)]
+    mix = (
+        rng.permuted(np.tile(np.arange(70), (len(sizes), 1)), axis=1) < np.array(sizes)[:, None]
+    ).astype(np.float32)
+    found = compiled(
+        lambda m, r, f: robust_sum(m, r, f, statistic, 0.25), mix, rows, np.ones(70, bool)
+    )
+    wanted = [
+        len(members) * plain(statistic, members, 0.25)
+        for members in (rows[m > 0].astype(np.float64) for m in mix)
+    ]
     np.testing.assert_allclose(found, wanted, atol=1e-4)

@@ -64,14 +64,23 @@ def test_q1_in_trivial_cases():
 
 
 def test_a_quadratic_form_is_least_where_no_active_slope_is_below_the_mean():
-    """The conditions of Karush, Kuhn and Tucker: slopes are equal where p > 0, and not smaller elsewhere."""
+    """The conditions of Karush, Kuhn and Tucker: slopes are equal where p > 0, and not smaller
+    elsewhere."""
     rows = rng.normal(size=(60, 9, 5)).astype(np.float32)
-    gram = rows @ rows.transpose(0, 2, 1) + 0.1 * rng.random((60, 9, 1)).astype(np.float32) * np.eye(9, dtype=np.float32)
+    gram = rows @ rows.transpose(0, 2, 1) + 0.1 * rng.random((60, 9, 1)).astype(
+        np.float32
+    ) * np.eye(9, dtype=np.float32)
     linear, active = rng.normal(size=(60, 9)).astype(np.float32), rng.random((60, 9)) < 0.7
     active[:, 0] = True
     scale = np.trace(gram, axis1=1, axis2=2)[:, None, None]
-    p = np.asarray(jax.jit(jax.vmap(minimise))(gram / scale, linear / scale[:, :, 0], active), np.float64)
-    assert np.allclose(p.sum(1), 1, atol=1e-5) and not p[~active].any() and (p > 0).sum() < active.sum()
+    p = np.asarray(
+        jax.jit(jax.vmap(minimise))(gram / scale, linear / scale[:, :, 0], active), np.float64
+    )
+    assert (
+        np.allclose(p.sum(1), 1, atol=1e-5)
+        and not p[~active].any()
+        and (p > 0).sum() < active.sum()
+    )
     for each, form, b, on in zip(p, gram / scale, linear / scale[:, :, 0], active, strict=True):
         slope = 2 * (form @ each - b)
         assert slope @ each - slope[on].min() < 1e-6
@@ -90,7 +99,9 @@ def test_projection_onto_the_simplex():
     active[:, 2] = True
     out = np.asarray(jax.jit(jax.vmap(project_simplex))(values, active))
     for i in range(200):
-        np.testing.assert_allclose(out[i][active[i]], plain_projection(values[i][active[i]].astype(np.float64)), atol=1e-5)
+        np.testing.assert_allclose(
+            out[i][active[i]], plain_projection(values[i][active[i]].astype(np.float64)), atol=1e-5
+        )
         assert not out[i][~active[i]].any()
 
 
@@ -113,7 +124,9 @@ def test_cluster_imbalance_satisfies_the_identity():
             assert filled[k] == bool(who.size)
             if who.size:
                 lead = who[level[who].argmax()]
-                wanted = total - counts[who].sum() + 2 * np.maximum(counts[lead] - total / 5, 0).sum()
+                wanted = (
+                    total - counts[who].sum() + 2 * np.maximum(counts[lead] - total / 5, 0).sum()
+                )
                 assert found[k] == pytest.approx(wanted, rel=1e-4, abs=1e-2)
 
 
@@ -152,10 +165,14 @@ def test_shares_and_reshaped_balance():
 
 
 def test_a_cluster_of_members_without_samples_is_not_active():
-    shares, active = compiled(class_shares, np.int32([0, 1, 1]), np.float32([[1, 3], [0, 0], [0, 0]]), clusters=2)
+    shares, active = compiled(
+        class_shares, np.int32([0, 1, 1]), np.float32([[1, 3], [0, 0], [0, 0]]), clusters=2
+    )
     assert active.tolist() == [True, False] and not shares[1].any()
 
 
 def test_of_equally_imbalanced_members_the_first_leads():
-    found, _ = compiled(cluster_imbalance, np.int32([0, 0]), np.float32([9, 9]), np.float32([5, 2]), clusters=1)
+    found, _ = compiled(
+        cluster_imbalance, np.int32([0, 0]), np.float32([9, 9]), np.float32([5, 2]), clusters=1
+    )
     assert found[0] == 9 - 2

@@ -13,7 +13,8 @@ cosines = jax.jit(cosine_matrix)
 
 
 def vectors(n=40, d=20_000, seed=0):
-    """Related in pairs, of very different norms, some of them sparse or periodic: what updates are like."""
+    """Related in pairs, of very different norms, some of them sparse or periodic: what updates are
+    like."""
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(n, d)) + 2 * rng.normal(size=(4, d))[np.arange(n) % 4]
     x[-12:-4] *= np.arange(d) % 64 < 3
@@ -26,7 +27,9 @@ def test_errors_of_cosines_are_below_one_over_the_root_of_the_size():
     off = ~np.eye(len(x), dtype=bool)
     error = (np.asarray(cosines(made(x))) - np.asarray(cosines(x)))[off]
     limit = 1 / np.sqrt(SKETCH_SIZE)  # 0.0156
-    assert 0.2 * limit < np.sqrt(np.mean(error**2)) < limit  # no better than it can be: it is a projection
+    assert (
+        0.2 * limit < np.sqrt(np.mean(error**2)) < limit
+    )  # no better than it can be: it is a projection
     assert np.abs(error).max() < 4.5 * limit and abs(error.mean()) < 0.5 * limit
 
 
@@ -43,11 +46,16 @@ def test_a_sketch_is_linear_and_depends_on_no_other_row():
     x = vectors(6)
     x /= np.linalg.norm(x, axis=1, keepdims=True)
     whole = np.asarray(made(x))
-    np.testing.assert_allclose(np.asarray(made(x.sum(axis=0)[None]))[0], whole.sum(axis=0), atol=1e-6)
+    np.testing.assert_allclose(
+        np.asarray(made(x.sum(axis=0)[None]))[0], whole.sum(axis=0), atol=1e-6
+    )
     broken = x.copy()
     broken[2, 5], broken[3, 7] = np.nan, np.inf
     again = np.asarray(made(broken))
-    assert not np.isfinite(again[2:4]).all(axis=1).any() and (again[[0, 1, 4, 5]] == whole[[0, 1, 4, 5]]).all()
+    assert (
+        not np.isfinite(again[2:4]).all(axis=1).any()
+        and (again[[0, 1, 4, 5]] == whole[[0, 1, 4, 5]]).all()
+    )
 
 
 def test_short_vectors_stay_as_they_are_and_seeds_differ():
@@ -63,7 +71,9 @@ def test_draws_are_the_same_however_jax_is_set():
     for flag in (True, False):
         with jax.threefry_partitionable(flag):
             signs, places = map(np.asarray, jax.jit(lambda key: _draw(key, 16))(jax.random.key(3)))
-        assert np.array_equal(signs, 1.0 - 2.0 * (bits[:16] & 1)) and sorted(places.tolist()) == list(range(16))
+        assert np.array_equal(signs, 1.0 - 2.0 * (bits[:16] & 1)) and sorted(
+            places.tolist()
+        ) == list(range(16))
 
 
 def test_the_projection_is_never_stored():
@@ -73,7 +83,12 @@ def test_the_projection_is_never_stored():
 
 
 def test_random_signs_are_drawn_once_for_all_rows():
-    """Drawn where they are used, XLA computes their random words again for each row: forty times as slow for a hundred rows."""
+    """Drawn where they are used, XLA computes their random words again for each row: forty times as
+    slow for a hundred rows."""
     program = jax.jit(lambda x: sketch(x, 64)).lower(jnp.zeros((24, 1_000))).compile().as_text()
-    kernels = [text for text in re.findall(r"^%fused.*?^}", program, re.MULTILINE | re.DOTALL) if "shift-left" in text]
+    kernels = [
+        text
+        for text in re.findall(r"^%fused.*?^}", program, re.MULTILINE | re.DOTALL)
+        if "shift-left" in text
+    ]
     assert kernels and not any("f32[24,64]" in text for text in kernels)

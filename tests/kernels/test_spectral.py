@@ -9,7 +9,10 @@ rng = np.random.default_rng(0)
 
 
 def decaying(n, d, rate=0.6):
-    u, v = np.linalg.qr(rng.normal(size=(n, min(n, d))))[0], np.linalg.qr(rng.normal(size=(d, min(n, d))))[0]
+    u, v = (
+        np.linalg.qr(rng.normal(size=(n, min(n, d))))[0],
+        np.linalg.qr(rng.normal(size=(d, min(n, d))))[0],
+    )
     return ((u * rate ** np.arange(min(n, d))) @ v.T).astype(np.float32)
 
 
@@ -31,12 +34,15 @@ def test_directions_are_numpys(n, d, how):
     values = np.linalg.svd(x.astype(np.float64), compute_uv=False)[:4]
     np.testing.assert_allclose(found, values, atol=1e-5)
     np.testing.assert_allclose(rows @ rows.T, np.eye(4), atol=1e-5)
-    np.testing.assert_allclose(compiled(edc_embedding, x, m=4, how=how), plain_embedding(x, 4), atol=2e-5)
+    np.testing.assert_allclose(
+        compiled(edc_embedding, x, m=4, how=how), plain_embedding(x, 4), atol=2e-5
+    )
 
 
 @pytest.mark.parametrize(("n", "d"), [(120, 90), (60, 400)])
 def test_eigenvectors_are_a_start_that_is_exact_already(n, d):
-    """Singular values that fall too slowly for a pass over the data to make much of a poor start."""
+    """Singular values that fall too slowly for a pass over the data to make much of a poor
+    start."""
     x = 1e3 * decaying(n, d, rate=0.99)
     _, found = compiled(leading_directions, x, m=4, how="gram")
     values = np.linalg.svd(x.astype(np.float64), compute_uv=False)[:4]
@@ -44,7 +50,9 @@ def test_eigenvectors_are_a_start_that_is_exact_already(n, d):
 
 
 def test_small_directions_keep_their_digits():
-    x = decaying(12, 300, rate=0.02)  # the fourth singular value is 8e-6 of the first: its square is lost in a Gram matrix
+    x = decaying(
+        12, 300, rate=0.02
+    )  # the fourth singular value is 8e-6 of the first: its square is lost in a Gram matrix
     rows, _ = compiled(leading_directions, x, m=4)
     exact = np.linalg.svd(x.astype(np.float64), full_matrices=False)[2][:4]
     assert np.abs((rows * exact).sum(1)) == pytest.approx([1, 1, 1, 1], abs=0.02)
@@ -60,7 +68,9 @@ def test_too_few_directions_are_zero(n):
 
 def test_padding_and_broken_rows_are_invisible():
     x = decaying(10, 200)
-    wide = np.concatenate([x, np.full((2, 200), np.nan, np.float32), 1e30 * np.ones((1, 200), np.float32)])
+    wide = np.concatenate(
+        [x, np.full((2, 200), np.nan, np.float32), 1e30 * np.ones((1, 200), np.float32)]
+    )
     mask = np.arange(13) != 12
     for how in ("gram", "randomised"):
         plain = compiled(edc_embedding, x, m=4, how=how)
@@ -75,14 +85,18 @@ def test_scale_does_not_matter(n, d, how):
     x = decaying(n, d)
     plain = compiled(edc_embedding, x, m=4, how=how)
     for factor in (1e30, 1e3, 1e-3, 1e-30):
-        np.testing.assert_allclose(compiled(edc_embedding, x * np.float32(factor), m=4, how=how), plain, atol=1e-5)
+        np.testing.assert_allclose(
+            compiled(edc_embedding, x * np.float32(factor), m=4, how=how), plain, atol=1e-5
+        )
 
 
 def test_edc_is_the_distance_of_embeddings_over_m():
     x = decaying(9, 60)
     e = plain_embedding(x, 3)
     wanted = np.linalg.norm(e[:, None] - e[None], axis=2) / 3
-    np.testing.assert_allclose(compiled(edc_between, compiled(edc_embedding, x, m=3)), wanted, atol=1e-5)
+    np.testing.assert_allclose(
+        compiled(edc_between, compiled(edc_embedding, x, m=3)), wanted, atol=1e-5
+    )
 
 
 def plain_madc(cosines, present):
@@ -106,4 +120,6 @@ def test_madc_leaves_out_both_ends(n):
     assert (out == out.T).all()
     mask = np.arange(n) != n - 1
     cosines[-1, :-1] = np.nan
-    np.testing.assert_allclose(compiled(madc, cosines, mask), plain_madc(cosines, range(n - 1)), atol=1e-5)
+    np.testing.assert_allclose(
+        compiled(madc, cosines, mask), plain_madc(cosines, range(n - 1)), atol=1e-5
+    )

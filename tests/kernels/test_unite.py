@@ -1,4 +1,5 @@
-"""Unions of clusters: by similarity as in a plain loop over sorted pairs, and by complete linkage as in scipy."""
+"""Unions of clusters: by similarity as in a plain loop over sorted pairs, and by complete linkage
+as in scipy."""
 
 import jax
 import numpy as np
@@ -22,7 +23,12 @@ def by_pairs(similar, threshold, size, present, owners):
     """(root, kept): the sorted pairs one after another."""
     n = len(size)
     root, kept, size = list(range(n)), list(range(n)), list(size)
-    pairs = [(-similar[a, b], a, b) for a in range(n) for b in range(a + 1, n) if present[a] and present[b]]
+    pairs = [
+        (-similar[a, b], a, b)
+        for a in range(n)
+        for b in range(a + 1, n)
+        if present[a] and present[b]
+    ]
     for less, a, b in sorted(pairs):
         i, j = sorted((root[a], root[b]))
         if -less < threshold or i == j:
@@ -37,7 +43,11 @@ def by_pairs(similar, threshold, size, present, owners):
 @pytest.mark.parametrize("threshold", [-0.5, 0.4, 1.0, 9.0])
 def test_pairs_are_united_the_most_similar_first(threshold):
     for _ in range(20):
-        similar, present, size = symmetric(9), rng.random(9) < 0.8, rng.integers(1, 5, 9).astype(np.float32)
+        similar, present, size = (
+            symmetric(9),
+            rng.random(9) < 0.8,
+            rng.integers(1, 5, 9).astype(np.float32),
+        )
         root, kept = united(similar, threshold, size, present, 5)
         wanted, keeps = by_pairs(similar, threshold, size, present, 5)
         assert root.tolist() == wanted
@@ -58,7 +68,9 @@ def test_complete_linkage_is_scipys(threshold):
         for _ in range(20):
             far = np.abs(symmetric(n)).astype(np.float64)
             np.fill_diagonal(far, 0)
-            wanted = fcluster(linkage(squareform(far, checks=False), "complete"), threshold, "distance")
+            wanted = fcluster(
+                linkage(squareform(far, checks=False), "complete"), threshold, "distance"
+            )
             root = np.asarray(linked(far.astype(np.float32), threshold))
             assert (root == [list(wanted).index(w) for w in wanted]).all()
 

@@ -32,18 +32,26 @@ for words, environment in json.loads(sys.stdin.read()):
 
 
 def in_turn(*commands, each=(), **more):
-    """The ends (code, output, errors) of commands, one after another in one process: to start it takes longer than most of them.
-    `each`: variables that the environment has besides during each command."""
-    given = [([str(word) for word in words], own) for words, own in zip(commands, each or [{}] * len(commands), strict=True)]
+    """The ends (code, output, errors) of commands, one after another in one process: to start it
+    takes longer than most of them. `each`: variables that the environment has besides during each
+    command."""
+    given = [
+        ([str(word) for word in words], own)
+        for words, own in zip(commands, each or [{}] * len(commands), strict=True)
+    ]
     run = [sys.executable, "-c", IN_TURN]
-    done = subprocess.run(run, input=json.dumps(given), capture_output=True, text=True, timeout=PATIENCE, **more)
+    done = subprocess.run(
+        run, input=json.dumps(given), capture_output=True, text=True, timeout=PATIENCE, **more
+    )
     assert done.returncode == 0, done.stderr
     return [tuple(json.loads(line)) for line in done.stdout.splitlines()]
 
 
 def python(*words, **more):
     environment = os.environ | {"JAX_PLATFORMS": "cpu"} | more.pop("env", {})
-    return subprocess.Popen([sys.executable, *map(str, words)], stdout=-1, stderr=-1, text=True, env=environment, **more)
+    return subprocess.Popen(
+        [sys.executable, *map(str, words)], stdout=-1, stderr=-1, text=True, env=environment, **more
+    )
 
 
 def free_port():
@@ -55,7 +63,15 @@ def free_port():
 def start(spec, folder, number, port, *flags, **env):
     """Process `number` of two."""
     words = ["-m", "cfljax.sweep", spec, "--out", folder, "--no-report", "--quiet", *flags]
-    words += ["--distributed", "--coordinator", f"localhost:{port}", "--process-id", number, "--num-processes", 2]
+    words += [
+        "--distributed",
+        "--coordinator",
+        f"localhost:{port}",
+        "--process-id",
+        number,
+        "--num-processes",
+        2,
+    ]
     return python(*words, env={"XLA_FLAGS": FLAGS} | env)
 
 
@@ -70,9 +86,12 @@ def finish(process):
 
 
 def both(spec, folder, *flags, first=None, second=None):
-    """The ends of two processes; `first`, `second`: what is special of each, (flags, environment)."""
+    """The ends of two processes; `first`, `second`: what is special of each, (flags,
+    environment)."""
     port, special = free_port(), [first or ([], {}), second or ([], {})]
-    processes = [start(spec, folder, i, port, *flags, *more, **env) for i, (more, env) in enumerate(special)]
+    processes = [
+        start(spec, folder, i, port, *flags, *more, **env) for i, (more, env) in enumerate(special)
+    ]
     return [finish(process) for process in processes]
 
 
@@ -83,4 +102,9 @@ def arrays(folder):
 
 def by_seed(folder):
     """The ids of its units, which depend on the plan."""
-    return [name for name, _ in sorted(Store(folder, read_only=True).records().items(), key=lambda item: item[1]["seed"])]
+    return [
+        name
+        for name, _ in sorted(
+            Store(folder, read_only=True).records().items(), key=lambda item: item[1]["seed"]
+        )
+    ]

@@ -26,7 +26,12 @@ name = "fedavg"
 
 
 def sweep(*flags, **more):
-    return subprocess.run([sys.executable, "-m", "cfljax.sweep", *map(str, flags)], capture_output=True, text=True, **more)
+    return subprocess.run(
+        [sys.executable, "-m", "cfljax.sweep", *map(str, flags)],
+        capture_output=True,
+        text=True,
+        **more,
+    )
 
 
 @pytest.fixture
@@ -47,8 +52,14 @@ def test_a_sweep_prints_its_table_and_says_where_results_are(spec, tmp_path):
 def test_explain_says_the_form_of_the_rounds_and_trains_nothing(spec, tmp_path):
     explain = ["sweep", spec, "--explain", "--out", tmp_path / "no", "--set", "seeds=[0,1]"]
     (_, short, _), (_, long, _) = in_turn(explain, [*explain, "--set", "train.plan={quick=false}"])
-    assert all(word in short for word in ("fedavg", "predicted", "each stage of a round is a program")) and "short run" in short
-    assert "the rounds between two evaluations are one program: it is no short run" in long and not (tmp_path / "no").exists()
+    assert (
+        all(word in short for word in ("fedavg", "predicted", "each stage of a round is a program"))
+        and "short run" in short
+    )
+    assert (
+        "the rounds between two evaluations are one program: it is no short run" in long
+        and not (tmp_path / "no").exists()
+    )
 
 
 MISTAKES = [
@@ -81,7 +92,8 @@ MISTAKES = [
 def test_mistakes_are_one_line(spec, tmp_path):
     folders = [tmp_path / f"r{number}" for number in range(len(MISTAKES))]
     commands = [
-        ["sweep", spec, "--out", folder, "--quiet", *flags] for folder, (flags, _, _) in zip(folders, MISTAKES, strict=True)
+        ["sweep", spec, "--out", folder, "--quiet", *flags]
+        for folder, (flags, _, _) in zip(folders, MISTAKES, strict=True)
     ]
     (tmp_path / "file").write_text("not a folder")
     ends = in_turn(*commands, cwd=tmp_path, env=os.environ | {"CFLJAX_DATA": str(tmp_path)})
@@ -94,23 +106,46 @@ def test_mistakes_are_one_line(spec, tmp_path):
 def test_letters_of_any_alphabet_whatever_the_locale(tmp_path):
     """The locale "C" without Python's own remedy stands for all that are not UTF-8."""
     plain = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    text = SPEC.replace('"small"', '"größe"').replace('name = "fedavg"', 'name = "fedavg"\nlabel = "größer 中"')
+    text = SPEC.replace('"small"', '"größe"').replace(
+        'name = "fedavg"', 'name = "fedavg"\nlabel = "größer 中"'
+    )
     (tmp_path / "spec.toml").write_text(text, encoding="utf-8")
-    done = sweep(tmp_path / "spec.toml", "--out", tmp_path / "r", "--workers", "1", "--log", "jsonl", "--quiet", env=plain)
+    done = sweep(
+        tmp_path / "spec.toml",
+        "--out",
+        tmp_path / "r",
+        "--workers",
+        "1",
+        "--log",
+        "jsonl",
+        "--quiet",
+        env=plain,
+    )
     assert done.returncode == 0 and done.stderr == "", done.stderr
     assert "gr??e: 1 run computed" in done.stdout
     assert (tmp_path / "r" / "spec.toml").read_text(encoding="utf-8") == text
     (record,) = Store(tmp_path / "r", read_only=True).records().values()
     assert record["label"] == "größer 中"
-    bad = sweep(tmp_path / "spec.toml", "--set", b"name=gr\xf6\xdfe".decode("utf-8", "surrogateescape"), env=plain)
-    assert bad.returncode == 2 and bad.stderr.count("\n") == 1 and "is not valid UTF-8" in bad.stderr
-    shown = subprocess.run([sys.executable, "-m", "cfljax.sweep", "--help"], capture_output=True, env=plain)
+    bad = sweep(
+        tmp_path / "spec.toml",
+        "--set",
+        b"name=gr\xf6\xdfe".decode("utf-8", "surrogateescape"),
+        env=plain,
+    )
+    assert (
+        bad.returncode == 2 and bad.stderr.count("\n") == 1 and "is not valid UTF-8" in bad.stderr
+    )
+    shown = subprocess.run(
+        [sys.executable, "-m", "cfljax.sweep", "--help"], capture_output=True, env=plain
+    )
     assert shown.returncode == 0 and shown.stderr == b""
 
 
 def test_dry_run_trains_nothing_and_starts_no_device(spec, tmp_path):
     nowhere = os.environ | {"JAX_PLATFORMS": "nowhere"}
-    done = sweep(spec, "--dry-run", "--out", tmp_path / "r", "--set", "train.participation=1", env=nowhere)
+    done = sweep(
+        spec, "--dry-run", "--out", tmp_path / "r", "--set", "train.participation=1", env=nowhere
+    )
     assert done.returncode == 0 and "runs 1" in done.stdout and not (tmp_path / "r").exists()
     assert "one client" in done.stderr
 
@@ -118,7 +153,10 @@ def test_dry_run_trains_nothing_and_starts_no_device(spec, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (["--dry-run", "--mesh", "nonsense"], "--mesh nonsense with --dry-run: says nothing of devices"),
+        (
+            ["--dry-run", "--mesh", "nonsense"],
+            "--mesh nonsense with --dry-run: says nothing of devices",
+        ),
         (["--dry-run", "--target", "0.9"], "--target 0.9 with --dry-run: nothing is trained"),
         (["--dry-run", "--distributed"], "--distributed with --dry-run: one process"),
         (["--explain", "--mesh", "auto"], "--mesh auto with --explain: says nothing of devices"),
@@ -135,7 +173,10 @@ def test_flags_that_say_nothing_where_nothing_is_trained_are_refused(spec, flags
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (["method=ifca", "method.ifca.clusters=500"], r"method.ifca.clusters = 500: only \d+ clients train"),
+        (
+            ["method=ifca", "method.ifca.clusters=500"],
+            r"method.ifca.clusters = 500: only \d+ clients train",
+        ),
         (["method=oracle", "data.partition=dirichlet"], 'method "oracle" needs the true group'),
     ],
 )
@@ -148,14 +189,31 @@ def test_a_dry_run_refuses_what_the_run_would(spec, flags, words):
 def test_a_dry_run_explains_too_and_says_how_long(spec, capsys):
     assert command.run(command.parser().parse_args([str(spec), "--dry-run", "--explain"])) == 0
     said = capsys.readouterr().out
-    assert "programs to compile" in said and "this machine: " in said and "clients one after another" in said
+    assert (
+        "programs to compile" in said
+        and "this machine: " in said
+        and "clients one after another" in said
+    )
     assert said.count("time on this machine: ") == 2
 
 
-@pytest.mark.parametrize("number, code, more", [(signal.SIGINT, 130, []), rarely(signal.SIGTERM, 143, ["--workers", "1"])])
+@pytest.mark.parametrize(
+    "number, code, more",
+    [(signal.SIGINT, 130, []), rarely(signal.SIGTERM, 143, ["--workers", "1"])],
+)
 def test_signals_end_it_soon_and_it_can_go_on(spec, tmp_path, number, code, more):
     """As many processes as there are cores, and one."""
-    flags = [sys.executable, "-m", "cfljax.sweep", str(spec), "--out", str(tmp_path / "r"), "--set", "seeds=0:2", "--no-report"]
+    flags = [
+        sys.executable,
+        "-m",
+        "cfljax.sweep",
+        str(spec),
+        "--out",
+        str(tmp_path / "r"),
+        "--set",
+        "seeds=0:2",
+        "--no-report",
+    ]
     flags += ["--set", "train.rounds=2000000", "--set", "train.eval_every=1000", *more]
     process = subprocess.Popen(flags, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 120

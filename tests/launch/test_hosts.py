@@ -23,7 +23,16 @@ seeds = "0:3"
 name = "ifca"
 clusters = 2
 """
-SHORT = ["--set", "train.rounds=3", "--set", "train.eval_every=1", "--set", "data.samples=400", "--set", "seeds=0:2"]
+SHORT = [
+    "--set",
+    "train.rounds=3",
+    "--set",
+    "train.eval_every=1",
+    "--set",
+    "data.samples=400",
+    "--set",
+    "seeds=0:2",
+]
 MESHES = ["clients=4", "runs=2,clients=4"]
 
 
@@ -88,11 +97,15 @@ def test_a_process_whose_partners_never_come_says_so(number):
     process = python("-c", ALONE, port := free_port(), number)
     code, err = finish(process)
     assert code == 2 and err.count("\n") == 1
-    assert f"--distributed: not all processes have met at localhost:{port} after 1 seconds; start all of them" in err
+    assert (
+        f"--distributed: not all processes have met at localhost:{port} after 1 seconds; "
+        "start all of them" in err
+    )
 
 
 def test_two_processes_agree_with_one(spec, tmp_path):
-    """Evaluation is cheap here, so that it is timed again and again until process 0 has had enough."""
+    """Evaluation is cheap here, so that it is timed again and again until process 0 has had
+    enough."""
     few = [*SHORT, "--set", "method=fedavg"]
     ends = both(spec, tmp_path / "two", *few, "--mesh", "clients=4")
     assert [code for code, _ in ends] == [0, 0], ends
@@ -110,7 +123,9 @@ def assert_alike(two, one, runs):
     there, here = arrays(two), arrays(one)
     assert len(there) == len(here) == runs
     for a, b in zip(by_seed(two), by_seed(one), strict=True):
-        np.testing.assert_allclose(there[a]["history/accuracy"], here[b]["history/accuracy"], atol=0.01)
+        np.testing.assert_allclose(
+            there[a]["history/accuracy"], here[b]["history/accuracy"], atol=0.01
+        )
         np.testing.assert_array_equal(there[a]["labels"][1], here[b]["labels"][1])
 
 
@@ -151,20 +166,48 @@ METHODS.add("broken", broken, FedAvg)
 @pytest.fixture
 def broken(tmp_path):
     (tmp_path / "broken.py").write_text(BROKEN)
-    return ["--plugin", tmp_path / "broken.py", "--set", "method=broken,fedavg", "--set", "seeds=[0]", *SHORT[:-2]]
+    return [
+        "--plugin",
+        tmp_path / "broken.py",
+        "--set",
+        "method=broken,fedavg",
+        "--set",
+        "seeds=[0]",
+        *SHORT[:-2],
+    ]
 
 
 @pytest.mark.long
-def test_a_run_that_fails_in_all_processes_is_a_failed_run_and_the_others_go_on(spec, tmp_path, broken):
-    ends = both(spec, tmp_path / "r", "--mesh", "clients=2", *broken, first=([], {"BROKEN": "0"}), second=([], {"BROKEN": "0"}))
+def test_a_run_that_fails_in_all_processes_is_a_failed_run_and_the_others_go_on(
+    spec, tmp_path, broken
+):
+    ends = both(
+        spec,
+        tmp_path / "r",
+        "--mesh",
+        "clients=2",
+        *broken,
+        first=([], {"BROKEN": "0"}),
+        second=([], {"BROKEN": "0"}),
+    )
     assert [code for code, _ in ends] == [1, 0] and "ValueError: no such thing" in ends[0][1]
-    statuses = {r["method"]: r["status"] for r in Store(tmp_path / "r", read_only=True).records().values()}
+    statuses = {
+        r["method"]: r["status"] for r in Store(tmp_path / "r", read_only=True).records().values()
+    }
     assert statuses == {"broken": "failed", "fedavg": "done"}
 
 
 @pytest.mark.long
 def test_a_run_that_fails_in_one_process_ends_both_with_its_reason(spec, tmp_path, broken):
-    ends = both(spec, tmp_path / "r", "--mesh", "clients=2", *broken, first=([], {"BROKEN": ""}), second=([], {"BROKEN": "0"}))
+    ends = both(
+        spec,
+        tmp_path / "r",
+        "--mesh",
+        "clients=2",
+        *broken,
+        first=([], {"BROKEN": ""}),
+        second=([], {"BROKEN": "0"}),
+    )
     assert all(code != 0 and "ValueError: no such thing" in err for code, err in ends), ends
     assert not arrays(tmp_path / "r")
 
@@ -174,7 +217,9 @@ def wait_for_checkpoint(folder, processes):
     until = time.monotonic() + 400
     while not list(folder.glob("checkpoints/*.npz")):
         assert time.monotonic() < until
-        assert all(process.poll() is None for process in processes), [finish(process) for process in processes]
+        assert all(process.poll() is None for process in processes), [
+            finish(process) for process in processes
+        ]
         time.sleep(0.2)
 
 
@@ -182,7 +227,16 @@ def wait_for_checkpoint(folder, processes):
 @pytest.mark.parametrize("number", [0, 1])
 def test_when_one_process_is_terminated_the_other_says_so(spec, tmp_path, number):
     port = free_port()
-    flags = ["--mesh", "clients=2", "--set", "train.rounds=200000", "--set", "train.eval_every=1000", "--set", "seeds=[0]"]
+    flags = [
+        "--mesh",
+        "clients=2",
+        "--set",
+        "train.rounds=200000",
+        "--set",
+        "train.eval_every=1000",
+        "--set",
+        "seeds=[0]",
+    ]
     each = [start(spec, tmp_path / "r", i, port, *flags, CFLJAX_CHECKPOINT="0") for i in (0, 1)]
     wait_for_checkpoint(tmp_path / "r", each)
     each[number].send_signal(signal.SIGTERM)
@@ -196,14 +250,38 @@ def test_data_that_differ_are_an_error_of_both(tmp_path):
     rng = np.random.default_rng(0)
     for number in (0, 1):
         (tmp_path / str(number)).mkdir()
-        arrays = {"x_train": rng.normal(size=(80, 4)).astype(np.float32), "y_train": np.arange(80) % 2}
-        np.savez(tmp_path / str(number) / "mine.npz", x_test=arrays["x_train"], y_test=arrays["y_train"], **arrays)
-    (tmp_path / "spec.toml").write_text('data = { name = "mine", clients = 4 }\nmodel = "mclr"\nmethod = "fedavg"\n')
+        arrays = {
+            "x_train": rng.normal(size=(80, 4)).astype(np.float32),
+            "y_train": np.arange(80) % 2,
+        }
+        np.savez(
+            tmp_path / str(number) / "mine.npz",
+            x_test=arrays["x_train"],
+            y_test=arrays["y_train"],
+            **arrays,
+        )
+    (tmp_path / "spec.toml").write_text(
+        'data = { name = "mine", clients = 4 }\nmodel = "mclr"\nmethod = "fedavg"\n'
+    )
     places = [([], {"CFLJAX_DATA": str(tmp_path / str(number))}) for number in (0, 1)]
-    ends = both(tmp_path / "spec.toml", tmp_path / "r", "--mesh", "clients=2", first=places[0], second=places[1])
+    ends = both(
+        tmp_path / "spec.toml",
+        tmp_path / "r",
+        "--mesh",
+        "clients=2",
+        first=places[0],
+        second=places[1],
+    )
     assert [code for code, _ in ends] == [2, 2], ends
     assert all(err.count("\n") == 1 and "process 1" in err for _, err in ends), ends
-    ends = both(tmp_path / "spec.toml", tmp_path / "r", "--mesh", "clients=2", first=places[0], second=([], {"CFLJAX_DATA": ""}))
+    ends = both(
+        tmp_path / "spec.toml",
+        tmp_path / "r",
+        "--mesh",
+        "clients=2",
+        first=places[0],
+        second=([], {"CFLJAX_DATA": ""}),
+    )
     assert [code for code, _ in ends] == [4, 4], ends
     assert all("mine" in err for _, err in ends), ends
 
@@ -219,7 +297,9 @@ def one(tmp_path_factory):
 
 @pytest.mark.long
 @pytest.mark.parametrize(("pool", "shape"), zip(["copied", "sharded"], MESHES, strict=True))
-def test_two_processes_with_four_devices_agree_with_one_process_with_one(spec, tmp_path, pool, shape, one):
+def test_two_processes_with_four_devices_agree_with_one_process_with_one(
+    spec, tmp_path, pool, shape, one
+):
     ends = both(spec, tmp_path / "two", "--mesh", shape, "--set", f"train.plan.pool={pool}")
     assert [code for code, _ in ends] == [0, 0], ends
     assert_alike(tmp_path / "two", one, runs=3)
@@ -244,9 +324,14 @@ def uninterrupted(tmp_path_factory):
 
 @pytest.mark.long
 @pytest.mark.parametrize("victim", [0, 1])
-def test_when_one_process_dies_the_other_ends_and_both_go_on_from_the_checkpoint(spec, tmp_path, victim, uninterrupted):
+def test_when_one_process_dies_the_other_ends_and_both_go_on_from_the_checkpoint(
+    spec, tmp_path, victim, uninterrupted
+):
     shape, whole, port = MESHES[1], uninterrupted, free_port()
-    each = [start(spec, tmp_path / "r", number, port, *LONG, "--mesh", shape, CFLJAX_CHECKPOINT="0") for number in (0, 1)]
+    each = [
+        start(spec, tmp_path / "r", number, port, *LONG, "--mesh", shape, CFLJAX_CHECKPOINT="0")
+        for number in (0, 1)
+    ]
     wait_for_checkpoint(tmp_path / "r", each)
     each[victim].send_signal(signal.SIGKILL)
     code, err = finish(each[1 - victim])

@@ -48,11 +48,19 @@ def in_terminal(rows, columns):
 def test_a_terminal_shows_a_line_per_batch_and_one_for_the_sweep():
     shown = in_terminal(40, 110)
     assert "fedavg (seed 0)" in shown and "ifca (seed 1)" in shown and "sweep" in shown
-    assert "accuracy 0." in shown and "1 done, 1 to do" in shown and "left" in shown and "a word in between" in shown
+    assert (
+        "accuracy 0." in shown
+        and "1 done, 1 to do" in shown
+        and "left" in shown
+        and "a word in between" in shown
+    )
 
 
 def test_a_terminal_without_room_gets_plain_lines():
-    assert in_terminal(2, 30).split("\r\n")[:2] == ["compiling fedavg (seed 0)", "a word in between"]
+    assert in_terminal(2, 30).split("\r\n")[:2] == [
+        "compiling fedavg (seed 0)",
+        "a word in between",
+    ]
 
 
 def test_elsewhere_plain_lines_every_few_seconds(monkeypatch):
@@ -67,7 +75,9 @@ def test_elsewhere_plain_lines_every_few_seconds(monkeypatch):
         bar.finish("diverged")
     lines = out.getvalue().splitlines()
     assert len(lines) == 4 and lines[0] == "compiling fedavg (seed 0)"
-    assert lines[-1].startswith("45/100 rounds, runs: 0 done, 2 to do, about 0:22 left; fedavg (seed 0), accuracy 0.500")
+    assert lines[-1].startswith(
+        "45/100 rounds, runs: 0 done, 2 to do, about 0:22 left; fedavg (seed 0), accuracy 0.500"
+    )
 
 
 def test_compiling_counts_as_no_speed_but_as_time_that_other_programs_take(monkeypatch):
@@ -82,14 +92,20 @@ def test_compiling_counts_as_no_speed_but_as_time_that_other_programs_take(monke
     bar = Progress(400, 4, quiet=True, lines=2, programs=4)
     bar.start("a", 100), bar.start("b", 100, line=1)
     assert after(60, bar.update, 0) == after(2, bar.update, 0, line=1) == "?"
-    assert after(2, bar.update, 10) == "2:19"  # 390 rounds of 0.4 s and two programs of 61 s, by two processes
+    assert (
+        after(2, bar.update, 10) == "2:19"
+    )  # 390 rounds of 0.4 s and two programs of 61 s, by two processes
 
 
 def test_the_result_of_the_first_run_that_is_done_is_shown_at_once():
     out = io.StringIO()
     with Progress(10, 3, stream=out) as bar:
         bar.start("a", 10), bar.start("b", 10)
-        bar.finish("diverged", "none"), bar.finish("done", "b: accuracy 0.5"), bar.finish("done", "c: accuracy 0.6")
+        (
+            bar.finish("diverged", "none"),
+            bar.finish("done", "b: accuracy 0.5"),
+            bar.finish("done", "c: accuracy 0.6"),
+        )
     assert out.getvalue().splitlines() == ["compiling a", "first of 3 runs: b: accuracy 0.5"]
 
 
@@ -107,9 +123,14 @@ def test_clock():
 
 
 def test_a_worker_whose_watcher_was_killed_ends_and_blames_no_run():
-    program = "import time\nfrom cfljax.launch.workers import RelayedProgress\ntold = RelayedProgress(0)\n"
+    program = (
+        "import time\nfrom cfljax.launch.workers import RelayedProgress\ntold = "
+        "RelayedProgress(0)\n"
+    )
     program += "while True:\n    told.update(1, 0.5)\n    time.sleep(0.01)"
-    worker = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    worker = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     assert worker.stdout.readline() == '["update", 1, 0.5]\n'
     worker.stdout.close()
     assert worker.wait(30) == 1

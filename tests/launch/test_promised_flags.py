@@ -41,26 +41,56 @@ def place(tmp_path):
 
 
 def sweep(place, *flags, **more):
-    command = [sys.executable, "-m", "cfljax.sweep", "spec.toml", "--out", "r", "--no-report", "--quiet", "--workers", "1", *flags]
+    command = [
+        sys.executable,
+        "-m",
+        "cfljax.sweep",
+        "spec.toml",
+        "--out",
+        "r",
+        "--no-report",
+        "--quiet",
+        "--workers",
+        "1",
+        *flags,
+    ]
     return subprocess.run(command, cwd=place, capture_output=True, text=True, env=os.environ | more)
 
 
 def test_no_cache_keeps_no_compiled_program(place, monkeypatch):
     monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")  # of all tests
     for name, flags in {"with": (), "without": ("--no-cache",)}.items():
-        done = sweep(place, *flags, "--set", f"train.rounds={len(name)}", CFLJAX_CACHE=str(place / name))
+        done = sweep(
+            place, *flags, "--set", f"train.rounds={len(name)}", CFLJAX_CACHE=str(place / name)
+        )
         assert done.returncode == 0, done.stderr
-    programs = {name: [p for p in (place / name).rglob("*-cache") if p.is_file()] for name in ("with", "without")}
+    programs = {
+        name: [p for p in (place / name).rglob("*-cache") if p.is_file()]
+        for name in ("with", "without")
+    }
     assert programs["with"] and not programs["without"]
 
 
 def test_a_run_that_failed_is_code_1_and_run_again_when_it_is_asked_for(place):
     (place / "mine.py").write_text(MINE)
     flags = ("--plugin", "mine.py", "--set", "method=mine")
-    command = ["sweep", "spec.toml", "--out", "r", "--no-report", "--quiet", "--workers", "1", *flags]
+    command = [
+        "sweep",
+        "spec.toml",
+        "--out",
+        "r",
+        "--no-report",
+        "--quiet",
+        "--workers",
+        "1",
+        *flags,
+    ]
     (code, _, err), (again, _, _) = in_turn(command, command, each=[{"BREAK": "1"}, {}], cwd=place)
     assert code == 1 and "not today" in err
-    assert again == 1 and Store(place / "r", read_only=True).records().popitem()[1]["status"] == "failed"
+    assert (
+        again == 1
+        and Store(place / "r", read_only=True).records().popitem()[1]["status"] == "failed"
+    )
     retried = sweep(place, *flags, "--retry-failed")
     assert retried.returncode == 0, retried.stderr
     assert list(cfljax.load(place / "r").to_pandas()["status"]) == ["done"]

@@ -50,7 +50,14 @@ def test_without_ray_it_says_what_to_install(spec, tmp_path, monkeypatch):
 
 def test_a_task_goes_by_what_the_sweep_has_settled(tmp_path):
     settled = Speed(1.0, 2.0, 3.0, 4.0)
-    order = {"folder": str(tmp_path), "plugins": [], "devices": 1, "threads": 64, "cache": False, "speed": list(settled)}
+    order = {
+        "folder": str(tmp_path),
+        "plugins": [],
+        "devices": 1,
+        "threads": 64,
+        "cache": False,
+        "speed": list(settled),
+    }
     where = Path.cwd()
     try:
         machine = ray_task._prepare(order | {"mesh": [1, 1]})
@@ -63,7 +70,9 @@ def test_a_task_goes_by_what_the_sweep_has_settled(tmp_path):
 
 
 @pytest.mark.long
-def test_a_killed_workers_batch_runs_again_and_units_equal_the_local_launchers(spec, tmp_path, monkeypatch, capfd):
+def test_a_killed_workers_batch_runs_again_and_units_equal_the_local_launchers(
+    spec, tmp_path, monkeypatch, capfd
+):
     pytest.importorskip("ray")
     monkeypatch.setenv("CFLJAX_CHECKPOINT", "0")
     killed, pids, log, hear_at = [], {}, Store.log, _Writer.at
@@ -81,21 +90,42 @@ def test_a_killed_workers_batch_runs_again_and_units_equal_the_local_launchers(s
 
     monkeypatch.setattr(Store, "log", logged)
     monkeypatch.setattr(_Writer, "at", at)
-    outcome = carry_out_by_ray(read_spec(spec), Store(tmp_path / "ray"), Options(quiet=True, launcher=RayOptions()), 2, [])
+    outcome = carry_out_by_ray(
+        read_spec(spec), Store(tmp_path / "ray"), Options(quiet=True, launcher=RayOptions()), 2, []
+    )
     assert outcome == (4, 0, 0, 4) and len(killed) == 1
     assert "its worker died; another one runs it again" in capfd.readouterr().err
-    local = [sys.executable, "-m", "cfljax.sweep", spec, "--out", tmp_path / "local", "--no-report", "--quiet"]
-    subprocess.run([*map(str, local), "--workers", str(len(os.sched_getaffinity(0)))], check=True)  # a thread each, as the tasks
+    local = [
+        sys.executable,
+        "-m",
+        "cfljax.sweep",
+        spec,
+        "--out",
+        tmp_path / "local",
+        "--no-report",
+        "--quiet",
+    ]
+    subprocess.run(
+        [*map(str, local), "--workers", str(len(os.sched_getaffinity(0)))], check=True
+    )  # a thread each, as the tasks
     here, there = units(tmp_path / "ray"), units(tmp_path / "local")
     assert here.keys() == there.keys()
     for name, unit in here.items():
-        assert {k: v.tobytes() for k, v in unit.arrays.items()} == {k: v.tobytes() for k, v in there[name].arrays.items()}
-        assert unit.record["plan"] == there[name].record["plan"] and unit.record["plan"].endswith(", 1 thread")
-    assert carry_out_by_ray(read_spec(spec), Store(tmp_path / "ray"), Options(quiet=True), 2, []) == (4, 0, 0, 0)
+        assert {k: v.tobytes() for k, v in unit.arrays.items()} == {
+            k: v.tobytes() for k, v in there[name].arrays.items()
+        }
+        assert unit.record["plan"] == there[name].record["plan"] and unit.record["plan"].endswith(
+            ", 1 thread"
+        )
+    assert carry_out_by_ray(
+        read_spec(spec), Store(tmp_path / "ray"), Options(quiet=True), 2, []
+    ) == (4, 0, 0, 0)
 
 
 @pytest.mark.long
-def test_a_batch_whose_workers_all_die_is_a_failed_run_and_the_sweep_goes_on(spec, tmp_path, monkeypatch):
+def test_a_batch_whose_workers_all_die_is_a_failed_run_and_the_sweep_goes_on(
+    spec, tmp_path, monkeypatch
+):
     pytest.importorskip("ray")
     first, log = [], Store.log
 
@@ -108,6 +138,10 @@ def test_a_batch_whose_workers_all_die_is_a_failed_run_and_the_sweep_goes_on(spe
 
     monkeypatch.setattr(Store, "log", logged)
     options = Options(quiet=True, launcher=RayOptions(retries=1))
-    outcome = carry_out_by_ray(read_spec(spec, ["method=ifca"]), Store(tmp_path / "r"), options, 2, [])
+    outcome = carry_out_by_ray(
+        read_spec(spec, ["method=ifca"]), Store(tmp_path / "r"), options, 2, []
+    )
     assert (outcome.done, outcome.failed) == (1, 1)
-    assert [u.record["error"] for u in units(tmp_path / "r").values() if u.record["error"]][0].startswith("its worker died 2 times")
+    assert [u.record["error"] for u in units(tmp_path / "r").values() if u.record["error"]][
+        0
+    ].startswith("its worker died 2 times")

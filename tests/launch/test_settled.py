@@ -29,12 +29,29 @@ def folder(tmp_path_factory):
 
 def test_a_new_folder_has_the_mesh_that_is_wanted_and_an_old_one_its_own(tmp_path):
     store, wanted = Store(tmp_path), Shape(2, 4)
-    assert plan_file.choose_mesh(store, {}, wanted) == wanted and plan_file.choose_mesh(store, {}, None) is None
-    assert plan_file.choose_mesh(store, {"mesh": [2, 4]}, None) == plan_file.choose_mesh(store, {"mesh": [2, 4]}, wanted) == wanted
+    assert (
+        plan_file.choose_mesh(store, {}, wanted) == wanted
+        and plan_file.choose_mesh(store, {}, None) is None
+    )
+    assert (
+        plan_file.choose_mesh(store, {"mesh": [2, 4]}, None)
+        == plan_file.choose_mesh(store, {"mesh": [2, 4]}, wanted)
+        == wanted
+    )
     for before, words in [
-        ({"mesh": None, "threads": 2}, "was begun with no mesh, as its plan.json says; leave out --mesh, or another folder"),
-        ({"mesh": [1, 4]}, "was begun with --mesh runs=1,clients=4, as its plan.json says; give that, or another folder"),
-        ({"mesh": AUTO}, "was begun with --mesh auto, as its plan.json says; give that, or another folder"),
+        (
+            {"mesh": None, "threads": 2},
+            "was begun with no mesh, as its plan.json says; leave out --mesh, or another folder",
+        ),
+        (
+            {"mesh": [1, 4]},
+            "was begun with --mesh runs=1,clients=4, as its plan.json says; give that, or "
+            "another folder",
+        ),
+        (
+            {"mesh": AUTO},
+            "was begun with --mesh auto, as its plan.json says; give that, or another folder",
+        ),
     ]:
         with pytest.raises(SpecError) as error:
             plan_file.choose_mesh(store, before, wanted)
@@ -63,7 +80,11 @@ def test_a_mesh_that_the_devices_do_not_fit_is_refused_before_anything_runs(tmp_
 
 def test_the_plan_has_the_threads_and_devices_of_the_process_that_made_it(folder):
     plan = Store(folder).read_plan()
-    assert (plan["threads"], plan["devices"], plan["mesh"]) == (cores.count_threads(), jax.local_device_count(), None)
+    assert (plan["threads"], plan["devices"], plan["mesh"]) == (
+        cores.count_threads(),
+        jax.local_device_count(),
+        None,
+    )
     assert plan_file.list_differences(Store(folder), describe_machine()) == []
 
 
@@ -71,11 +92,16 @@ def test_a_process_says_what_of_the_plan_it_cannot_keep_to(tmp_path):
     store = Store(tmp_path)
     store.write_plan({"devices": 63, "threads": 65})
     first, second = plan_file.list_differences(store, describe_machine())
-    assert f"{tmp_path} was begun with 63 devices" in first and f"{tmp_path} was begun with 65 threads" in second
+    assert (
+        f"{tmp_path} was begun with 63 devices" in first
+        and f"{tmp_path} was begun with 65 threads" in second
+    )
     assert first.endswith("agrees with the rest to rounding, not to the last bit")
 
 
-def test_a_folder_that_was_begun_on_another_kind_of_machine_says_that_its_batches_stay_as_they_are(folder):
+def test_a_folder_that_was_begun_on_another_kind_of_machine_says_that_its_batches_stay_as_they_are(
+    folder,
+):
     assert Store(folder).read_plan()["backend"] == "cpu"
     (line,) = plan_file.list_differences(Store(folder), describe_machine()._replace(backend="tpu"))
     assert "was begun on a CPU, and this is a TPU: its batches stay as wide as they are" in line
@@ -86,7 +112,9 @@ def test_a_folder_that_was_begun_on_another_kind_of_machine_says_that_its_batche
     ({"devices": 1, "threads": 1}, 2, "each computes with 1 threads, as"), ({"devices": 1, "threads": 1}, 4, None),
     ({"devices": 2, "threads": 4}, None, None),
 ])  # fmt: skip
-def test_workers_that_the_folder_overrides_are_said(tmp_path, monkeypatch, capsys, laid_down, flag, said):
+def test_workers_that_the_folder_overrides_are_said(
+    tmp_path, monkeypatch, capsys, laid_down, flag, said
+):
     store = Store(tmp_path)
     store.write_plan(laid_down)
     for name, value in {
@@ -97,10 +125,18 @@ def test_workers_that_the_folder_overrides_are_said(tmp_path, monkeypatch, capsy
         monkeypatch.setattr(workers, name, value)
     carry_out_by_processes(read_spec(SMALL), store, Options(quiet=True), flag, [])
     err = capsys.readouterr().err
-    assert err == "" if said is None else f"--workers {flag}: " in err and said in err and str(tmp_path) in err
+    assert (
+        err == ""
+        if said is None
+        else f"--workers {flag}: " in err and said in err and str(tmp_path) in err
+    )
 
 
 def test_every_worker_has_as_many_processors_as_threads():
-    assert [choose_processors([4, 5, 6], number, 2) for number in range(3)] == [[4, 5], [6, 4], [5, 6]]
+    assert [choose_processors([4, 5, 6], number, 2) for number in range(3)] == [
+        [4, 5],
+        [6, 4],
+        [5, 6],
+    ]
     assert [choose_processors([4, 5], number, 1) for number in range(4)] == [[4], [5], [4], [5]]
     assert choose_processors([4, 5], 1, 8) == [4, 5]

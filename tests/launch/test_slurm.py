@@ -18,7 +18,9 @@ from cfljax.registry.options import check
 from cfljax.store import Store
 from tests.launch.processes import PATIENCE, arrays, python
 
-with contextlib.suppress(ImportError):  # here, as it closes all log handlers: absl's closes a stream that pytest captures
+with contextlib.suppress(
+    ImportError
+):  # here, as it closes all log handlers: absl's closes a stream that pytest captures
     import submitit  # noqa: F401
 
 SPEC = """
@@ -60,7 +62,16 @@ def plain(tmp_path_factory):
     """The results of a plain sweep in which each run has one thread, as a job has."""
     place = tmp_path_factory.mktemp("plain")
     (place / "spec.toml").write_text(SPEC)
-    command = [sys.executable, "-m", "cfljax.sweep", str(place / "spec.toml"), "--out", str(place / "r"), "--no-report", "--quiet"]
+    command = [
+        sys.executable,
+        "-m",
+        "cfljax.sweep",
+        str(place / "spec.toml"),
+        "--out",
+        str(place / "r"),
+        "--no-report",
+        "--quiet",
+    ]
     subprocess.run([*command, "--workers", str(len(os.sched_getaffinity(0)))], check=True)
     return to_bytes(place / "r")
 
@@ -85,12 +96,17 @@ def fake_slurm(tmp_path, monkeypatch):
 
 
 def to_bytes(folder):
-    return {name: {key: value.tobytes() for key, value in unit.items()} for name, unit in arrays(folder).items()}
+    return {
+        name: {key: value.tobytes() for key, value in unit.items()}
+        for name, unit in arrays(folder).items()
+    }
 
 
 def launch(spec, folder, *flags, **options):
     options = check(SlurmOptions, {"slurm": list(flags), **options}, "--launcher slurm")
-    return carry_out_by_slurm(read_spec(spec), Store(folder), Options(quiet=True, launcher=options), None, [])
+    return carry_out_by_slurm(
+        read_spec(spec), Store(folder), Options(quiet=True, launcher=options), None, []
+    )
 
 
 def test_without_submitit_it_says_what_to_install(spec, tmp_path, monkeypatch):
@@ -121,8 +137,12 @@ def test_a_wrong_option_is_refused_before_anything_is_submitted(flag, why):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("number", "gpus"), [(signal.SIGKILL, 0), (signal.SIGUSR2, 1)], ids=["killed", "preempted"])
-def test_a_job_that_ends_early_goes_on_to_the_same_bits(spec, plain, tmp_path, monkeypatch, capfd, number, gpus):
+@pytest.mark.parametrize(
+    ("number", "gpus"), [(signal.SIGKILL, 0), (signal.SIGUSR2, 1)], ids=["killed", "preempted"]
+)
+def test_a_job_that_ends_early_goes_on_to_the_same_bits(
+    spec, plain, tmp_path, monkeypatch, capfd, number, gpus
+):
     pytest.importorskip("submitit")
     monkeypatch.setenv("CFLJAX_CHECKPOINT", "0")
     monkeypatch.setattr(slurm, "SECONDS_BETWEEN", 0.1)
@@ -132,16 +152,27 @@ def test_a_job_that_ends_early_goes_on_to_the_same_bits(spec, plain, tmp_path, m
         update(self, job, rounds, accuracy)
         saved = self.worker.store.load_checkpoint(job.batch.id)
         if not ended and job.done < 200 and saved and saved[1]["done"]:
-            begun = [each for each in self.worker.store.events() if each["event"] == "begin" and each["batch"] == job.batch.id]
+            begun = [
+                each
+                for each in self.worker.store.events()
+                if each["event"] == "begin" and each["batch"] == job.batch.id
+            ]
             ended.append(job.batch.id)
             os.kill(begun[-1]["pid"], number)
 
     monkeypatch.setattr(slurm._Watch, "update", updated)
-    assert launch(spec, tmp_path / "r", "cluster=local", gpus_per_task=gpus) == (2, 0, 0, 2) and len(ended) == 1
+    assert (
+        launch(spec, tmp_path / "r", "cluster=local", gpus_per_task=gpus) == (2, 0, 0, 2)
+        and len(ended) == 1
+    )
     said = capfd.readouterr().err
     assert "its job was interrupted; it goes on from its last checkpoint" in said
     assert ("waiting for a job that lays down the plan" in said) == bool(gpus)
-    begun = [each["from"] for each in Store(tmp_path / "r").events() if each["event"] == "begin" and each["batch"] == ended[0]]
+    begun = [
+        each["from"]
+        for each in Store(tmp_path / "r").events()
+        if each["event"] == "begin" and each["batch"] == ended[0]
+    ]
     assert begun[0] == 0 < begun[1]
     assert to_bytes(tmp_path / "r") == plain
     assert launch(spec, tmp_path / "r", "cluster=local", cpus_per_task=2) == (2, 0, 0, 0)
@@ -152,7 +183,10 @@ def test_a_job_that_ends_early_goes_on_to_the_same_bits(spec, plain, tmp_path, m
 def test_a_batch_whose_jobs_are_all_killed_is_a_failed_run(spec, tmp_path, monkeypatch):
     pytest.importorskip("submitit")
     monkeypatch.setattr("submitit.core.core.Job._results_timeout_s", 1)
-    deadly = "import os, signal\nif 'SUBMITIT_FOLDER' in os.environ:\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+    deadly = (
+        "import os, signal\nif 'SUBMITIT_FOLDER' in os.environ:\n    os.kill(os.getpid(), "
+        "signal.SIGKILL)\n"
+    )
     (tmp_path / "deadly.py").write_text(deadly)
     spec.write_text(SPEC.replace('"0:2"', "[0]") + 'plugins = ["deadly.py"]\n')
     outcome = launch(spec, tmp_path / "r", "cluster=local", retries=1)
@@ -162,7 +196,9 @@ def test_a_batch_whose_jobs_are_all_killed_is_a_failed_run(spec, tmp_path, monke
 
 
 @pytest.mark.long
-def test_a_job_with_other_data_ends_the_sweep_and_its_array_in_one_line(spec, tmp_path, fake_slurm, monkeypatch):
+def test_a_job_with_other_data_ends_the_sweep_and_its_array_in_one_line(
+    spec, tmp_path, fake_slurm, monkeypatch
+):
     pytest.importorskip("submitit")
     monkeypatch.setattr(slurm, "fingerprint", lambda spec: "another")
     with pytest.raises(slurm.WorkerError, match="reads other data files, plugins"):
@@ -173,7 +209,18 @@ def test_a_job_with_other_data_ends_the_sweep_and_its_array_in_one_line(spec, tm
 @pytest.mark.long
 def test_ctrl_c_cancels_the_array_and_the_next_start_goes_on(spec, plain, tmp_path, fake_slurm):
     pytest.importorskip("submitit")
-    flags = ["--launcher", "slurm", "--slurm", "partition=gpu", "--slurm", "time=90", "--workers", "2", "--quiet", "--no-report"]
+    flags = [
+        "--launcher",
+        "slurm",
+        "--slurm",
+        "partition=gpu",
+        "--slurm",
+        "time=90",
+        "--workers",
+        "2",
+        "--quiet",
+        "--no-report",
+    ]
     words = ["-m", "cfljax.sweep", spec, "--out", tmp_path / "r", *flags]
     first, until = python(*words, env={"CFLJAX_CHECKPOINT": "0"}), time.monotonic() + PATIENCE
     while not list((tmp_path / "r").glob("checkpoints/*.npz")) and first.poll() is None:
@@ -183,10 +230,18 @@ def test_ctrl_c_cancels_the_array_and_the_next_start_goes_on(spec, plain, tmp_pa
     assert first.wait(PATIENCE) == 130, first.communicate()
     assert (fake_slurm / "cancelled").read_text() == "71\n"
     script = (fake_slurm / "script").read_text()
-    for line in ("--array=0-1%2", "--partition=gpu", "--time=90", "--cpus-per-task=1", "--job-name=cfljax"):
+    for line in (
+        "--array=0-1%2",
+        "--partition=gpu",
+        "--time=90",
+        "--cpus-per-task=1",
+        "--job-name=cfljax",
+    ):
         assert f"#SBATCH {line}\n" in script
     second = python(*words, env={"CFLJAX_CHECKPOINT": "0"})
     out, err = second.communicate(timeout=PATIENCE)
     assert second.returncode == 0, err
     assert to_bytes(tmp_path / "r") == plain
-    assert any(event["from"] for event in Store(tmp_path / "r").events() if event["event"] == "begin")
+    assert any(
+        event["from"] for event in Store(tmp_path / "r").events() if event["event"] == "begin"
+    )

@@ -21,7 +21,13 @@ from cfljax.launch.sweep import Options, carry_out
 from cfljax.store import DamagedWarning, Store
 
 QUIET = Options(quiet=True)
-DATA = {"name": "blobs", "samples": 200, "partition": "label_permutation", "groups": 2, "clients": 6}
+DATA = {
+    "name": "blobs",
+    "samples": 200,
+    "partition": "label_permutation",
+    "groups": 2,
+    "clients": 6,
+}
 TRAIN = {"rounds": 3, "participation": 4, "lr": 0.1}
 
 
@@ -41,7 +47,9 @@ def same(a, b):
     assert a.keys() == b.keys()
     return all(
         unit.arrays.keys() == b[name].arrays.keys()
-        and all(values.tobytes() == b[name].arrays[key].tobytes() for key, values in unit.arrays.items())
+        and all(
+            values.tobytes() == b[name].arrays[key].tobytes() for key, values in unit.arrays.items()
+        )
         for name, unit in a.items()
     )
 
@@ -53,7 +61,8 @@ def whole(tmp_path_factory):
 
 
 def counted(sweep, folder):
-    """(what came of a sweep in a process that has compiled nothing, how many programs it has compiled)."""
+    """(what came of a sweep in a process that has compiled nothing, how many programs it has
+    compiled)."""
     compiled.forget()
     before = compiled.compilations
     return carry_out(sweep, Store(folder), QUIET), compiled.compilations - before
@@ -63,7 +72,10 @@ def test_every_run_is_done_and_numbers_and_seeds_compile_once(whole, tmp_path):
     folder, outcome, programs = whole
     assert outcome == (6, 0, 0, 6)
     one = counted(spec(seeds=[0], method=[{"name": "fedavg"}]), tmp_path / "one")[1]
-    two = counted(spec(seeds=[0], method=[{"name": "fedavg"}, {"name": "fedprox", "mu": 0.1}]), tmp_path / "two")[1]
+    two = counted(
+        spec(seeds=[0], method=[{"name": "fedavg"}, {"name": "fedprox", "mu": 0.1}]),
+        tmp_path / "two",
+    )[1]
     assert one < two < 2 * one  # the first model and the evaluation are one program for both
     assert programs == two  # whatever mu, whatever seed
     frame = cfljax.load(folder).to_pandas()
@@ -121,7 +133,9 @@ def test_runs_side_by_side_agree_with_runs_alone(whole, tmp_path):
     carry_out(spec(), Store(tmp_path), QUIET, limit=4)
     for name, unit in units(tmp_path).items():
         alone = units(whole[0])[name]
-        assert np.allclose(unit.arrays["history/accuracy"], alone.arrays["history/accuracy"], atol=0.03)
+        assert np.allclose(
+            unit.arrays["history/accuracy"], alone.arrays["history/accuracy"], atol=0.03
+        )
         assert np.allclose(unit.arrays["history/loss"], alone.arrays["history/loss"], atol=1e-4)
 
 
@@ -130,7 +144,9 @@ def test_a_batch_that_does_not_fit_is_halved_and_the_plan_says_so(tmp_path, monk
 
     def small(*args, **more):
         widths.append(len(args[1]))
-        assert not any(array() is not None for array in held), "the halves need the memory of the batch that was too large"
+        assert not any(array() is not None for array in held), (
+            "the halves need the memory of the batch that was too large"
+        )
         if len(args[1]) > 2:
             array = np.zeros(1000)
             held.append(weakref.ref(array))
@@ -161,7 +177,10 @@ def test_a_run_that_raises_is_no_reason_for_those_beside_it_to_fail(tmp_path, mo
 
 
 def test_a_run_that_raises_is_recorded_and_the_others_go_on(tmp_path, capsys):
-    failing = spec(method=[{"name": "oracle"}, {"name": "fedavg"}], data={"name": "blobs", "partition": "iid", "clients": 4})
+    failing = spec(
+        method=[{"name": "oracle"}, {"name": "fedavg"}],
+        data={"name": "blobs", "partition": "iid", "clients": 4},
+    )
     assert carry_out(failing, Store(tmp_path), QUIET) == (2, 0, 2, 4)
     assert "true group" in capsys.readouterr().err
     frame = cfljax.load(tmp_path).to_pandas()
@@ -171,7 +190,9 @@ def test_a_run_that_raises_is_recorded_and_the_others_go_on(tmp_path, capsys):
 
 
 def test_a_run_that_diverges_is_recorded_as_that(tmp_path):
-    outcome = carry_out(spec("method=fedavg", "seeds=[0]", "train.lr=[0.1, 1e30]"), Store(tmp_path), QUIET)
+    outcome = carry_out(
+        spec("method=fedavg", "seeds=[0]", "train.lr=[0.1, 1e30]"), Store(tmp_path), QUIET
+    )
     assert outcome == (1, 1, 0, 2)
     records = [r for r in Store(tmp_path).records().values() if r["status"] == "diverged"]
     assert records[0]["diverged_at"] == 1
@@ -188,8 +209,13 @@ def test_failed_runs_are_computed_once_per_start_whoever_works_on_them(tmp_path,
     monkeypatch.setattr(batch_module, "simulate", broken)
     assert carry_out(one, Store(tmp_path), QUIET).failed == 2 and computed == [0, 1]
     todo, machine = launcher.lay_down(one, Store(tmp_path), again)
-    for workers in (todo, todo[::-1]):  # two workers of one start, of which the second comes when the first is done
-        launcher.work(workers, launcher.Worker(Store(tmp_path), again, Progress(0, quiet=True), machine))
+    for workers in (
+        todo,
+        todo[::-1],
+    ):  # two workers of one start, of which the second comes when the first is done
+        launcher.work(
+            workers, launcher.Worker(Store(tmp_path), again, Progress(0, quiet=True), machine)
+        )
     assert computed == [0, 1, 0, 1]
     monkeypatch.setattr(batch_module, "simulate", real)
     assert carry_out(one, Store(tmp_path), QUIET).computed == 0
@@ -211,7 +237,9 @@ def interrupted(folder, monkeypatch, one):
             carry_out(one, Store(folder), QUIET)
 
 
-def test_an_error_of_a_resumed_run_is_its_failure_and_not_a_reason_to_start_again(tmp_path, monkeypatch):
+def test_an_error_of_a_resumed_run_is_its_failure_and_not_a_reason_to_start_again(
+    tmp_path, monkeypatch
+):
     one, real, resumed = spec("method=fedavg", "seeds=[0]"), batch_module.simulate, []
     interrupted(tmp_path, monkeypatch, one)
 
@@ -225,7 +253,9 @@ def test_an_error_of_a_resumed_run_is_its_failure_and_not_a_reason_to_start_agai
     assert carry_out(one, Store(tmp_path), QUIET).failed == 1 and resumed == [1]
 
 
-def test_a_checkpoint_that_does_not_fit_is_said_and_the_run_starts_again(tmp_path, monkeypatch, whole):
+def test_a_checkpoint_that_does_not_fit_is_said_and_the_run_starts_again(
+    tmp_path, monkeypatch, whole
+):
     one = spec("method=fedavg", "seeds=[0]")
     interrupted(tmp_path, monkeypatch, one)
     store, (file,) = Store(tmp_path), (tmp_path / "checkpoints").iterdir()
@@ -233,7 +263,9 @@ def test_a_checkpoint_that_does_not_fit_is_said_and_the_run_starts_again(tmp_pat
     meta["carry"][0] += "_of_old"
     store.save_checkpoint(file.stem, arrays, meta)
     with pytest.warns(
-        DamagedWarning, match="checkpoint .* cannot be used: it does not fit this program: .*set_aside.*start again from round 0"
+        DamagedWarning,
+        match="checkpoint .* cannot be used: it does not fit this program: .*set_aside.*start "
+        "again from round 0",
     ):
         assert carry_out(one, store, QUIET).done == 1
     assert same(units(tmp_path), {name: units(whole[0])[name] for name in units(tmp_path)})
@@ -243,9 +275,18 @@ def test_a_record_names_the_plan_that_its_run_was_carried_out_by(whole):
     plans = {unit.record["plan"] for unit in units(whole[0]).values()}
     (plan,) = plans
     table, how = plan.rsplit("}, ", 1)
-    assert how == f"1 run at a time, {cores.count_threads()} threads" and "lanes = 1, gram = " in table
-    forced = spec(f"train.plan={table}}}", "method=fedavg", "seeds=[0]").runs()[0].train.forced  # so it may be written in a spec
-    assert (forced.lanes, forced.stream, forced.devices, forced.pool) == (1, 0, jax.local_device_count(), "copied")
+    assert (
+        how == f"1 run at a time, {cores.count_threads()} threads" and "lanes = 1, gram = " in table
+    )
+    forced = (
+        spec(f"train.plan={table}}}", "method=fedavg", "seeds=[0]").runs()[0].train.forced
+    )  # so it may be written in a spec
+    assert (forced.lanes, forced.stream, forced.devices, forced.pool) == (
+        1,
+        0,
+        jax.local_device_count(),
+        "copied",
+    )
 
 
 def test_missing_data_stops_the_sweep(tmp_path):
@@ -263,12 +304,16 @@ def test_models_and_labels_are_kept_on_request(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("first", "then", "lacks"), [("none", "models", "models"), ("labels", "models", "models"), ("none", "labels", "labels")]
+    ("first", "then", "lacks"),
+    [("none", "models", "models"), ("labels", "models", "models"), ("none", "labels", "labels")],
 )
 def test_what_an_earlier_start_has_not_kept_is_told(tmp_path, first, then, lacks):
     one = spec("method=fedavg", "seeds=[0]")
     carry_out(one, Store(tmp_path), Options(keep=first, quiet=True))
-    with pytest.warns(SpecWarning, match=f"--keep {then}: 1 run of an earlier start in .* kept no {lacks}, and is not computed"):
+    with pytest.warns(
+        SpecWarning,
+        match=f"--keep {then}: 1 run of an earlier start in .* kept no {lacks}, and is not computed",
+    ):
         assert carry_out(one, Store(tmp_path), Options(keep=then, quiet=True)).computed == 0
 
 
@@ -298,7 +343,11 @@ def test_an_option_that_train_and_the_method_have_says_how_to_write_both():
 
 def test_what_a_sweep_is_asked_for_from_python_is_checked(tmp_path):
     nan = float("nan")
-    for more, words in [({"keep": "model"}, 'mean "models"'), ({"target": nan}, "target = nan"), ({"target": 90}, "fraction")]:
+    for more, words in [
+        ({"keep": "model"}, 'mean "models"'),
+        ({"target": nan}, "target = nan"),
+        ({"target": 90}, "fraction"),
+    ]:
         with pytest.raises(SpecError, match=words):
             cfljax.sweep({"data": "blobs", "method": "fedavg"}, tmp_path / "r", **more)
     assert not (tmp_path / "r").exists()

@@ -1,4 +1,5 @@
-"""Tuning: what climbs how far, that a run which has paused computes what a run at once does, and that a search can be stopped."""
+"""Tuning: what climbs how far, that a run which has paused computes what a run at once does, and
+that a search can be stopped."""
 
 import dataclasses
 import json
@@ -31,8 +32,13 @@ def test_rungs_and_counts():
     assert halving.counts(27, 4, 3) == [27, 9, 3, 1] and halving.counts(4, 4, 3) == [4, 1, 1, 1]
     assert halving.cost(9, [10, 30, 90], 3) == 9 * 10 + 3 * 20 + 60
     assert halving.affordable(9, [10, 30, 90], 3, 9 * 10 + 3 * 20 + 60) == 9
-    assert halving.affordable(9, [10, 30, 90], 3, 209) == 8 and halving.affordable(9, [10, 30, 90], 3, 89) == 0
-    assert halving.best([0.1, None, 0.3, float("nan"), 0.3], 1, 3) == [2, 4, 0] and halving.best([2.0, 1.0, None], -1, 1) == [1]
+    assert (
+        halving.affordable(9, [10, 30, 90], 3, 209) == 8
+        and halving.affordable(9, [10, 30, 90], 3, 89) == 0
+    )
+    assert halving.best([0.1, None, 0.3, float("nan"), 0.3], 1, 3) == [2, 4, 0] and halving.best(
+        [2.0, 1.0, None], -1, 1
+    ) == [1]
     assert (
         halving.drawn(5, 9) == [0, 1, 2, 3, 4]
         and halving.drawn(20, 4) == halving.drawn(20, 4)
@@ -55,7 +61,11 @@ def test_each_method_spends_the_same_and_the_best_comes_to_the_end(searched):
         best = max(group["settings"], key=lambda each: len(each["scores"]))
         assert best["varies"] == {"train.lr": 0.3} and best["rounds"] == [1, 2, 3, 4, 5, 6]
         assert best["scores"] == [best["values"][at - 1] for at in (1, 2, 4, 6)]
-    assert len(results) == 2 and {r.seed for r in results} == {10000} and {r.summary["rounds"] for r in results} == {6}
+    assert (
+        len(results) == 2
+        and {r.seed for r in results} == {10000}
+        and {r.summary["rounds"] for r in results} == {6}
+    )
     assert list((folder / "checkpoints").iterdir()) == []
 
 
@@ -69,7 +79,11 @@ def test_a_run_that_has_paused_is_bit_equal_to_one_at_once(searched):
 
 
 def test_runs_may_pause_in_one_batch_and_go_on_in_another(tmp_path, searched):
-    runs = [run for run in read_spec(TABLE, ["seeds=[10000]", "method=fedavg"]).runs() if run.train.lr in (0.3, 0.1, 0.01)]
+    runs = [
+        run
+        for run in read_spec(TABLE, ["seeds=[10000]", "method=fedavg"]).runs()
+        if run.train.lr in (0.3, 0.1, 0.01)
+    ]
     store = Store(tmp_path)
     wide = rung.Climber(store, describe_machine(), "labels", "train_loss", 3)
     wide.climb(runs, 2)
@@ -81,7 +95,9 @@ def test_runs_may_pause_in_one_batch_and_go_on_in_another(tmp_path, searched):
     assert any(run.id in kept for run in runs)
     for run in runs:
         _, arrays = store.read(run.id)
-        (_, once), *_ = run_batch(rung.batching.make_batches([run], 1)[0], describe_machine(), "labels")
+        (_, once), *_ = run_batch(
+            rung.batching.make_batches([run], 1)[0], describe_machine(), "labels"
+        )
         assert all(np.array_equal(arrays[name], once[name], equal_nan=True) for name in arrays)
 
 
@@ -126,18 +142,29 @@ def test_no_choice_looks_at_test_labels(tmp_path):
 
     scores, tests = [], []
     for shuffled in (False, True):
-        table = TABLE | {"method": "fedavg", "data": {"name": "twins", "partition": "iid", "clients": 4, "shuffled": shuffled}}
+        table = TABLE | {
+            "method": "fedavg",
+            "data": {"name": "twins", "partition": "iid", "clients": 4, "shuffled": shuffled},
+        }
         results = cfljax.tune(table, tmp_path / str(shuffled), metric="train_loss", quiet=True)
         (group,) = read_search(Store(tmp_path / str(shuffled), read_only=True))["groups"]
-        scores.append([(each["varies"], each["scores"], each["values"]) for each in group["settings"]])
+        scores.append(
+            [(each["varies"], each["scores"], each["values"]) for each in group["settings"]]
+        )
         tests.append([result.summary["accuracy_last"] for result in results])
     assert scores[0] == scores[1] and tests[0] != tests[1]
 
 
 def test_a_budget_is_the_same_for_each_method_and_is_kept(tmp_path):
     table = TABLE | {"method": ["fedavg", {"name": "ifca", "clusters": [1, 2, 3, 4]}]}
-    whole, bounded = plan_search(read_spec(table), "train_loss"), plan_search(read_spec(table), "train_loss", budget=4)
-    assert [len(group.settings) for group in whole.groups] == [4, 16] and "4 to 16 settings" in whole.warnings[-1]
+    whole, bounded = (
+        plan_search(read_spec(table), "train_loss"),
+        plan_search(read_spec(table), "train_loss", budget=4),
+    )
+    assert [len(group.settings) for group in whole.groups] == [
+        4,
+        16,
+    ] and "4 to 16 settings" in whole.warnings[-1]
     assert [len(group.settings) for group in bounded.groups] == [4, 5]
     for group in bounded.groups:
         assert halving.cost(len(group.settings), bounded.steps, 2) <= 4 * 6 / 2
@@ -180,8 +207,20 @@ def test_the_command_compares_the_best_on_fresh_seeds(tmp_path, capsys):
     spec, out = tmp_path / "small.toml", tmp_path / "r"
     spec.write_text(SPEC)
     (tmp_path / "own.py").write_text("")
-    words = [str(spec), "--plugin", str(tmp_path / "own.py"), "--metric", "train_loss", "--out", str(out), "--no-cache", "--quiet"]
-    flags = command.parser().parse_args([*words, "--dry-run", "--budget", "9", "--keep", "labels", "--set", "search.reduce=3"])
+    words = [
+        str(spec),
+        "--plugin",
+        str(tmp_path / "own.py"),
+        "--metric",
+        "train_loss",
+        "--out",
+        str(out),
+        "--no-cache",
+        "--quiet",
+    ]
+    flags = command.parser().parse_args(
+        [*words, "--dry-run", "--budget", "9", "--keep", "labels", "--set", "search.reduce=3"]
+    )
     assert command.run(flags) == 0 and not out.exists()
     assert "fedavg: 3 settings of 2 seeds: 3 to round 2, 1 to round 6" in capsys.readouterr().out
     assert command.run(command.parser().parse_args([*words, "--then-compare", "0:3"])) == 0
@@ -190,7 +229,11 @@ def test_the_command_compares_the_best_on_fresh_seeds(tmp_path, capsys):
     results = cfljax.load(out)
     assert {result.seed for result in results} == {0, 1, 2} and len(results) == 6
     page = (out / "report" / "index.html").read_text(encoding="utf-8")
-    assert "Successive halving by train_loss, with seeds 100, 101" in page and "chosen" in page and "<polyline" in page
+    assert (
+        "Successive halving by train_loss, with seeds 100, 101" in page
+        and "chosen" in page
+        and "<polyline" in page
+    )
     assert command.run(command.parser().parse_args([*words, "--no-report"])) == 0
     assert {result.seed for result in cfljax.load(out)} == {100, 101}
 
@@ -200,34 +243,65 @@ def test_several_processes_choose_the_same(tmp_path):
     spec = tmp_path / "small.toml"
     spec.write_text(SPEC)
     for workers in (1, 2):
-        words = [str(spec), "--metric", "train_loss", "--out", str(tmp_path / str(workers)), "--quiet", "--no-report"]
-        assert command.run(command.parser().parse_args([*words, "--workers", str(workers), "--then-compare", "0:2"])) == 0
+        words = [
+            str(spec),
+            "--metric",
+            "train_loss",
+            "--out",
+            str(tmp_path / str(workers)),
+            "--quiet",
+            "--no-report",
+        ]
+        assert (
+            command.run(
+                command.parser().parse_args(
+                    [*words, "--workers", str(workers), "--then-compare", "0:2"]
+                )
+            )
+            == 0
+        )
     one, two = (json.loads((tmp_path / name / "tune.json").read_text()) for name in ("1", "2"))
     assert [len(each["scores"]) for each in one["groups"][0]["settings"]] == [
         len(s["scores"]) for s in two["groups"][0]["settings"]
     ]
-    assert {r.run for r in cfljax.load(tmp_path / "1")} == {r.run for r in cfljax.load(tmp_path / "2")}
+    assert {r.run for r in cfljax.load(tmp_path / "1")} == {
+        r.run for r in cfljax.load(tmp_path / "2")
+    }
 
 
-FOUR, BOTH = {"name": "ifca", "label": "four", "clusters": 4}, {"name": "ifca", "label": "any", "clusters": [2, 4]}
+FOUR, BOTH = (
+    {"name": "ifca", "label": "four", "clusters": 4},
+    {"name": "ifca", "label": "any", "clusters": [2, 4]},
+)
 
 
 @pytest.mark.parametrize("methods", [[FOUR, BOTH], [BOTH, FOUR]])
 def test_settings_that_rows_share_belong_to_each_of_them(tmp_path, methods):
-    table = TABLE | {"method": methods, "train": {"rounds": 4, "lr": [0.3, 1e-4]}, "search": {"first": 2, "reduce": 2}}
+    table = TABLE | {
+        "method": methods,
+        "train": {"rounds": 4, "lr": [0.3, 1e-4]},
+        "search": {"first": 2, "reduce": 2},
+    }
     results = cfljax.tune(table, tmp_path / "r", metric="train_loss", quiet=True, then_compare=[0])
-    groups = {each["label"]: each for each in read_search(Store(tmp_path / "r", read_only=True))["groups"]}
+    groups = {
+        each["label"]: each for each in read_search(Store(tmp_path / "r", read_only=True))["groups"]
+    }
     assert [len(groups[label]["settings"]) for label in ("four", "any")] == [2, 4]
     shared = {each["runs"][0]: each["scores"] for each in groups["four"]["settings"]}
     for each in groups["any"]["settings"]:
         if (other := shared.get(each["runs"][0])) is not None:
             assert all(a == b for a, b in zip(each["scores"], other, strict=False))
     rows = {entry["label"]: entry["units"] for entry in Store(tmp_path / "r").read_plan()["labels"]}
-    assert sorted(rows) == ["any", "four"] and {run for units in rows.values() for run in units} == {r.run for r in results}
+    assert sorted(rows) == ["any", "four"] and {
+        run for units in rows.values() for run in units
+    } == {r.run for r in results}
 
 
 def test_the_best_setting_of_two_rows_is_compared_in_both(tmp_path):
-    table = TABLE | {"method": [FOUR | {"clusters": 2}, BOTH | {"clusters": [2]}], "train": {"rounds": 2, "lr": 0.3}}
+    table = TABLE | {
+        "method": [FOUR | {"clusters": 2}, BOTH | {"clusters": [2]}],
+        "train": {"rounds": 2, "lr": 0.3},
+    }
     results = cfljax.tune(table, tmp_path / "r", metric="train_loss", quiet=True, then_compare=[0])
     assert len(results) == 1
     rows = Store(tmp_path / "r").read_plan()["labels"]
@@ -235,7 +309,11 @@ def test_the_best_setting_of_two_rows_is_compared_in_both(tmp_path):
 
 
 def test_data_that_follow_the_seed_in_one_row_only_are_two_data_sets_of_a_search():
-    table = TABLE | {"seeds": [0], "data": [DATA | {"seed": "run"}, DATA | {"seed": 0}], "method": "fedavg"}
+    table = TABLE | {
+        "seeds": [0],
+        "data": [DATA | {"seed": "run"}, DATA | {"seed": 0}],
+        "method": "fedavg",
+    }
     groups = plan_search(read_spec(table), "train_loss").groups
     assert [len(group.settings) for group in groups] == [4, 4]
 
@@ -244,12 +322,16 @@ def test_an_edited_record_of_a_search_is_refused(tmp_path, searched):
     store = Store(tmp_path)
     words = (searched[1] / "tune.json").read_text()
     (tmp_path / "tune.json").write_text(words.replace('"reduce": 2', '"reduce": 3'))
-    with pytest.raises(StoreError, match=r"tune\.json: cannot be read \(its SHA-256 does not match\)"):
+    with pytest.raises(
+        StoreError, match=r"tune\.json: cannot be read \(its SHA-256 does not match\)"
+    ):
         read_search(store)
 
 
 def test_a_run_without_its_checkpoint_is_no_failed_run(tmp_path):
     (run,) = read_spec(TABLE, ["seeds=[10000]", "method=fedavg", "train.lr=0.3"]).runs()
     climber = rung.Climber(Store(tmp_path), describe_machine(), "labels", "train_loss", 1)
-    with pytest.raises(StoreError, match="has no usable checkpoint at round 2; start the search again"):
+    with pytest.raises(
+        StoreError, match="has no usable checkpoint at round 2; start the search again"
+    ):
         climber.curve(run, 2)

@@ -7,7 +7,16 @@ import pytest
 
 from cfljax import keys
 from cfljax.federation.gather import samples
-from cfljax.local.send import Sending, attackers, compress, exact_share, flip_labels, modifies, receive, server_rule
+from cfljax.local.send import (
+    Sending,
+    attackers,
+    compress,
+    exact_share,
+    flip_labels,
+    modifies,
+    receive,
+    server_rule,
+)
 from cfljax.types import Jobs
 from tests import toy
 
@@ -17,14 +26,25 @@ KEY = keys.root(3)
 
 def send(row=ROW, sending=Sending(), uid=5, unit=1.0, key=KEY, **numbers):  # noqa: B008
     return np.asarray(
-        receive(sending, {k.replace("_", ".", 1): v for k, v in numbers.items()}, key, jnp.int32(uid), row, unit=unit)[0]
+        receive(
+            sending,
+            {k.replace("_", ".", 1): v for k, v in numbers.items()},
+            key,
+            jnp.int32(uid),
+            row,
+            unit=unit,
+        )[0]
     )
 
 
-@pytest.mark.parametrize("attack, on_its_way", [("", False), ("label_flip", False), ("sign_flip", True), ("noise", True)])
+@pytest.mark.parametrize(
+    "attack, on_its_way", [("", False), ("label_flip", False), ("sign_flip", True), ("noise", True)]
+)
 def test_what_happens_to_updates_on_their_way(attack, on_its_way):
     assert modifies(Sending(attack=attack), {}) == on_its_way
-    assert modifies(Sending(attack=attack, compress="int8"), {}) and modifies(Sending(attack=attack), {"privacy.clip": 1.0})
+    assert modifies(Sending(attack=attack, compress="int8"), {}) and modifies(
+        Sending(attack=attack), {"privacy.clip": 1.0}
+    )
 
 
 def test_clipping_shortens_and_leaves_short_ones_to_the_bit():
@@ -33,7 +53,9 @@ def test_clipping_shortens_and_leaves_short_ones_to_the_bit():
     assert send(privacy_clip=100.0).tobytes() == ROW.tobytes()
     np.testing.assert_allclose(send(privacy_clip=1.0, unit=0.1), ROW / length * 10, rtol=1e-5)
     assert not send(np.zeros(4, np.float32), privacy_clip=1.0).any()
-    assert not send(privacy_clip=1.0, unit=0.0).any()  # a buffer, after the learning rate has decayed to 0: it gets no noise
+    assert not send(
+        privacy_clip=1.0, unit=0.0
+    ).any()  # a buffer, after the learning rate has decayed to 0: it gets no noise
 
 
 def test_the_largest_numbers_are_sent():
@@ -49,23 +71,38 @@ def test_eight_bits():
     drawn = jax.jit(jax.vmap(lambda n: compress(Sending("int8"), keys.fold(KEY, "a", n), ROW)))
     each = np.asarray(drawn(np.arange(64)))
     assert np.abs(each - ROW).max() < step * 1.001
-    assert np.abs(each.mean(axis=0) - ROW).max() < step * 0.35  # unbiased: the mean error is step · 0.5 / 8 at most
+    assert (
+        np.abs(each.mean(axis=0) - ROW).max() < step * 0.35
+    )  # unbiased: the mean error is step · 0.5 / 8 at most
     assert not np.asarray(compress(Sending("int8"), KEY, jnp.zeros(3))).any()
 
 
 def test_signs_with_their_scale():
-    np.testing.assert_allclose(compress(Sending("sign"), KEY, ROW), np.sign(ROW) * np.abs(ROW).mean(), rtol=1e-5)
+    np.testing.assert_allclose(
+        compress(Sending("sign"), KEY, ROW), np.sign(ROW) * np.abs(ROW).mean(), rtol=1e-5
+    )
 
 
 def test_lies():
-    np.testing.assert_array_equal(send(sending=Sending(attack="sign_flip"), attack_share=1.0, attack_factor=2.0), -2 * ROW)
-    assert send(sending=Sending(attack="sign_flip"), attack_share=0.0, attack_factor=2.0).tobytes() == ROW.tobytes()
+    np.testing.assert_array_equal(
+        send(sending=Sending(attack="sign_flip"), attack_share=1.0, attack_factor=2.0), -2 * ROW
+    )
+    assert (
+        send(sending=Sending(attack="sign_flip"), attack_share=0.0, attack_factor=2.0).tobytes()
+        == ROW.tobytes()
+    )
     noise = send(sending=Sending(attack="noise"), attack_share=1.0, attack_factor=2.0)
     assert np.linalg.norm(noise) == pytest.approx(2 * np.linalg.norm(ROW), rel=0.1)
     assert abs(np.corrcoef(noise, ROW)[0, 1]) < 0.15
 
 
-WAYS = [Sending("topk", 0.1), Sending("int8"), Sending("sign"), Sending(attack="sign_flip"), Sending()]
+WAYS = [
+    Sending("topk", 0.1),
+    Sending("int8"),
+    Sending("sign"),
+    Sending(attack="sign_flip"),
+    Sending(),
+]
 
 
 @pytest.mark.parametrize("sending", WAYS)
@@ -73,7 +110,9 @@ WAYS = [Sending("topk", 0.1), Sending("int8"), Sending("sign"), Sending(attack="
 def test_a_broken_update_stays_broken(sending, bad):
     row = ROW.copy()
     row[7] = bad
-    assert not np.isfinite(send(row, sending, privacy_clip=1.0, attack_share=1.0, attack_factor=1.0)).all()
+    assert not np.isfinite(
+        send(row, sending, privacy_clip=1.0, attack_share=1.0, attack_factor=1.0)
+    ).all()
 
 
 def test_an_exact_share_lies_and_dummies_do_not_count():
@@ -89,7 +128,9 @@ def test_an_exact_share_lies_and_dummies_do_not_count():
     turned = toy.replace(federation, uid=jax.device_put(uid[order]))
     assert (np.asarray(attackers(sending, numbers, turned)) == who[order]).all()
     padded = toy.replace(federation, uid=jax.device_put(np.where(uid == uid[3], np.int32(-1), uid)))
-    assert not np.asarray(attackers(sending, exact_share(sending, {"attack.share": 1.0}, padded), padded))[3]
+    assert not np.asarray(
+        attackers(sending, exact_share(sending, {"attack.share": 1.0}, padded), padded)
+    )[3]
 
 
 def test_who_never_trains_is_not_counted_among_those_who_may_lie():
@@ -97,7 +138,9 @@ def test_who_never_trains_is_not_counted_among_those_who_may_lie():
     alone = np.arange(10) < 5
     count = jax.device_put(np.where(alone, np.int32(0), federation.train.count))
     federation = toy.replace(federation, train=toy.replace(federation.train, count=count))
-    who = np.asarray(attackers(sending, exact_share(sending, {"attack.share": 0.4}, federation), federation))
+    who = np.asarray(
+        attackers(sending, exact_share(sending, {"attack.share": 0.4}, federation), federation)
+    )
     assert who.sum() == 2 and not who[alone].any()
 
 
@@ -105,7 +148,10 @@ def test_who_never_trains_is_not_counted_among_those_who_may_lie():
 def test_flipped_labels_are_those_of_the_attackers(partition):
     federation, sending = toy.federation(partition), Sending(attack="label_flip")
     numbers = exact_share(sending, {"attack.share": 0.5}, federation)
-    seen, who = flip_labels(sending, numbers, federation), np.asarray(attackers(sending, numbers, federation))
+    seen, who = (
+        flip_labels(sending, numbers, federation),
+        np.asarray(attackers(sending, numbers, federation)),
+    )
     rows, mask = np.arange(30), np.ones(30, bool)
     look = jax.jit(lambda federation, client: samples(federation, jnp.full(30, client), rows, mask))
     for client in range(federation.clients):
@@ -120,18 +166,33 @@ def test_the_noise_of_a_rule():
     assert server_rule(Sending(), KEY, hyper).noise == 1.0
     assert server_rule(Sending(), KEY, hyper, 0.1).noise == pytest.approx(10.0)
     assert server_rule(Sending(), KEY, hyper, 0.0).noise == 0.0
-    assert server_rule(Sending(), KEY, {}).noise is None and server_rule(Sending(), KEY, {}).statistic == ""
+    assert (
+        server_rule(Sending(), KEY, {}).noise is None
+        and server_rule(Sending(), KEY, {}).statistic == ""
+    )
     assert server_rule(Sending(robust="krum"), KEY, {"robust.liars": 0.3}).number == 0.3
 
 
 def test_noise_in_place_of_an_update_is_each_clients_and_each_rounds_own():
     federation, model = toy.federation("iid", clients=4), toy.model()
     clients, rows = np.arange(4, dtype=np.int32), np.ones((4, model.size), np.float32)
-    jobs = Jobs(clients, clients >= 0, np.ones(4, np.float32), np.zeros((1, model.size), np.float32), 0 * clients)
-    hyper = {"lr": np.float32(0.1), "attack.share": np.float32(1.0), "attack.factor": np.float32(1.0)}
+    jobs = Jobs(
+        clients,
+        clients >= 0,
+        np.ones(4, np.float32),
+        np.zeros((1, model.size), np.float32),
+        0 * clients,
+    )
+    hyper = {
+        "lr": np.float32(0.1),
+        "attack.share": np.float32(1.0),
+        "attack.factor": np.float32(1.0),
+    }
     for sequential in (True, False):
         solver = toy.solver(model, sequential=sequential, sending=Sending(attack="noise"))
         send = jax.jit(solver.send)
-        one, again, other = (np.asarray(send(keys.root(seed), federation, jobs, rows, hyper)) for seed in (0, 0, 1))
+        one, again, other = (
+            np.asarray(send(keys.root(seed), federation, jobs, rows, hyper)) for seed in (0, 0, 1)
+        )
         assert np.array_equal(one, again) and not np.isclose(one, other).all(axis=1).any()
         assert len({row.tobytes() for row in one}) == 4 and not np.isclose(one, 1).all(axis=1).any()

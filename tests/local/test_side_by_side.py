@@ -20,32 +20,57 @@ from tests.local.test_plans import jobs_of
 @pytest.mark.parametrize("work", [{"epochs": 2}, {"steps": 7}], ids=["epochs", "steps"])
 def test_clients_side_by_side_train_as_one_after_another(work, monkeypatch):
     federation, model = toy.federation(), toy.model(7)
-    weights = np.float32(0.5 + np.random.default_rng(7).random((federation.clients, federation.train.longest)))
+    weights = np.float32(
+        0.5 + np.random.default_rng(7).random((federation.clients, federation.train.longest))
+    )
     jobs = jobs_of(federation, model, False, True)._replace(weights=weights)
     hyper = {"lr": np.float32(0.05), "momentum": np.float32(0.9)}
-    fit = lambda solver: jax.tree.map(np.asarray, jax.jit(solver.fit)(keys.root(5), federation, jobs, hyper))  # noqa: E731
-    one, together = fit(toy.pulling_solver(model, **work)), fit(toy.pulling_solver(model, lanes=0, **work))
+
+    def fit(solver):
+        return jax.tree.map(np.asarray, jax.jit(solver.fit)(keys.root(5), federation, jobs, hyper))
+
+    one, together = (
+        fit(toy.pulling_solver(model, **work)),
+        fit(toy.pulling_solver(model, lanes=0, **work)),
+    )
     for name in ("MAX_SHUFFLED", "MAX_SHUFFLED_STEPS"):
         monkeypatch.setattr(schedule, name, 0)
     each = fit(toy.pulling_solver(model, lanes=0, **work))  # draws a shuffle when its epoch begins
     assert one.velocity is not None and len(set(np.asarray(one.steps).tolist())) > 2
     for other in (together, each):
         assert np.array_equal(one.steps, other.steps)
-        for a, b in ((one.delta, other.delta), (one.loss, other.loss), (one.velocity, other.velocity)):
+        for a, b in (
+            (one.delta, other.delta),
+            (one.loss, other.loss),
+            (one.velocity, other.velocity),
+        ):
             assert np.abs(a - b).max() < 1e-5 * np.abs(a).max() > 0
 
 
 def test_clients_side_by_side_count_their_steps_together():
     n = np.int32([[2, 0, 1], [3, 1, 0]])
-    assert np.array_equal(jax.jit(jax.vmap(jax.vmap(schedule.max_of, out_axes=None), out_axes=None))(n), 3)
+    assert np.array_equal(
+        jax.jit(jax.vmap(jax.vmap(schedule.max_of, out_axes=None), out_axes=None))(n), 3
+    )
 
 
 INNER = queue._train
-DATA = {"name": "blobs", "samples": 600, "features": 6, "classes": 4, "partition": "quantity", "clients": 12, "normalise": "none"}
+DATA = {
+    "name": "blobs",
+    "samples": 600,
+    "features": 6,
+    "classes": 4,
+    "partition": "quantity",
+    "clients": 12,
+    "normalise": "none",
+}
 TRAIN = {"rounds": 3, "participation": 6, "epochs": 2, "batch": 5, "lr": 0.1}
 MORE = {
     "plain": {},
-    "momentum and feedback": {"momentum": 0.9, "compress": {"name": "topk", "keep": 0.2, "feedback": True}},
+    "momentum and feedback": {
+        "momentum": 0.9,
+        "compress": {"name": "topk", "keep": 0.2, "feedback": True},
+    },
     "a head at home": {"parts": {"head": "client"}},
 }
 
@@ -54,19 +79,35 @@ def outputs(monkeypatch, method, more, lanes):
     """Simulate two runs side by side, as on a GPU, in this number of lanes."""
     taken, inner = [], INNER
     monkeypatch.setattr("cfljax.experiment.execution.choose_lanes", lambda steps: lanes)
-    monkeypatch.setattr(queue, "_train", lambda *args: taken.append(args[3].which.shape) or inner(*args))
-    table = {"data": DATA, "model": {"name": "mlp", "hidden": [8]}, "method": [method], "train": TRAIN | more, "seeds": [0, 1]}
+    monkeypatch.setattr(
+        queue, "_train", lambda *args: taken.append(args[3].which.shape) or inner(*args)
+    )
+    table = {
+        "data": DATA,
+        "model": {"name": "mlp", "hidden": [8]},
+        "method": [method],
+        "train": TRAIN | more,
+        "seeds": [0, 1],
+    }
     (batch,) = make_batches(read_spec(table).runs(), 2)
-    parts = assemble.assemble(batch.first, 2, describe_machine()._replace(backend="gpu", kind="of a test"))
+    parts = assemble.assemble(
+        batch.first, 2, describe_machine()._replace(backend="gpu", kind="of a test")
+    )
     return simulate(parts, batch.seeds, batch.hypers), taken
 
 
 @pytest.mark.parametrize("more", MORE.values(), ids=MORE)
-@pytest.mark.parametrize("method", [{"name": "ifca", "clusters": 2}, {"name": "fedprox", "mu": 0.5}, {"name": "scaffold"}], ids=str)
+@pytest.mark.parametrize(
+    "method",
+    [{"name": "ifca", "clusters": 2}, {"name": "fedprox", "mu": 0.5}, {"name": "scaffold"}],
+    ids=str,
+)
 def test_lanes_change_no_result(monkeypatch, method, more):
     if method["name"] == "scaffold" and more:
         pytest.skip("SCAFFOLD has steps of its own")
-    (side_by_side, none), (queued, jobs) = (outputs(monkeypatch, method, more, lanes) for lanes in (0, 3))
+    (side_by_side, none), (queued, jobs) = (
+        outputs(monkeypatch, method, more, lanes) for lanes in (0, 3)
+    )
     assert not none and (12,) in jobs  # six participants of two runs in one queue
     for one, other in zip(side_by_side, queued, strict=True):
         np.testing.assert_allclose(one.models, other.models, rtol=0, atol=1e-6)

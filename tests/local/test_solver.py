@@ -29,7 +29,14 @@ def everyone(federation, start, mask=None, work=None, **more):
     n = federation.clients
     mask = np.ones(n, bool) if mask is None else mask
     work = np.ones(n, np.float32) if work is None else np.float32(work)
-    return Jobs(np.arange(n, dtype=np.int32), mask, work, np.asarray(start)[None], np.zeros(n, np.int32), **more)
+    return Jobs(
+        np.arange(n, dtype=np.int32),
+        mask,
+        work,
+        np.asarray(start)[None],
+        np.zeros(n, np.int32),
+        **more,
+    )
 
 
 def begin_of(model, seed=1):
@@ -49,13 +56,22 @@ PLANS = {
     "Gram side by side": {"lanes": 0, "gram": 4096}, "Gram two at a time": {"lanes": 2, "gram": 4096},
 }  # fmt: skip
 MUCH = ("all of them", "full batch with all of them")
-ALONE = ("two epochs", "steps over several epochs", "full batch", "batch larger than a client", "weight decay")
+ALONE = (
+    "two epochs",
+    "steps over several epochs",
+    "full batch",
+    "batch larger than a client",
+    "weight decay",
+)
 OFTEN = {
     "sequence": (*MUCH, *ALONE), "side by side": MUCH, "two at a time": ("all of them",),
     "Gram": (*MUCH, *ALONE, "proximal", "momentum"), "Gram side by side": MUCH, "Gram two at a time": ("all of them",),
 }  # fmt: skip
-"""Options that make another program of a way. One after another, mu and momentum are alone in tests below."""
-WAYS = [(case, way) if case in OFTEN[way] else rarely(case, way) for case in OPTIONS for way in PLANS]
+"""Options that make another program of a way. One after another, mu and momentum are alone in tests
+below."""
+WAYS = [
+    (case, way) if case in OFTEN[way] else rarely(case, way) for case in OPTIONS for way in PLANS
+]
 
 
 @pytest.mark.parametrize(("case", "way"), WAYS)
@@ -69,7 +85,9 @@ def test_agrees_with_a_plain_loop_over_one_client(case, way):
     assert len(set(clients.size)) > 2
     for c in range(federation.clients):
         key = plain.local_key(KEY, clients.uid[c])
-        want, _ = plain.fit(net, start, clients.train[c], key, 0.1, **({"batch": 5} | options), **hyper)
+        want, _ = plain.fit(
+            net, start, clients.train[c], key, 0.1, **({"batch": 5} | options), **hyper
+        )
         error = np.abs(updates.delta[c] - (want - start)).max()
         assert error < 1e-5 * max(1.0, np.abs(want - start).max())
 
@@ -108,7 +126,9 @@ def test_dummy_clients_and_order_change_no_bit():
 def test_a_masked_job_does_nothing_and_a_straggler_does_a_part():
     federation, model = toy.federation(clients=5), toy.model(7)
     full = 2 * -(-np.asarray(federation.train.count) // 5)
-    jobs = everyone(federation, begin_of(model), np.array([True, False, True, True, True]), [1, 1, 0.5, 1, 1])
+    jobs = everyone(
+        federation, begin_of(model), np.array([True, False, True, True, True]), [1, 1, 0.5, 1, 1]
+    )
     updates, _ = fit(federation, model, jobs=jobs, epochs=2)
     assert full[2] > 4 and updates.steps.tolist() == [full[0], 0, full[2] / 2, *full[3:]]
     assert not np.any(updates.delta[1]) and np.any(updates.delta[2])
@@ -122,7 +142,17 @@ def test_the_proximal_term_pulls_to_the_anchor_that_is_given():
     net, clients = plain.Net(6, 4), plain.Clients(federation)
     w0, goal = np.asarray(start, np.float64), np.asarray(anchor, np.float64)
     for c in range(4):
-        want, _ = plain.fit(net, w0, clients.train[c], plain.local_key(KEY, c), 0.1, batch=5, epochs=2, mu=0.5, anchor=goal)
+        want, _ = plain.fit(
+            net,
+            w0,
+            clients.train[c],
+            plain.local_key(KEY, c),
+            0.1,
+            batch=5,
+            epochs=2,
+            mu=0.5,
+            anchor=goal,
+        )
         assert np.allclose(updates.delta[c], want - w0, atol=1e-5)
 
 
@@ -130,30 +160,48 @@ def test_an_anchor_without_its_number_is_refused_where_participants_choose():
     federation, model = toy.federation(clients=4), toy.model()
     start = begin_of(model)
     with pytest.raises(ValueError, match="anchor_of"):
-        fit(federation, model, jobs=everyone(federation, start, anchor=start[None])._replace(which=None))
+        fit(
+            federation,
+            model,
+            jobs=everyone(federation, start, anchor=start[None])._replace(which=None),
+        )
 
 
 def test_momentum_buffers_go_in_and_come_out():
     federation, model = toy.federation(clients=4), toy.model()
-    start, velocity = begin_of(model), np.random.default_rng(2).normal(size=(1, model.size)).astype(np.float32)
-    updates, _ = fit(federation, model, jobs=everyone(federation, start, velocity=velocity), hyper={"momentum": 0.8}, epochs=2)
+    start, velocity = (
+        begin_of(model),
+        np.random.default_rng(2).normal(size=(1, model.size)).astype(np.float32),
+    )
+    updates, _ = fit(
+        federation,
+        model,
+        jobs=everyone(federation, start, velocity=velocity),
+        hyper={"momentum": 0.8},
+        epochs=2,
+    )
     net, clients = plain.Net(6, 4), plain.Clients(federation)
     w0, u0 = np.asarray(start, np.float64), np.asarray(velocity[0], np.float64)
     for c in range(4):
         key = plain.local_key(KEY, c)
-        want, buffer = plain.fit(net, w0, clients.train[c], key, 0.1, batch=5, epochs=2, momentum=0.8, velocity=u0)
+        want, buffer = plain.fit(
+            net, w0, clients.train[c], key, 0.1, batch=5, epochs=2, momentum=0.8, velocity=u0
+        )
         assert np.allclose(updates.delta[c], want - w0, atol=1e-5)
         assert np.allclose(updates.velocity[c], buffer, atol=1e-5)
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments"), [("adam", ()), ("adamw", (("weight_decay", 0.1),)), rarely("rmsprop", (("momentum", 0.5),))]
+    ("name", "arguments"),
+    [("adam", ()), ("adamw", (("weight_decay", 0.1),)), rarely("rmsprop", (("momentum", 0.5),))],
 )
 def test_any_optax_optimiser(name, arguments):
     federation, model = toy.federation(clients=3), toy.model()
     solver = toy.pulling_solver(model, steps=6, batch=5, optimizer=name, arguments=arguments)
     start = begin_of(model)
-    updates = jax.jit(solver.fit)(KEY, federation, everyone(federation, start), {"lr": np.float32(0.05)})
+    updates = jax.jit(solver.fit)(
+        KEY, federation, everyone(federation, start), {"lr": np.float32(0.05)}
+    )
     net, clients = plain.Net(6, 4), plain.Clients(federation)
     rule = getattr(optax, name)(0.05, **dict(arguments))
     update = jax.jit(rule.update)
@@ -161,7 +209,9 @@ def test_any_optax_optimiser(name, arguments):
         w, (x, y) = start, clients.train[c]
         state = rule.init(w)
         for rows in plain.batches(plain.local_key(KEY, c), len(y), 5, steps=6):
-            change, state = update(np.float32(net.gradient(np.float64(w), x[rows], y[rows])), state, w)
+            change, state = update(
+                np.float32(net.gradient(np.float64(w), x[rows], y[rows])), state, w
+            )
             w = w + np.asarray(change)
         assert np.allclose(np.asarray(updates.delta)[c], w - start, atol=2e-5)
 
@@ -169,7 +219,12 @@ def test_any_optax_optimiser(name, arguments):
 def test_full_gradient_is_summed_over_tiles_for_long_clients(monkeypatch):
     federation, model = toy.federation(clients=3), toy.model(5)
     start = begin_of(model)
-    gradient = lambda: [np.asarray(a) for a in jax.jit(solver.gradient)(federation, everyone(federation, start))]  # noqa: E731
+
+    def gradient():
+        return [
+            np.asarray(a) for a in jax.jit(solver.gradient)(federation, everyone(federation, start))
+        ]
+
     solver = toy.pulling_solver(model)
     whole = gradient()
     monkeypatch.setattr("cfljax.local.train.MAX_TILE", 16)
@@ -179,15 +234,23 @@ def test_full_gradient_is_summed_over_tiles_for_long_clients(monkeypatch):
     assert federation.train.longest > 32
     for c in range(3):
         want = net.gradient(np.asarray(start, np.float64), *clients.train[c])
-        assert np.allclose(whole[0][c], want, atol=1e-6) and np.allclose(tiled[0][c], want, atol=1e-6)
-        assert np.isclose(tiled[1][c], net.loss(np.asarray(start, np.float64), *clients.train[c]), atol=1e-6)
+        assert np.allclose(whole[0][c], want, atol=1e-6) and np.allclose(
+            tiled[0][c], want, atol=1e-6
+        )
+        assert np.isclose(
+            tiled[1][c], net.loss(np.asarray(start, np.float64), *clients.train[c]), atol=1e-6
+        )
 
 
 def test_batch_gradient_is_on_the_batch_that_fit_would_take_first():
     federation, model = toy.federation(clients=3), toy.model()
     solver, start = toy.pulling_solver(model, steps=1, batch=5), begin_of(model)
-    gradient, _ = jax.jit(solver.batch_gradient, static_argnums=3)(KEY, federation, everyone(federation, start), 5)
-    updates = toy.fit_of(solver)(KEY, federation, everyone(federation, start), {"lr": np.float32(1.0)})
+    gradient, _ = jax.jit(solver.batch_gradient, static_argnums=3)(
+        KEY, federation, everyone(federation, start), 5
+    )
+    updates = toy.fit_of(solver)(
+        KEY, federation, everyone(federation, start), {"lr": np.float32(1.0)}
+    )
     assert np.allclose(-np.asarray(gradient), updates.delta, atol=1e-6)
 
 
@@ -195,20 +258,29 @@ def test_training_loss_is_the_mean_over_the_samples_visited():
     federation, model = toy.federation(clients=2), toy.model()
     updates, start = fit(federation, model, steps=1, batch="full")
     net, clients = plain.Net(6, 4), plain.Clients(federation)
-    assert np.allclose(updates.loss, [net.loss(start, *clients.train[c]) for c in range(2)], atol=1e-5)
+    assert np.allclose(
+        updates.loss, [net.loss(start, *clients.train[c]) for c in range(2)], atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("gram", [0, 64])
 def test_small_clients_beside_a_very_large_one_are_as_alone(gram):
     source = data.load("blobs", {"samples": 12_000, "features": 6, "classes": 4}, seed=1)
     federation, model = toy.federation(source=source), toy.model()
-    counts, rows = np.int32([9_000, 1_025, 1_024, 700, 60, 0, 1, 250]), np.arange(9_600, dtype=np.int32)
-    split = toy.replace(federation.train, start=np.zeros(8, np.int32), count=counts, rows=rows, longest=9_000)
+    counts, rows = (
+        np.int32([9_000, 1_025, 1_024, 700, 60, 0, 1, 250]),
+        np.arange(9_600, dtype=np.int32),
+    )
+    split = toy.replace(
+        federation.train, start=np.zeros(8, np.int32), count=counts, rows=rows, longest=9_000
+    )
     federation = toy.replace(federation, train=jax.device_put(split))
     together, _ = fit(federation, model, batch=50, gram=gram)
     by_side, _ = fit(federation, model, batch=50, sequential=False)
     assert np.array_equal(together.steps, -(-counts // 50))
-    assert np.allclose(together.delta, by_side.delta, atol=1e-5) and np.allclose(together.loss, by_side.loss, atol=1e-5)
+    assert np.allclose(together.delta, by_side.delta, atol=1e-5) and np.allclose(
+        together.loss, by_side.loss, atol=1e-5
+    )
 
 
 def test_a_broken_sample_of_one_client_stays_with_that_client():
@@ -225,7 +297,9 @@ def test_a_broken_sample_of_one_client_stays_with_that_client():
 def test_shuffles_are_uniform_and_independent_of_length():
     n = 5
     shuffled = jax.jit(keys.permutation, static_argnums=2)
-    drawn = np.asarray(jax.vmap(lambda k: shuffled(k, n, n))(jax.random.split(jax.random.key(0), 600)))
+    drawn = np.asarray(
+        jax.vmap(lambda k: shuffled(k, n, n))(jax.random.split(jax.random.key(0), 600))
+    )
     assert np.array_equal(np.sort(drawn, axis=1), np.tile(np.arange(n), (600, 1)))
     first = np.bincount(drawn[:, 0], minlength=n)
     assert first.min() > 80 and first.max() < 165
@@ -236,14 +310,26 @@ def test_shuffles_are_uniform_and_independent_of_length():
 
 def test_a_shuffle_in_turn_is_the_same_whatever_is_sorted():
     each = jax.random.split(keys.root(1), 200)
-    cases = [(5, 6, 1), (64, 64, 1), (700, 1000, 1), (0, 70, 10), (67, 70, 10), (512, 512, 10), (1024, 1024, 10), (1030, 1100, 50)]
+    cases = [
+        (5, 6, 1),
+        (64, 64, 1),
+        (700, 1000, 1),
+        (0, 70, 10),
+        (67, 70, 10),
+        (512, 512, 10),
+        (1024, 1024, 10),
+        (1030, 1100, 50),
+    ]
     for count, longest, batch in cases:
         length = -(-longest // batch) * batch
 
         @jax.jit
         def shuffles(count):
             plain = jax.vmap(lambda k: keys.permutation(k, count, length))(each)  # noqa: B023
-            in_turn = [shuffle(each, count, longest, batch, True, rungs) for rungs in ((), (0, 64, 512))]  # noqa: B023
+            in_turn = [
+                shuffle(each, count, longest, batch, True, rungs)  # noqa: B023
+                for rungs in ((), (0, 64, 512))
+            ]
             return plain, in_turn, shuffle(each[0], count, longest, batch, False)  # noqa: B023
 
         plain, (one, other), alone = shuffles(np.int32(count))
@@ -254,7 +340,12 @@ def test_a_shuffle_in_turn_is_the_same_whatever_is_sorted():
 def test_equal_numbers_stay_in_their_order():
     each = jax.random.split(keys.root(1), 200)
     both = jax.jit(
-        jax.vmap(lambda k: (keys._draw(k, keys.SHORT_LENGTH), keys.short_permutation(k, keys.SHORT_LENGTH, keys.SHORT_LENGTH)))
+        jax.vmap(
+            lambda k: (
+                keys._draw(k, keys.SHORT_LENGTH),
+                keys.short_permutation(k, keys.SHORT_LENGTH, keys.SHORT_LENGTH),
+            )
+        )
     )
     drawn, orders = map(np.asarray, both(each))
     assert np.array_equal(orders, np.argsort(drawn, axis=1, kind="stable"))
@@ -264,8 +355,17 @@ def test_equal_numbers_stay_in_their_order():
 
 def test_the_steps_of_a_client_are_known_beforehand():
     federation = toy.federation(clients=4)
-    federation = toy.replace(federation, train=toy.replace(federation.train, count=np.int32([23, 23, 0, 23])))
+    federation = toy.replace(
+        federation, train=toy.replace(federation.train, count=np.int32([23, 23, 0, 23]))
+    )
     for work, full in ((Work(2, None, 5), 10), (Work(None, 7, 5), 7), (Work(3, None, None), 3)):
-        for client, mask, share, steps in ((0, True, 1.0, full), (1, False, 1.0, 0), (2, True, 1.0, 0), (3, True, 0.01, 1)):
-            task = Task(KEY, np.int32(client), np.array(mask), np.float32(share), np.zeros(3), None, None)
+        for client, mask, share, steps in (
+            (0, True, 1.0, full),
+            (1, False, 1.0, 0),
+            (2, True, 1.0, 0),
+            (3, True, 0.01, 1),
+        ):
+            task = Task(
+                KEY, np.int32(client), np.array(mask), np.float32(share), np.zeros(3), None, None
+            )
             assert train_steps(federation, task, work) == steps

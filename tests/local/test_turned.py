@@ -1,4 +1,5 @@
-"""What makes steps cheaper on a CPU changes no result: a narrow first kernel lying flat, all epochs shuffled at once."""
+"""What makes steps cheaper on a CPU changes no result: a narrow first kernel lying flat, all epochs
+shuffled at once."""
 
 import dataclasses
 
@@ -17,7 +18,9 @@ from tests.often import rarely
 
 @pytest.fixture(scope="module")
 def wide():
-    return toy.federation(source=data.load("blobs", {"samples": 300, "features": 40, "classes": 4}, seed=0))
+    return toy.federation(
+        source=data.load("blobs", {"samples": 300, "features": 40, "classes": 4}, seed=0)
+    )
 
 
 @pytest.mark.parametrize("hidden", [None, 7])
@@ -29,14 +32,22 @@ def test_a_turned_kernel_trains_to_the_same_model(wide, monkeypatch, hidden):
     fit = lambda: jax.jit(toy.pulling_solver(model, epochs=3).fit)(keys.root(5), wide, jobs, hyper)  # noqa: E731
     lying = fit()
     monkeypatch.setattr(dense, "MAX_THIN_OUTPUTS", 0)
-    assert jax.eval_shape(turned.transpose_kernels(model).unravel, np.asarray(jobs.start)[0])["dense_0"]["kernel"].shape[0] == 40
+    assert (
+        jax.eval_shape(turned.transpose_kernels(model).unravel, np.asarray(jobs.start)[0])[
+            "dense_0"
+        ]["kernel"].shape[0]
+        == 40
+    )
     standing = fit()
     assert np.abs(lying.delta).max() > 0.01
     for one, other in zip(jax.tree.leaves(lying), jax.tree.leaves(standing), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize(("hidden", "kernels"), [(10, [(10, 40), (10, 4)]), (11, [(40, 11), (11, 4)]), (16, [(40, 16), (4, 16)])])
+@pytest.mark.parametrize(
+    ("hidden", "kernels"),
+    [(10, [(10, 40), (10, 4)]), (11, [(40, 11), (11, 4)]), (16, [(40, 16), (4, 16)])],
+)
 def test_only_thin_kernels_are_turned(hidden, kernels):
     model = toy.model(hidden, features=40)  # at most a quarter as wide as long
     rng = np.random.default_rng(0)
@@ -45,7 +56,10 @@ def test_only_thin_kernels_are_turned(hidden, kernels):
     @jax.jit
     def both(w):
         tree = turned.transpose_kernels(model).unravel(w)
-        outputs = turned.transpose_kernels(model).forward(tree, x), model.forward(model.unravel(w), x)
+        outputs = (
+            turned.transpose_kernels(model).forward(tree, x),
+            model.forward(model.unravel(w), x),
+        )
         return tree, turned.transpose_kernels(model).ravel(tree), outputs
 
     tree, flat, (ours, wanted) = both(w)
@@ -73,7 +87,9 @@ def test_where_a_gpu_is_asked_every_kernel_lies_flat(wide, monkeypatch):
 
 
 @pytest.mark.parametrize("case", ["a velocity and both pulls", rarely("all pulls and momentum")])
-def test_kernels_behind_a_gram_matrix_that_lie_flat_train_to_the_same_model(wide, monkeypatch, case):
+def test_kernels_behind_a_gram_matrix_that_lie_flat_train_to_the_same_model(
+    wide, monkeypatch, case
+):
     numbers, anchored, moving = PULLS[case]
     model = toy.model(16, features=40)
     jobs = jobs_of(wide, model, anchored, moving)
@@ -88,7 +104,11 @@ def test_kernels_behind_a_gram_matrix_that_lie_flat_train_to_the_same_model(wide
             return make_stepper(rule, hyper, anchor)
 
         monkeypatch.setattr(gram, "make_stepper", noting)
-        fits.append(jax.jit(toy.pulling_solver(model, epochs=3, gram=4096).fit)(keys.root(5), wide, jobs, hyper))
+        fits.append(
+            jax.jit(toy.pulling_solver(model, epochs=3, gram=4096).fit)(
+                keys.root(5), wide, jobs, hyper
+            )
+        )
         assert shapes[0] == ((4, 16) if narrow else (16, 4))
     assert np.abs(fits[0].delta).max() > 0.01
     for one, other in zip(*map(jax.tree.leaves, fits), strict=True):
@@ -99,8 +119,15 @@ def test_kernels_behind_a_gram_matrix_that_lie_flat_train_to_the_same_model(wide
 def test_epochs_shuffled_at_once_are_the_epochs_shuffled_in_turn(wide, monkeypatch, most):
     model = toy.model(features=40)
     jobs, hyper = jobs_of(wide, model, False, False), {"lr": np.float32(0.05)}
-    fit = lambda: jax.jit(toy.pulling_solver(model, epochs=4, gram=most).fit)(keys.root(5), wide, jobs, hyper)  # noqa: E731
+
+    def fit():
+        return jax.jit(toy.pulling_solver(model, epochs=4, gram=most).fit)(
+            keys.root(5), wide, jobs, hyper
+        )
+
     at_once = fit()
     monkeypatch.setattr(schedule, "MAX_SHUFFLED", 0)
     in_turn = fit()
-    assert np.array_equal(at_once.delta, in_turn.delta) and np.array_equal(at_once.steps, in_turn.steps)
+    assert np.array_equal(at_once.delta, in_turn.delta) and np.array_equal(
+        at_once.steps, in_turn.steps
+    )

@@ -1,4 +1,5 @@
-"""What participants are asked for is billed by itself, whichever recipe asks, and sent as an update is."""
+"""What participants are asked for is billed by itself, whichever recipe asks, and sent as an update
+is."""
 
 import dataclasses
 
@@ -50,24 +51,39 @@ class Curious(Peers):
 
 
 def one_round(recipe, **sending):
-    solver, fed, hyper = toy.solver(toy.model(), sending=Sending(**sending)), play.seven_clients(), {"lr": jnp.float32(0.1)}
+    solver, fed, hyper = (
+        toy.solver(toy.model(), sending=Sending(**sending)),
+        play.seven_clients(),
+        {"lr": jnp.float32(0.1)},
+    )
     method = entry("mine", recipe).make(recipe(), toy.model(), solver)
     key = keys.root(0)
-    state = method.init(key, fed, hyper, {} if method.setup is None else method.setup(key, fed, hyper))
+    state = method.init(
+        key, fed, hyper, {} if method.setup is None else method.setup(key, fed, hyper)
+    )
     cohort = play.drawn(key, fed, 5, 0, hyper)
     return jax.jit(method.round)(key, state, fed, cohort, hyper)[1]
 
 
-@pytest.mark.parametrize(("recipe", "down", "up", "floats"), [(Steep, 3, 2, 0), (Listening, 3, 1, 0), (Curious, 3, 1, 7)])
+@pytest.mark.parametrize(
+    ("recipe", "down", "up", "floats"), [(Steep, 3, 2, 0), (Listening, 3, 1, 0), (Curious, 3, 1, 7)]
+)
 def test_questions_are_billed(recipe, down, up, floats):
     assert [int(each) for each in one_round(recipe).traffic] == [5 * down, 5 * up, 0, floats]
 
 
 def test_a_gradient_arrives_as_an_update_does():
-    plain, signs = (np.abs(one_round(Steep, **sending).diag["found"]) for sending in ({}, {"compress": "sign"}))
-    np.testing.assert_allclose(signs, np.broadcast_to(plain.mean(axis=1, keepdims=True), plain.shape), rtol=1e-5)
+    plain, signs = (
+        np.abs(one_round(Steep, **sending).diag["found"]) for sending in ({}, {"compress": "sign"})
+    )
+    np.testing.assert_allclose(
+        signs, np.broadcast_to(plain.mean(axis=1, keepdims=True), plain.shape), rtol=1e-5
+    )
 
 
 def test_clusters_that_nobody_joins_are_an_error():
-    with pytest.raises(SpecError, match="method.idle: nobody joins its 3 clusters; set chooses = True, or write begin"):
+    with pytest.raises(
+        SpecError,
+        match="method.idle: nobody joins its 3 clusters; set chooses = True, or write begin",
+    ):
         type("Idle", (Clustered,), {"clusters": 3})().check_run("method.idle", Train(), None, None)

@@ -1,4 +1,5 @@
-"""CCS + RFedAvg against a plain numpy program, its identities, and what happens to broken and identical participants."""
+"""CCS + RFedAvg against a plain numpy program, its identities, and what happens to broken and
+identical participants."""
 
 import functools
 
@@ -25,11 +26,15 @@ def federation():
 
 def run(federation_=None, theta=0.1, l_star=0.05, **options):
     numbers = {"theta": theta, "l_star": l_star}
-    return play.rounds("ccs_rfedavg", federation_ or federation(), ROUNDS, PARTICIPANTS, SEED, **numbers, **options)
+    return play.rounds(
+        "ccs_rfedavg", federation_ or federation(), ROUNDS, PARTICIPANTS, SEED, **numbers, **options
+    )
 
 
 def want(federation_=None, rounds=ROUNDS, **options):
-    return reference.run(NET, federation_ or federation(), toy.start(SEED), SEED, rounds, PARTICIPANTS, **options)
+    return reference.run(
+        NET, federation_ or federation(), toy.start(SEED), SEED, rounds, PARTICIPANTS, **options
+    )
 
 
 def check(out, expected):
@@ -39,10 +44,17 @@ def check(out, expected):
         assert np.array_equal(out.diag("participant_labels", t), labels)
         assert out.diag("epsilon", t) == pytest.approx(epsilon, abs=1e-4)
         assert out.diag("clusters", t) == labels.max() + 1
-        assert np.allclose(out.diag("p", t)[: len(p)], p, atol=1e-6) and not out.diag("p", t)[len(p) :].any()
+        assert (
+            np.allclose(out.diag("p", t)[: len(p)], p, atol=1e-6)
+            and not out.diag("p", t)[len(p) :].any()
+        )
         assert np.allclose(out.diag("balance", t), balance, atol=1e-6)
-        assert out.diag("balance_error", t) == pytest.approx(((balance - 1 / 4) ** 2).sum(), abs=1e-6)
-        assert out.diag("imbalance_degree", t) == pytest.approx(balance.max() / balance.min(), rel=1e-3)
+        assert out.diag("balance_error", t) == pytest.approx(
+            ((balance - 1 / 4) ** 2).sum(), abs=1e-6
+        )
+        assert out.diag("imbalance_degree", t) == pytest.approx(
+            balance.max() / balance.min(), rel=1e-3
+        )
 
 
 def test_follows_the_plain_program():
@@ -66,7 +78,10 @@ def test_optimal_weights_are_no_worse_than_those_of_a_generic_solver():
 
 @pytest.mark.parametrize("weights", ["rfedavg", "fedavg"])
 def test_updates_in_place_of_gradients_follow_the_plain_program(weights):
-    check(run(local="update", weights=weights, work={"epochs": 2}), want(local="update", weights=weights, epochs=2, batch=5))
+    check(
+        run(local="update", weights=weights, work={"epochs": 2}),
+        want(local="update", weights=weights, epochs=2, batch=5),
+    )
 
 
 def test_kmeans_with_a_cluster_per_participant_weighs_each_by_itself():
@@ -76,7 +91,9 @@ def test_kmeans_with_a_cluster_per_participant_weighs_each_by_itself():
         labels = out.diag("participant_labels", t)
         assert sorted(labels) == list(range(PARTICIPANTS))
         ids = plain.cohort(SEED, t, np.arange(9), PARTICIPANTS)[np.argsort(labels)]
-        assert np.allclose(out.diag("p", t), reference.rfedavg(np.arange(6), counts[ids], counts.sum()), atol=1e-6)
+        assert np.allclose(
+            out.diag("p", t), reference.rfedavg(np.arange(6), counts[ids], counts.sum()), atol=1e-6
+        )
 
 
 def test_identical_participants_are_one_cluster_and_take_the_step_of_one():
@@ -89,28 +106,41 @@ def test_identical_participants_are_one_cluster_and_take_the_step_of_one():
 
 def test_a_broken_client_is_left_out_and_counted():
     out = run(toy.broken(federation(), 2))
-    there = [np.flatnonzero(plain.cohort(SEED, t, np.arange(9), PARTICIPANTS) == 2) for t in range(ROUNDS)]
+    there = [
+        np.flatnonzero(plain.cohort(SEED, t, np.arange(9), PARTICIPANTS) == 2)
+        for t in range(ROUNDS)
+    ]
     assert any(len(at) for at in there)
     for t, at in enumerate(there):
-        assert out.infos[t].nonfinite == len(at) and np.all(out.diag("participant_labels", t)[at] == -1)
+        assert out.infos[t].nonfinite == len(at) and np.all(
+            out.diag("participant_labels", t)[at] == -1
+        )
         assert np.isfinite(out.diag("epsilon", t)) and np.isfinite(out.models(t + 1)).all()
 
 
 def test_traffic_is_one_model_and_what_the_server_asks_for():
-    for options, floats in (({}, 2), ({"weights": "optimal"}, 1 + 4), ({"clustering": "kmeans", "clusters": PARTICIPANTS}, 1)):
+    for options, floats in (
+        ({}, 2),
+        ({"weights": "optimal"}, 1 + 4),
+        ({"clustering": "kmeans", "clusters": PARTICIPANTS}, 1),
+    ):
         info = run(**options).infos[0]
         assert tuple(info.traffic) == (PARTICIPANTS, PARTICIPANTS, 0, floats * PARTICIPANTS)
 
 
 def test_class_counts_are_of_the_labels_that_clients_see():
     fed = toy.federation("label_permutation", clients=6, groups=2)
-    expected = [np.bincount(y, minlength=4) for _, y in plain.Clients(jax.tree.map(np.asarray, fed)).train]
+    expected = [
+        np.bincount(y, minlength=4) for _, y in plain.Clients(jax.tree.map(np.asarray, fed)).train
+    ]
     assert np.array_equal(labels_seen(fed), expected)
 
 
 def test_the_host_warns_when_the_target_is_reached_at_the_start():
     with pytest.warns(UserWarning, match="l_star"):
-        (out,) = play.batch("ccs_rfedavg", federation(), 1, PARTICIPANTS, [SEED], theta=0.1, l_star=50.0)
+        (out,) = play.batch(
+            "ccs_rfedavg", federation(), 1, PARTICIPANTS, [SEED], theta=0.1, l_star=50.0
+        )
     assert out.diag["loss_start"] < 50 and abs(out.diag["epsilon"][-1]) < 1e-6
     assert len(out.history["accuracy"]) == 2
 

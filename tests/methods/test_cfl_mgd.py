@@ -23,18 +23,24 @@ WORK = {"epochs": 2, "batch": 5}
 def test_agrees_with_a_plain_loop_over_clients(case):
     options = DEFAULTS | CASES[case]
     for seed, beta in ((0, 0.9), (1, 0.5)):  # one program
-        states, _, method = play.rounds("cfl_mgd", federation(), 4, 5, seed, work=WORK, clusters=3, beta=beta, **options)
+        states, _, method = play.rounds(
+            "cfl_mgd", federation(), 4, 5, seed, work=WORK, clusters=3, beta=beta, **options
+        )
         net, clients = plain.Net(6, 4), plain.Clients(federation())
         wanted = cfl_mgd(net, clients, states[0].models, seed, 4, 5, 0.1, beta, WORK, **options)
         close(states, method, [w[:2] for w in wanted])
-        np.testing.assert_allclose(states[-1].memory, wanted[-1][2], atol=1e-5 * max(1, np.abs(wanted[-1][2]).max()))
+        np.testing.assert_allclose(
+            states[-1].memory, wanted[-1][2], atol=1e-5 * max(1, np.abs(wanted[-1][2]).max())
+        )
         assert np.abs(wanted[-1][2]).max() > 0.01
 
 
 @pytest.mark.parametrize("aggregate", ["model", "gradient"])
 def test_without_momentum_it_is_ifca(aggregate):
     options = DEFAULTS | {"aggregate": aggregate}
-    states, _, method = play.rounds("cfl_mgd", federation(), work=WORK, clusters=3, beta=0.0, **options)
+    states, _, method = play.rounds(
+        "cfl_mgd", federation(), work=WORK, clusters=3, beta=0.0, **options
+    )
     theirs, _, ifca = play.rounds("ifca", federation(), work=WORK, clusters=3, aggregate=aggregate)
     a, b = play.models_of(method, states), play.models_of(ifca, theirs)
     np.testing.assert_array_equal(a[1], b[1])
@@ -57,10 +63,18 @@ TOUCHED = {
 
 @pytest.mark.parametrize("way", ["topk", rarely("sign_flip"), "clip"])
 def test_of_option_one_a_single_vector_arrives(way):
-    """So a cluster moves by −η times its new buffer (eq. 5), whatever becomes of that vector on its way."""
+    """So a cluster moves by −η times its new buffer (eq. 5), whatever becomes of that vector on its
+    way."""
     sending, hyper = TOUCHED[way]
     options = DEFAULTS | {"aggregate": "gradient"}
-    states, *_ = play.rounds("cfl_mgd", federation(), work=WORK | {"sending": sending}, hyper=hyper, clusters=2, **options)
+    states, *_ = play.rounds(
+        "cfl_mgd",
+        federation(),
+        work=WORK | {"sending": sending},
+        hyper=hyper,
+        clusters=2,
+        **options,
+    )
     moved = 0
     for before, after in zip(states, states[1:], strict=False):
         step = after.models - before.models
@@ -84,7 +98,9 @@ def test_a_cluster_without_participants_keeps_its_model_and_buffer():
 def test_a_broken_client_breaks_no_buffer():
     broken = toy.broken(federation(), 2)
     for aggregate in ("model", "gradient"):
-        states, infos, _ = play.rounds("cfl_mgd", broken, work=WORK, clusters=3, **DEFAULTS | {"aggregate": aggregate})
+        states, infos, _ = play.rounds(
+            "cfl_mgd", broken, work=WORK, clusters=3, **DEFAULTS | {"aggregate": aggregate}
+        )
         assert sum(int(info.nonfinite) for info in infos) > 0
         assert np.isfinite(states[-1].models).all() and np.isfinite(states[-1].memory).all()
 

@@ -1,4 +1,5 @@
-"""What every method of the registry must keep to; a method added later is under it without a line here."""
+"""What every method of the registry must keep to; a method added later is under it without a line
+here."""
 
 import dataclasses
 import functools
@@ -24,25 +25,44 @@ NOT_FIXED_WITHOUT_STEPS = {
     "fedccfa": "heads have a learning rate of their own",
     "fedem": "mixtures follow the losses, whether models move or not",
     "fedrc": "mixtures follow the losses, whether models move or not",
-    "fedsoft": "a client that takes part has a model of its own from then on, in place of a random cluster model",
+    "fedsoft": "a client that takes part has a model of its own from then on, in place of a random "
+    "cluster model",
 }
 OVER_ALL_CLIENTS = ("scaffold", "fedbcd", "ocfl")
-"""Methods of which more than participants and those without a cluster count: a mean over all clients, a clustering of all."""
+"""Methods of which more than participants and those without a cluster count: a mean over all
+clients, a clustering of all."""
 every_method = pytest.mark.parametrize("name", NAMES)
 RUNS = ({}, {}, {})
 """All tests play three runs, so that a method's program is compiled once for most of them."""
 
 
 def played(name, *runs, **more):
-    """Return (the outputs of runs, their programs in stages or as one, the texts of all that was compiled)."""
+    """Return (the outputs of runs, their programs in stages or as one, the texts of all that was
+    compiled)."""
     made, split, futures = [], [], []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compiled, "_kept", {})
-        compile_programs, begin, later = simulate.compile_programs, SplitFunction.__init__, compiled.compile_later
-        patch.setattr(simulate, "compile_programs", lambda *args: made.append(compile_programs(*args)) or made[-1])
-        patch.setattr(SplitFunction, "__init__", lambda self, *args, **more: split.append(self) or begin(self, *args, **more))
+        compile_programs, begin, later = (
+            simulate.compile_programs,
+            SplitFunction.__init__,
+            compiled.compile_later,
+        )
+        patch.setattr(
+            simulate,
+            "compile_programs",
+            lambda *args: made.append(compile_programs(*args)) or made[-1],
+        )
+        patch.setattr(
+            SplitFunction,
+            "__init__",
+            lambda self, *args, **more: split.append(self) or begin(self, *args, **more),
+        )
         for module in (program, devices_split):
-            patch.setattr(module, "compile_later", lambda *args, **more: futures.append(later(*args, **more)) or futures[-1])
+            patch.setattr(
+                module,
+                "compile_later",
+                lambda *args, **more: futures.append(later(*args, **more)) or futures[-1],
+            )
         outputs, kept = on_nine(name, *runs, **more), compiled._kept
     compiled._kept.update(kept)
     return outputs, made[0][0], split, [each.result().as_text() for each in futures]
@@ -50,7 +70,8 @@ def played(name, *runs, **more):
 
 @functools.cache
 def three_and_their_programs(name):
-    """Return (the outputs of three runs, the shapes of what one carries before a round and after it, the texts of all programs)."""
+    """Return (the outputs of three runs, the shapes of what one carries before a round and after
+    it, the texts of all programs)."""
     outputs, _, split, texts = played(name, RUNS)
     form = {each.name: each.form for each in split}
     return outputs, form["start"], form["advance"][0], texts
@@ -62,15 +83,19 @@ def three(name):
 
 @functools.cache
 def the_second_in_one_program(name):
-    """Return (the output of the second of the three runs, what it carries before a round and after it, its program's text)."""
+    """Return (the output of the second of the three runs, what it carries before a round and after
+    it, its program's text)."""
     (output,), programs, split, _ = played(name, seeds=[1], work={"quick": False})
-    assert not {"start", "advance"} & {each.name for each in split}  # only what precedes the rounds may be
+    assert not {"start", "advance"} & {
+        each.name for each in split
+    }  # only what precedes the rounds may be
     rounds = programs.rounds
     return output, rounds.args_info[0][0], rounds.out_info[0], rounds.as_text()
 
 
 def padded(name):
-    """The second of the three runs, among twelve clients of which three are dummies, with samples that nobody holds."""
+    """The second of the three runs, among twelve clients of which three are dummies, with samples
+    that nobody holds."""
     federation = pad(play.nine_clients(), clients=3, samples=4, rng=np.random.default_rng(1))
     return on_nine(name, seeds=[1], federation=federation)[0]
 
@@ -90,7 +115,10 @@ def test_history_is_complete_and_finite(name):
     for quantity in ("accuracy", "loss", "accuracy_worst10", "bytes_up", "bytes_down", "clusters"):
         assert np.isfinite(output.history[quantity]).all(), quantity
     assert np.isfinite(output.models).all() and output.diverged_at == -1
-    assert np.isfinite(output.history["train_loss"][1:]).all() and np.isfinite(output.history["discrepancy"][1:]).all()
+    assert (
+        np.isfinite(output.history["train_loss"][1:]).all()
+        and np.isfinite(output.history["discrepancy"][1:]).all()
+    )
     assert output.labels.shape == (ROUNDS + 1, 9) and output.labels.min() >= -1
     assert output.labels.max() < len(output.models)
 
@@ -128,9 +156,14 @@ def test_one_program_of_rounds_calls_nothing_of_the_host(name):
 def test_state_types_are_constant_and_nothing_calls_the_host(name):
     _, carry, after, texts = three_and_their_programs(name)
     assert jax.tree.structure(after) == jax.tree.structure(carry)
-    assert all(a.shape == b.shape and a.dtype == b.dtype for a, b in zip(*map(jax.tree.leaves, (carry, after)), strict=True))
+    assert all(
+        a.shape == b.shape and a.dtype == b.dtype
+        for a, b in zip(*map(jax.tree.leaves, (carry, after)), strict=True)
+    )
     assert len(texts) > 3
-    assert not [word for word in ("callback", "infeed", "outfeed") for text in texts if word in text]
+    assert not [
+        word for word in ("callback", "infeed", "outfeed") for text in texts if word in text
+    ]
 
 
 @pytest.mark.parametrize("name", every(NAMES, often=KINDS))
@@ -139,7 +172,13 @@ def test_a_run_in_stages_is_the_run_in_one_program(name):
     np.testing.assert_array_equal(stages.labels, whole.labels)
     np.testing.assert_allclose(stages.models, whole.models, rtol=1e-5, atol=1e-6)
     for quantity in ("accuracy", "loss", "train_loss", "discrepancy", "bytes_up"):
-        np.testing.assert_allclose(stages.history[quantity], whole.history[quantity], rtol=1e-4, atol=1e-5, err_msg=quantity)
+        np.testing.assert_allclose(
+            stages.history[quantity],
+            whole.history[quantity],
+            rtol=1e-4,
+            atol=1e-5,
+            err_msg=quantity,
+        )
 
 
 @every_method
@@ -185,7 +224,9 @@ def test_padding_is_invisible(name):
     a, b = three(name)[1], padded(name)
     assert np.array_equal(a.labels, b.labels[:, :9]) and (b.labels[:, 9:] == -1).all()
     assert np.allclose(a.history["accuracy"], b.history["accuracy"])
-    models = b.models[:9] if len(b.models) == 12 else b.models  # without those of dummies, where each client has its own
+    models = (
+        b.models[:9] if len(b.models) == 12 else b.models
+    )  # without those of dummies, where each client has its own
     assert np.allclose(a.models, models, atol=1e-5)
     assert np.array_equal(a.history["bytes_up"], b.history["bytes_up"])
 
@@ -197,7 +238,9 @@ def test_the_order_of_clients_does_not_matter(name):
     assert np.allclose(a.history["accuracy"], b.history["accuracy"], atol=1e-6)
     personal = np.array_equal(a.labels[-1], np.arange(9))
     moved = a.labels[:, order]
-    for row_a, row_b in zip(moved, b.labels, strict=True):  # the same groups; personal models are numbered by position
+    for row_a, row_b in zip(
+        moved, b.labels, strict=True
+    ):  # the same groups; personal models are numbered by position
         assert personal or np.array_equal(row_a, row_b)
     assert np.allclose(a.models[order] if personal else a.models, b.models, atol=1e-5)
 

@@ -1,4 +1,5 @@
-"""SCAFFOLD and FedDyn against plain numpy programs, where they come to rest, and what becomes of the clients' vectors."""
+"""SCAFFOLD and FedDyn against plain numpy programs, where they come to rest, and what becomes of
+the clients' vectors."""
 
 import functools
 
@@ -36,23 +37,53 @@ def federation(partition="dirichlet"):
     return toy.federation(partition, clients=7, **options)
 
 
-def play_on(name, way=WAYS["batches"], hyper=None, made=None, rounds=ROUNDS, participants=PARTICIPANTS, **options):  # noqa: B008
-    return play.rounds(name, made or federation(), rounds, participants, SEED, hyper=hyper, work=way, **options)
+def play_on(
+    name,
+    way=WAYS["batches"],
+    hyper=None,
+    made=None,
+    rounds=ROUNDS,
+    participants=PARTICIPANTS,
+    **options,
+):
+    return play.rounds(
+        name, made or federation(), rounds, participants, SEED, hyper=hyper, work=way, **options
+    )
 
 
 def alike(state, models, control, own):
     """Whether a state is that of a plain program."""
     pairs = ((state.models, models), (state.control, control), (state.own, own))
-    return all(np.abs(np.asarray(a) - b).max() < 2e-5 for a, b in pairs) and np.abs(own).max() > 1e-2
+    return (
+        all(np.abs(np.asarray(a) - b).max() < 2e-5 for a, b in pairs) and np.abs(own).max() > 1e-2
+    )
 
 
 def scaffold_is_plain(out, way, made=None, **numbers):
-    found = scaffold.run(NET, made or federation(), toy.start(SEED), SEED, len(out.infos), PARTICIPANTS, **numbers, **way)
+    found = scaffold.run(
+        NET,
+        made or federation(),
+        toy.start(SEED),
+        SEED,
+        len(out.infos),
+        PARTICIPANTS,
+        **numbers,
+        **way,
+    )
     return alike(out.states[-1], *found)
 
 
 def feddyn_is_plain(out, way, made=None, participants=PARTICIPANTS, **numbers):
-    w, h, own = feddyn.run(NET, made or federation(), toy.start(SEED), SEED, len(out.infos), participants, **numbers, **way)
+    w, h, own = feddyn.run(
+        NET,
+        made or federation(),
+        toy.start(SEED),
+        SEED,
+        len(out.infos),
+        participants,
+        **numbers,
+        **way,
+    )
     return alike(out.states[-1], w, -h / numbers["alpha"], -own / numbers["alpha"])
 
 
@@ -63,11 +94,15 @@ def test_scaffold_follows_the_plain_program(way):
 
 
 def test_scaffold_weights_clients_and_their_variates_by_samples():
-    assert scaffold_is_plain(play_on("scaffold", average="samples"), WAYS["batches"], average="samples")
+    assert scaffold_is_plain(
+        play_on("scaffold", average="samples"), WAYS["batches"], average="samples"
+    )
 
 
 def test_with_momentum_a_variate_is_the_mean_of_the_gradients():
-    assert scaffold_is_plain(play_on("scaffold", hyper={"momentum": 0.6}), WAYS["batches"], momentum=0.6)
+    assert scaffold_is_plain(
+        play_on("scaffold", hyper={"momentum": 0.6}), WAYS["batches"], momentum=0.6
+    )
 
 
 @ways
@@ -87,7 +122,9 @@ def test_inside_true_groups_each_has_a_model_and_a_control():
 
 @both
 def test_groups_must_be_known(name):
-    with pytest.raises(SpecError, match=f'"{name}" with groups = "true" needs the true group of every client'):
+    with pytest.raises(
+        SpecError, match=f'"{name}" with groups = "true" needs the true group of every client'
+    ):
         play_on(name, groups="true")
 
 
@@ -96,13 +133,17 @@ def optimum():
     """f64[d]: what minimises the mean over clients of their loss with weight decay."""
     clients, w = plain.Clients(federation()), toy.start(SEED)
     for _ in range(2000):
-        w = w - 0.3 * (np.mean([NET.gradient(w, *data) for data in clients.train], axis=0) + DECAY * w)
+        w = w - 0.3 * (
+            np.mean([NET.gradient(w, *data) for data in clients.train], axis=0) + DECAY * w
+        )
     return w
 
 
 def from_optimum(name, participants=None, **options):
     """How far a method is from the optimum after 200 rounds of many local steps."""
-    out = play_on(name, LONG, {"weight_decay": DECAY}, rounds=200, participants=participants, **options)
+    out = play_on(
+        name, LONG, {"weight_decay": DECAY}, rounds=200, participants=participants, **options
+    )
     return float(np.linalg.norm(out.models()[0] - optimum()))
 
 
@@ -111,7 +152,9 @@ def test_fedavg_comes_to_rest_beside_the_common_optimum():
 
 
 @pytest.mark.parametrize("participants", [rarely(None), 3])
-@pytest.mark.parametrize(("name", "options"), [("scaffold", {}), ("feddyn", {"alpha": 0.2})], ids=str)
+@pytest.mark.parametrize(
+    ("name", "options"), [("scaffold", {}), ("feddyn", {"alpha": 0.2})], ids=str
+)
 def test_both_come_to_rest_at_the_common_optimum(name, options, participants):
     assert from_optimum(name, participants, **options) < 1e-3
 
@@ -124,17 +167,27 @@ def test_both_find_the_optimum_from_compressed_updates(name):
 
 
 @both
-@pytest.mark.parametrize("sending", [Sending(), Sending("topk", 0.2), rarely(Sending("int8"))], ids=["whole", "topk", "int8"])
+@pytest.mark.parametrize(
+    "sending",
+    [Sending(), Sending("topk", 0.2), rarely(Sending("int8"))],
+    ids=["whole", "topk", "int8"],
+)
 def test_the_server_s_vector_is_the_mean_of_the_clients(name, sending):
     state = play_on(name, WAYS["batches"] | {"sending": sending}).states[-1]
-    assert np.allclose(state.control[0], np.asarray(state.own).mean(axis=0), atol=1e-6) and np.abs(state.control).max() > 1e-3
+    assert (
+        np.allclose(state.control[0], np.asarray(state.own).mean(axis=0), atol=1e-6)
+        and np.abs(state.control).max() > 1e-3
+    )
 
 
 @both
 def test_a_liar_does_not_believe_its_lie(name):
     lie = {"attack.share": 0.4, "attack.factor": 5.0}
     way = WAYS["batches"] | {"sending": Sending(attack="sign_flip")}
-    honest, lied_to = (play_on(name, way, lie | {"attack.share": share}, rounds=1, participants=None) for share in (0.0, 0.4))
+    honest, lied_to = (
+        play_on(name, way, lie | {"attack.share": share}, rounds=1, participants=None)
+        for share in (0.0, 0.4)
+    )
     assert np.array_equal(honest.states[1].own, lied_to.states[1].own)
     assert not np.allclose(honest.states[1].control, lied_to.states[1].control, atol=1e-3)
 
@@ -154,12 +207,17 @@ def test_a_round_in_which_every_update_is_broken_changes_nothing(name):
     assert np.abs(before.control).max() > 1e-3
     out = play_on(name, made=toy.broken(federation(), *range(7)), rounds=1, state=before)
     assert int(out.infos[0].nonfinite) == PARTICIPANTS and bool(out.infos[0].lost)
-    assert all(np.array_equal(a, b) for a, b in zip(jax.tree.leaves(before), jax.tree.leaves(out.states[-1]), strict=True))
+    assert all(
+        np.array_equal(a, b)
+        for a, b in zip(jax.tree.leaves(before), jax.tree.leaves(out.states[-1]), strict=True)
+    )
 
 
 def test_with_noise_nobody_sees_that_every_update_was_broken():
     before, noise = play_on("feddyn").states[-1], {"privacy.clip": 1.0, "privacy.noise": 1e-6}
-    after = play_on("feddyn", hyper=noise, made=toy.broken(federation(), *range(7)), rounds=1, state=before).states[-1]
+    after = play_on(
+        "feddyn", hyper=noise, made=toy.broken(federation(), *range(7)), rounds=1, state=before
+    ).states[-1]
     assert np.allclose(after.models, before.models + before.control, atol=1e-4)
 
 
@@ -167,7 +225,9 @@ def test_with_noise_nobody_sees_that_every_update_was_broken():
 def test_a_client_without_samples_does_not_count(name):
     made = toy.without_samples(federation(), 3)
     out = play_on(name, made=made, participants=7)
-    assert np.allclose(out.states[-1].control[0], np.asarray(out.states[-1].own).sum(axis=0) / 6, atol=1e-6)
+    assert np.allclose(
+        out.states[-1].control[0], np.asarray(out.states[-1].own).sum(axis=0) / 6, atol=1e-6
+    )
     assert not np.any(out.states[-1].own[3])
     if name == "feddyn":
         assert feddyn_is_plain(out, WAYS["batches"], made, 7, alpha=0.1)
@@ -180,14 +240,24 @@ def test_a_round_without_participants_changes_nothing(name):
     nobody = play.drawn(key, federation(), PARTICIPANTS, 0, hyper)
     step = play.prepared(name, WAYS["batches"]).round
     hyper = {number: jnp.float32(value) for number, value in hyper.items()}
-    after, info = step(key, state, federation(), nobody._replace(mask=np.zeros(PARTICIPANTS, bool)), hyper)
-    assert all(np.array_equal(a, b) for a, b in zip(jax.tree.leaves(state), jax.tree.leaves(after), strict=True))
+    after, info = step(
+        key, state, federation(), nobody._replace(mask=np.zeros(PARTICIPANTS, bool)), hyper
+    )
+    assert all(
+        np.array_equal(a, b)
+        for a, b in zip(jax.tree.leaves(state), jax.tree.leaves(after), strict=True)
+    )
     assert not any(int(each) for each in info.traffic)
 
 
 @pytest.mark.parametrize(
     ("name", "plan"),
-    [("scaffold", {"lanes": 2}), ("feddyn", {"gram": 64}), rarely("scaffold", {"gram": 64}), rarely("feddyn", {"lanes": 2})],
+    [
+        ("scaffold", {"lanes": 2}),
+        ("feddyn", {"gram": 64}),
+        rarely("scaffold", {"gram": 64}),
+        rarely("feddyn", {"lanes": 2}),
+    ],
     ids=str,
 )
 def test_other_plans_give_the_same(name, plan):
@@ -199,16 +269,26 @@ def test_other_plans_give_the_same(name, plan):
 @pytest.mark.parametrize(("name", "vectors"), [("scaffold", 2), ("feddyn", 1)])
 def test_what_is_sent(name, vectors):
     for info in play_on(name).infos:
-        assert [int(each) for each in info.traffic] == [vectors * PARTICIPANTS, vectors * PARTICIPANTS, 0, 0]
+        assert [int(each) for each in info.traffic] == [
+            vectors * PARTICIPANTS,
+            vectors * PARTICIPANTS,
+            0,
+            0,
+        ]
 
 
 def runs(method, **train):
-    return read_spec({"data": {"name": "digits", "clients": 20}, "method": [method], "train": train}).runs()
+    return read_spec(
+        {"data": {"name": "digits", "clients": 20}, "method": [method], "train": train}
+    ).runs()
 
 
 def test_control_variates_are_clipped_and_get_noise_of_their_own_as_updates_do():
     (run,) = runs("scaffold", privacy={"clip": 1.0, "noise": 0.5})
-    assert run.options.releases(7) == (14, 0) and METHODS.check("feddyn", {}, "m").releases(7) == (7, 0)
+    assert run.options.releases(7) == (14, 0) and METHODS.check("feddyn", {}, "m").releases(7) == (
+        7,
+        0,
+    )
     bound, numbers = 0.01, {"privacy.clip": 0.01, "privacy.noise": 0.0}
     clipped = play_on("scaffold", rounds=1, hyper=numbers).states[1]
     loud = play_on("scaffold", rounds=1, hyper=numbers | {"privacy.noise": 50.0}).states[1]

@@ -1,4 +1,5 @@
-"""Sattler's CFL, FL+HC and PACFL against plain numpy programs, their identities, limits and newcomers."""
+"""Sattler's CFL, FL+HC and PACFL against plain numpy programs, their identities, limits and
+newcomers."""
 
 import functools
 
@@ -42,7 +43,9 @@ def plain_rounds(between, labels=None, ids=None, rounds=ROUNDS):
     clients = plain.Clients(federation())
     labels = np.zeros(CLIENTS, int) if labels is None else labels
     key = functools.partial(plain.round_key, SEED)
-    return reference.rounds(NET, clients, toy.start(SEED), labels, key, ids or (lambda t: ALL), between, rounds)
+    return reference.rounds(
+        NET, clients, toy.start(SEED), labels, key, ids or (lambda t: ALL), between, rounds
+    )
 
 
 def check(out, models, labels):
@@ -58,7 +61,15 @@ SPLIT = {"min_rounds": 1, "max_clusters": 4}
 
 def sattler(federation_=None, eps1=0.6, eps2=0.5, rounds=ROUNDS, hyper=None, **options):
     hyper = {"eps1": eps1, "eps2": eps2, "gamma_max": 0.0} | (hyper or {})
-    return play.rounds("cfl_sattler", federation_ or federation(), rounds, None, SEED, hyper=hyper, **(SPLIT | options))
+    return play.rounds(
+        "cfl_sattler",
+        federation_ or federation(),
+        rounds,
+        None,
+        SEED,
+        hyper=hyper,
+        **(SPLIT | options),
+    )
 
 
 @pytest.mark.parametrize(("eps1", "eps2"), [(0.6, 0.5), (9.0, 0.0), (0.6, 9.0), (0.0, 0.5)])
@@ -79,23 +90,32 @@ def test_sattler_guards_a_split_by_gamma_max(gamma_max):
 
 
 def halves(similar, eps=(1.0, 0.0), norms=None, step=0.0, **more):
-    """i32[n] the parts into which clients with these cosines are split. `norms`: of updates, whose mean has the norm `step`."""
+    """i32[n] the parts into which clients with these cosines are split. `norms`: of updates, whose
+    mean has the norm `step`."""
     n = len(similar)
     nobody, norms = np.array([-1, -1]), np.ones(n) if norms is None else np.array(norms)
-    looked = cfl_sattler.Looked(similar.astype(np.float32), norms, np.full(2, step), nobody, nobody.copy())
-    state = State(np.zeros((2, 1)), np.zeros(n, np.int32), active=np.array([True, False]), memory=looked)
+    looked = cfl_sattler.Looked(
+        similar.astype(np.float32), norms, np.full(2, step), nobody, nobody.copy()
+    )
+    state = State(
+        np.zeros((2, 1)), np.zeros(n, np.int32), active=np.array([True, False]), memory=looked
+    )
     return cfl_sattler.split(state, np.arange(n), *eps, 1, 5, **more).labels
 
 
 @pytest.mark.parametrize(
-    ("norms", "step", "parts"), [([0.1, 0.1, 0.9], 0.3, 2), ([0.1, 0.1, 0.7], 0.3, 1), ([0.9, 0.9, 0.9], 0.5, 1)]
+    ("norms", "step", "parts"),
+    [([0.1, 0.1, 0.9], 0.3, 2), ([0.1, 0.1, 0.7], 0.3, 1), ([0.9, 0.9, 0.9], 0.5, 1)],
 )
 def test_a_split_needs_a_small_mean_of_updates_of_which_one_is_large(norms, step, parts):
     """With eps1 = 0.4 and eps2 = 0.8."""
     assert halves(np.eye(3), (0.4, 0.8), norms, step).max() + 1 == parts
 
 
-@pytest.mark.parametrize(("across", "gamma_max", "parts"), [(0.5, 0.0, 2), (0.5, 0.49, 2), (0.5, 0.51, 1), (-1.0, 0.99, 2)])
+@pytest.mark.parametrize(
+    ("across", "gamma_max", "parts"),
+    [(0.5, 0.0, 2), (0.5, 0.49, 2), (0.5, 0.51, 1), (-1.0, 0.99, 2)],
+)
 def test_a_split_needs_gamma_max_below_what_the_cosines_across_allow(across, gamma_max, parts):
     """γ_max < √((1 − α)/2), α being the largest cosine across: √(0.5/2) = 0.5."""
     similar = np.array([[1, 0.9, across], [0.9, 1, across], [across, across, 1]])
@@ -162,10 +182,25 @@ def test_sattler_wants_everybody_in_each_round():
 def test_sattler_runs_in_the_engine_between_its_chunks():
     hypers = [{"eps1": eps1, "eps2": 0.5, "gamma_max": 0.0} for eps1 in (0.6, 0.0)]
     seeds = [SEED, SEED]
-    split, whole = play.batch("cfl_sattler", federation(), ROUNDS, None, seeds, hypers, settings={"evaluations": ROUNDS}, **SPLIT)
+    split, whole = play.batch(
+        "cfl_sattler",
+        federation(),
+        ROUNDS,
+        None,
+        seeds,
+        hypers,
+        settings={"evaluations": ROUNDS},
+        **SPLIT,
+    )
     mine = sattler()
-    assert np.array_equal(split.labels[-1], mine.labels()) and np.allclose(split.models, mine.models(), atol=1e-6)
-    assert split.history["clusters"][-1] == 2 and split.history["ari"][-1] == 1.0 and not whole.labels.any()
+    assert np.array_equal(split.labels[-1], mine.labels()) and np.allclose(
+        split.models, mine.models(), atol=1e-6
+    )
+    assert (
+        split.history["clusters"][-1] == 2
+        and split.history["ari"][-1] == 1.0
+        and not whole.labels.any()
+    )
 
 
 # FL+HC
@@ -175,14 +210,25 @@ HC = {"warmup_rounds": 2, "max_clusters": CLIENTS - 1}
 
 def fl_hc(federation_=None, threshold=0.9, participants=5, **options):
     hyper = {"threshold": threshold}
-    return play.rounds("fl_hc", federation_ or federation(), ROUNDS, participants, SEED, hyper=hyper, **(HC | options))
+    return play.rounds(
+        "fl_hc",
+        federation_ or federation(),
+        ROUNDS,
+        participants,
+        SEED,
+        hyper=hyper,
+        **(HC | options),
+    )
 
 
 def clustering_updates(w, federation_):
     """What all clients send for the clustering, and who they are."""
     key = plain.keys.fold(plain.keys.fold(plain.keys.root(SEED), "regroup", 2), "pretrain")
     clients = plain.Clients(federation_)
-    each = [plain.fit(NET, w, clients.train[i], plain.local_key(key, i), 0.1, batch=5)[0] - w for i in ALL]
+    each = [
+        plain.fit(NET, w, clients.train[i], plain.local_key(key, i), 0.1, batch=5)[0] - w
+        for i in ALL
+    ]
     return np.array(each)
 
 
@@ -193,8 +239,12 @@ def clustering_updates(w, federation_):
 def test_fl_hc_clusters_updates_as_scipy_does(metric, linkage, unit, threshold):
     updates = clustering_updates(toy.start(SEED), federation()).astype(np.float32)
     config = METHODS.check("fl_hc", {"metric": metric, "linkage": linkage, "unit": unit}, "method")
-    labels = config.cluster(updates, host.distance_matrix(updates, fl_hc_module.METRICS[metric]), threshold)
-    assert np.array_equal(labels, reference.fl_hc_labels(updates, metric, linkage, threshold, unit == "median"))
+    labels = config.cluster(
+        updates, host.distance_matrix(updates, fl_hc_module.METRICS[metric]), threshold
+    )
+    assert np.array_equal(
+        labels, reference.fl_hc_labels(updates, metric, linkage, threshold, unit == "median")
+    )
     assert 1 < len(set(labels)) < CLIENTS
 
 
@@ -215,7 +265,9 @@ def test_the_threshold_of_fl_hc_is_in_median_distances():
 def test_fl_hc_follows_the_plain_program():
     def between(t, models, labels, updates):
         if t == 2:
-            labels = reference.fl_hc_labels(clustering_updates(models[0], federation()), "l1", "complete", 0.9, True)
+            labels = reference.fl_hc_labels(
+                clustering_updates(models[0], federation()), "l1", "complete", 0.9, True
+            )
             models = {k: models[0].copy() for k in range(labels.max() + 1)}
         return models, labels
 
@@ -269,7 +321,10 @@ def run_pacfl(federation_=None, threshold=60.0, rounds=2, participants=6, **opti
 def test_pacfl_distances_follow_the_plain_program(how, p):
     by_label, formula = how in ("vectors", "labels"), "smallest" if how == "labels" else how
     data = [(x, y if by_label else np.zeros_like(y)) for x, y in plain.Clients(classes()).train]
-    want = [[reference.angle_distance(a, b, p, formula) if a is not b else 0.0 for b in data] for a in data]
+    want = [
+        [reference.angle_distance(a, b, p, formula) if a is not b else 0.0 for b in data]
+        for a in data
+    ]
     got = kernel.distances(pacfl.subspaces(classes(), np.arange(6), p, by_label), how)
     assert np.allclose(got, want, atol=1e-3)
 
@@ -281,17 +336,26 @@ def test_pacfl_angles_are_those_of_scipy():
     each = np.degrees([[subspace_angles(a.T, b.T) for b in bases] for a in bases])
     assert np.allclose(kernel.angles(bases, "smallest"), each.min(axis=2), atol=1e-5)
     assert np.allclose(kernel.angles(bases, "sum"), each.sum(axis=2), atol=1e-5)
-    printed = [[np.trace(np.degrees(np.arccos(np.clip(np.abs(a @ b.T), 0, 1)))) for b in bases] for a in bases]
+    printed = [
+        [np.trace(np.degrees(np.arccos(np.clip(np.abs(a @ b.T), 0, 1)))) for b in bases]
+        for a in bases
+    ]
     assert np.allclose(kernel.angles(bases, "trace"), printed, atol=1e-5)
     apart = ~np.eye(6, dtype=bool)
-    assert (kernel.angles(bases, "trace") > kernel.angles(bases, "sum") + 1)[apart].all()  # so the two are not the same thing
+    assert (kernel.angles(bases, "trace") > kernel.angles(bases, "sum") + 1)[
+        apart
+    ].all()  # so the two are not the same thing
 
 
 def test_pacfl_vectors_have_no_sign():
     sent = pacfl.subspaces(classes(), np.arange(6), 3, True)
     signs = np.random.default_rng(0).choice([-1.0, 1.0], sent.bases.shape[:3])[..., None]
     for how in ("labels", "vectors"):
-        assert np.allclose(kernel.distances(sent._replace(bases=sent.bases * signs), how), kernel.distances(sent, how), atol=1e-6)
+        assert np.allclose(
+            kernel.distances(sent._replace(bases=sent.bases * signs), how),
+            kernel.distances(sent, how),
+            atol=1e-6,
+        )
 
 
 @pytest.mark.parametrize("linkage", ["average", "complete", "single"])
@@ -307,17 +371,29 @@ def test_pacfl_clusters_as_scipy_does(linkage, threshold):
 
 @pytest.mark.parametrize("threshold", [1.7, 2.0, 2.4])
 def test_pacfl_by_default_clusters_as_its_authors_program_does(threshold):
-    """Whose "average" is the mean of the two rows that it merges, however many clients they stand for."""
+    """Whose "average" is the mean of the two rows that it merges, however many clients they stand
+    for."""
     whole = toy.federation("label_permutation", clients=12, groups=3, seed=4)
-    method = METHODS.entry("pacfl").make(METHODS.check("pacfl", {}, "method"), toy.model(), toy.solver(toy.model()))
+    method = METHODS.entry("pacfl").make(
+        METHODS.check("pacfl", {}, "method"), toy.model(), toy.solver(toy.model())
+    )
     labels = method.setup(plain.keys.root(0), whole, {"threshold": threshold})["labels"]
     data = plain.Clients(whole).train
-    apart = np.array([[reference.angle_distance(a, b, 3, "vectors") if a is not b else 0.0 for b in data] for a in data])
-    assert same(labels, reference.mean_of_rows(apart, threshold)) and 1 < len(set(labels.tolist())) < 12
+    apart = np.array(
+        [
+            [reference.angle_distance(a, b, 3, "vectors") if a is not b else 0.0 for b in data]
+            for a in data
+        ]
+    )
+    assert (
+        same(labels, reference.mean_of_rows(apart, threshold))
+        and 1 < len(set(labels.tolist())) < 12
+    )
 
 
 def test_a_late_client_is_sent_all_models_in_use_once():
-    """Three clients, of which the third comes in the second round, with three of eight places in use."""
+    """Three clients, of which the third comes in the second round, with three of eight places in
+    use."""
     fed = toy.replace(classes(), arrive=jnp.array([0] * 5 + [1], jnp.int32))
     out = run_pacfl(fed)
     used = int(out.states[0].active.sum())
@@ -326,11 +402,15 @@ def test_a_late_client_is_sent_all_models_in_use_once():
 
 def test_pacfl_clusters_once_and_averages_inside():
     out = run_pacfl()
-    assert same(out.labels(0), np.asarray(classes().group)) and np.array_equal(out.labels(), out.labels(0))
+    assert same(out.labels(0), np.asarray(classes().group)) and np.array_equal(
+        out.labels(), out.labels(0)
+    )
     clients, key = plain.Clients(classes()), functools.partial(plain.round_key, SEED)
     keep = lambda t, models, labels, updates: (models, labels)  # noqa: E731
     first = np.tile(toy.start(SEED), (3, 1))
-    models, _ = reference.rounds(NET, clients, first, out.labels(0), key, lambda t: np.arange(6), keep, 2)
+    models, _ = reference.rounds(
+        NET, clients, first, out.labels(0), key, lambda t: np.arange(6), keep, 2
+    )
     check(out, models, out.labels(0))
 
 
@@ -366,4 +446,7 @@ def test_leading_vectors_are_those_of_the_svd():
         rank = min(*shape, 3)
         want = np.linalg.svd(x, full_matrices=False)[2][:rank]
         assert np.allclose(np.abs((got[:rank] * want).sum(axis=1)), 1) and not got[rank:].any()
-    assert not kernel.leading(np.zeros((4, 5)), 3).any() and not kernel.leading(np.zeros((0, 5)), 3).any()
+    assert (
+        not kernel.leading(np.zeros((4, 5)), 3).any()
+        and not kernel.leading(np.zeros((0, 5)), 3).any()
+    )

@@ -1,4 +1,5 @@
-"""StoCFL and FedDrift, whose clusters become one in the course of a run, against plain numpy programs."""
+"""StoCFL and FedDrift, whose clusters become one in the course of a run, against plain numpy
+programs."""
 
 import functools
 
@@ -41,12 +42,19 @@ def stochastic(made, rounds=6, **options):
 def clusters_of(out, t=-1):
     """The members of each cluster -> its number."""
     labels = out.labels(t)
-    return {frozenset(np.flatnonzero(labels == k).tolist()): int(k) for k in np.unique(labels[labels >= 0])}
+    return {
+        frozenset(np.flatnonzero(labels == k).tolist()): int(k)
+        for k in np.unique(labels[labels >= 0])
+    }
 
 
 @pytest.mark.parametrize(
     ("made", "average", "tau", "lam", "first"),
-    [rarely(federation, "samples", 0.3, 0.5, 2), rarely(skewed, "samples", 0.75, 0.1, 1), (skewed, "uniform", 0.6, 0.5, 1)],
+    [
+        rarely(federation, "samples", 0.3, 0.5, 2),
+        rarely(skewed, "samples", 0.75, 0.1, 1),
+        (skewed, "uniform", 0.6, 0.5, 1),
+    ],
 )
 def test_stocfl_follows_the_plain_program(made, average, tau, lam, first):
     out = stochastic(made(), average=average, tau=tau, lam=lam, pretrain_epochs=first)
@@ -59,14 +67,22 @@ def test_stocfl_follows_the_plain_program(made, average, tau, lam, first):
             assert np.abs(out.models(t)[k] - models[members]).max() < 1e-5
         assert np.abs(out.models(t)[-1] - w).max() < 1e-5
     grown = [{frozenset(c) for c in models} for models, *_ in history]
-    late = [c for before, after in zip(grown, grown[1:], strict=False) for c in after if sum(b < c for b in before) > 1]
+    late = [
+        c
+        for before, after in zip(grown, grown[1:], strict=False)
+        for c in after
+        if sum(b < c for b in before) > 1
+    ]
     assert late or made is federation  # clusters that have models become one, too
 
 
 def test_the_two_sums_of_a_round_of_stocfl_get_noise_that_is_not_the_same():
     alone = {"max_clusters": 1, "lam": 0.0, "rounds": 1}  # then both sums are of the same updates
     quiet, noisy = (
-        stochastic(federation(), hyper={"privacy.clip": 1.0, "privacy.noise": noise}, **alone).models() for noise in (0.0, 2.0)
+        stochastic(
+            federation(), hyper={"privacy.clip": 1.0, "privacy.noise": noise}, **alone
+        ).models()
+        for noise in (0.0, 2.0)
     )
     one, other = noisy - quiet
     assert np.allclose(*quiet, atol=1e-6) and one.std() == pytest.approx(other.std(), rel=0.5)
@@ -85,7 +101,11 @@ def test_stocfl_sends_two_models_and_first_moves_once():
 
 def test_stocfl_scores_who_was_not_drawn_by_the_first_move_or_with_the_global_model():
     out, group = stochastic(federation(), rounds=1, tau=0.0), np.asarray(federation().group)
-    state, hyper, score = out.states[-1], {"lr": np.float32(0.1), "tau": np.float32(0.0)}, jax.jit(out.method.score)
+    state, hyper, score = (
+        out.states[-1],
+        {"lr": np.float32(0.1), "tau": np.float32(0.0)},
+        jax.jit(out.method.score),
+    )
     scored = np.asarray(score(state, federation(), hyper))
     drawn = out.labels() >= 0
     of_group = {g: int(out.labels()[drawn & (group == g)][0]) for g in (0, 1)}
@@ -98,10 +118,18 @@ def test_stocfl_scores_who_was_not_drawn_by_the_first_move_or_with_the_global_mo
 def test_stocfl_compares_sketches_or_first_moves_as_they_are():
     model = toy.model(700)
     exact, short = (
-        play.rounds("stocfl", federation(), 2, None, work={"stream": 3}, model=model, similarity=how) for how in ("exact", "sketch")
+        play.rounds(
+            "stocfl", federation(), 2, None, work={"stream": 3}, model=model, similarity=how
+        )
+        for how in ("exact", "sketch")
     )
-    assert exact.states[0].memory.moves.shape[1] == 7704 and short.states[0].memory.moves.shape[1] == 4096
-    assert (exact.labels() == short.labels()).all() and np.allclose(exact.models(), short.models(), atol=1e-5)
+    assert (
+        exact.states[0].memory.moves.shape[1] == 7704
+        and short.states[0].memory.moves.shape[1] == 4096
+    )
+    assert (exact.labels() == short.labels()).all() and np.allclose(
+        exact.models(), short.models(), atol=1e-5
+    )
 
 
 def test_stocfl_without_room_puts_clients_into_the_most_similar_cluster():
@@ -114,13 +142,18 @@ def test_stocfl_without_room_puts_clients_into_the_most_similar_cluster():
     ask = Ask(None, None, toy.replace(federation(), uid=uid), present(1, 2, 3, 4), {"tau": tau})
     after, crowded = placed(ask, jax.tree.map(jnp.asarray, state), psi, new)
     assert after.labels.tolist() == [0, 1, 0, 1, -1, -1] and int(crowded) == 2
-    assert after.memory.members.tolist() == [3, 2] and np.allclose(after.memory.moves, [[2.8, 0.6], [0.7, 1.8]])
-    assert (after.models[0] == 1).all() and (after.models[1] == 0).all()  # client 3 came first, and its cluster begins at ω
+    assert after.memory.members.tolist() == [3, 2] and np.allclose(
+        after.memory.moves, [[2.8, 0.6], [0.7, 1.8]]
+    )
+    assert (after.models[0] == 1).all() and (
+        after.models[1] == 0
+    ).all()  # client 3 came first, and its cluster begins at ω
 
 
 @functools.cache
 def turned(t):
-    """The clients 2, 3 and 7 have the other group's labels from round 6 on, client 2 for six rounds."""
+    """The clients 2, 3 and 7 have the other group's labels from round 6 on, client 2 for six
+    rounds."""
     of = np.array(federation().view.of)
     changed = [c for c in (2, 3, 7) if t >= 6 and not (c == 2 and t >= 12)]
     of[changed] = 1 - of[changed]
@@ -130,12 +163,17 @@ def turned(t):
 def drifting(participants, rounds=15, at=turned, **options):
     """Rounds of FedDrift in which the clients' data change."""
     config, _, method, init, step = play.prepared("feddrift", WORK, **options)
-    hyper = {k: jnp.float32(v) for k, v in ({"lr": 0.1} | list_traced(METHODS.check("feddrift", options, "m"))).items()}
+    hyper = {
+        k: jnp.float32(v)
+        for k, v in ({"lr": 0.1} | list_traced(METHODS.check("feddrift", options, "m"))).items()
+    }
     key = keys.root(SEED)
     states, infos = [init(key, at(0), hyper, {})], []
     for t in range(rounds):
         each = keys.fold(key, "round", t)
-        state, info = step(each, states[-1], at(t), play.drawn(each, at(t), participants, t, hyper), hyper)
+        state, info = step(
+            each, states[-1], at(t), play.drawn(each, at(t), participants, t, hyper), hyper
+        )
         states, infos = [*states, state], [*infos, info]
     return play.Played(states, infos, method)
 
@@ -154,8 +192,17 @@ DRIFTS = {"max_clusters": 12, "delta": 0.1, "every": 3, "begin": "one"}
 def test_feddrift_follows_the_plain_program(participants, options):
     options = DRIFTS | options
     out = drifting(participants, **options)
-    numbers = {"seed": SEED, "rounds": 15, "participants": participants, "lr": 0.1, "batch": 5, "epochs": 2}
-    history = feddrift.feddrift(NET, lambda t: plain.Clients(turned(t)), toy.start(SEED), **numbers, **options)
+    numbers = {
+        "seed": SEED,
+        "rounds": 15,
+        "participants": participants,
+        "lr": 0.1,
+        "batch": 5,
+        "epochs": 2,
+    }
+    history = feddrift.feddrift(
+        NET, lambda t: plain.Clients(turned(t)), toy.start(SEED), **numbers, **options
+    )
     for t, (models, labels) in enumerate(history, 1):
         there = [k for k, m in enumerate(models) if m is not None]
         assert out.labels(t).tolist() == labels.tolist(), t
@@ -169,9 +216,17 @@ def test_feddrift_isolates_those_that_drift_and_merges_them_with_their_like():
     out = drifting(10, **DRIFTS)
     now = np.asarray(federation().group).copy()
     now[[3, 7]] = 1 - now[[3, 7]]
-    assert [counts(out, "isolated")[t] for t in (0, 3, 6, 9, 12)] == [0, 0, 0, 4, 0] and sum(counts(out, "isolated")) == 4
-    assert len(np.unique(out.labels(10))) == 5 and sum(counts(out, "merged")) == counts(out, "merged")[12] == 2
-    assert len(np.unique(out.labels())) == 2 and len({(int(k), int(g)) for k, g in zip(out.labels(), now, strict=True)}) == 2
+    assert [counts(out, "isolated")[t] for t in (0, 3, 6, 9, 12)] == [0, 0, 0, 4, 0] and sum(
+        counts(out, "isolated")
+    ) == 4
+    assert (
+        len(np.unique(out.labels(10))) == 5
+        and sum(counts(out, "merged")) == counts(out, "merged")[12] == 2
+    )
+    assert (
+        len(np.unique(out.labels())) == 2
+        and len({(int(k), int(g)) for k, g in zip(out.labels(), now, strict=True)}) == 2
+    )
 
 
 def test_feddrift_counts_the_models_that_are_compared_and_the_losses():
@@ -179,12 +234,20 @@ def test_feddrift_counts_the_models_that_are_compared_and_the_losses():
     assert sent[:9] == [(10, 10, 0, 0)] * 9
     assert sent[9] == (14, 10, 0, 0)  # one model to compare, and four new ones
     assert sent[10:12] == [(10, 10, 0, 0)] * 2
-    assert sent[12] == (5 * 10 + 5, 10, 0, 5 * 10)  # five models to compare, and a merged one for those who took it
+    assert sent[12] == (
+        5 * 10 + 5,
+        10,
+        0,
+        5 * 10,
+    )  # five models to compare, and a merged one for those who took it
     assert sent[13:] == [(10, 10, 0, 0)] * 2
 
 
 def test_feddrift_where_nothing_drifts_is_fedavg():
-    out, average = drifting(10, 7, lambda _: federation(), **DRIFTS), play.rounds("fedavg", federation(), 7, None, SEED, work=WORK)
+    out, average = (
+        drifting(10, 7, lambda _: federation(), **DRIFTS),
+        play.rounds("fedavg", federation(), 7, None, SEED, work=WORK),
+    )
     assert np.allclose(out.models()[0], average.models()[0], atol=1e-6) and not out.labels().any()
     assert [tuple(i.traffic) for i in out.infos] == [tuple(i.traffic) for i in average.infos]
 
@@ -195,37 +258,65 @@ def test_feddrift_finds_the_model_of_data_that_come_back():
     out = drifting(10, 9, lambda t: other if 3 <= t < 6 else one, **DRIFTS)
     assert [set(out.labels(t).tolist()) for t in (3, 6, 9)] == [{0}, set(range(1, 11)), {0}]
     assert counts(out, "models") == [1] * 3 + [11] * 6
-    assert np.array_equal(out.models(4)[0], out.models(6)[0]) and not np.allclose(out.models(9)[0], out.models(6)[0])
+    assert np.array_equal(out.models(4)[0], out.models(6)[0]) and not np.allclose(
+        out.models(9)[0], out.models(6)[0]
+    )
 
 
 def present(*ids):
-    return Cohort(np.array(ids, np.int32), np.ones(len(ids), bool), np.ones(len(ids), np.float32), np.int32(0))
+    return Cohort(
+        np.array(ids, np.int32), np.ones(len(ids), bool), np.ones(len(ids), np.float32), np.int32(0)
+    )
 
 
 def test_feddrift_s_distance_is_of_mean_losses_by_samples_without_those_that_drift_or_are_broken():
-    losses = np.array([[1.0, 2.0, 1.95, 9.0, np.nan], [2.0, 2.05, 1.9, 9.0, 1.0], [np.nan] * 5], np.float32)
+    losses = np.array(
+        [[1.0, 2.0, 1.95, 9.0, np.nan], [2.0, 2.05, 1.9, 9.0, 1.0], [np.nan] * 5], np.float32
+    )
     drifts = np.array([False, False, False, True, False])
     there, best = np.array([True, True, False]), np.array([0, 0, 1, 1, 1], np.int32)
     look = Look(np.ones(5, bool), there, losses, best, np.min(losses, axis=0), drifts)
     count = np.array(federation().train.count)
     count[:5] = 1, 9, 5, 5, 5
     made = toy.replace(federation(), train=toy.replace(federation().train, count=count))
-    joined = jax.jit(lambda delta: unions(Ask(None, None, made, present(0, 1, 2, 3, 4), {}), look, delta))
-    for delta, root in ((0.14, [0, 1, 2]), (0.15, [0, 0, 2])):  # L_00 = 1.9, L_01 = 1.95, L_10 = 2.045, L_11 = 1.9
+    joined = jax.jit(
+        lambda delta: unions(Ask(None, None, made, present(0, 1, 2, 3, 4), {}), look, delta)
+    )
+    for delta, root in (
+        (0.14, [0, 1, 2]),
+        (0.15, [0, 0, 2]),
+    ):  # L_00 = 1.9, L_01 = 1.95, L_10 = 2.045, L_11 = 1.9
         assert joined(np.float32(delta)).tolist() == root
 
 
 def test_feddrift_replaces_the_model_that_is_unused_for_the_longest_time():
-    nothing, labels, used = np.zeros(4, np.float32), np.zeros(10, np.int32), np.array([5, 3, 1, 2], np.int32)
+    nothing, labels, used = (
+        np.zeros(4, np.float32),
+        np.zeros(10, np.int32),
+        np.array([5, 3, 1, 2], np.int32),
+    )
     everybody, best = np.ones(4, bool), np.zeros(4, np.int32)
     known = Known(np.array([-7], np.float32), best, used, labels, np.zeros(10, np.float32))
     state = State(np.arange(4, dtype=np.float32)[:, None], labels, active=everybody, memory=known)
     look = Look(everybody, everybody, np.zeros((4, 4), np.float32), best, nothing, everybody)
-    ask, state, look = Ask(None, None, federation(), present(4, 2, 1, 3), {}), *jax.tree.map(jnp.asarray, (state, look))
+    ask, state, look = (
+        Ask(None, None, federation(), present(4, 2, 1, 3), {}),
+        *jax.tree.map(jnp.asarray, (state, look)),
+    )
     after, which, isolated = begun(ask, state, look, jnp.int32(6))
     assert which.tolist() == [0, 3, 2, 1] and isolated.tolist() == [False, True, True, True]
-    assert after.models[:, 0].tolist() == [0, -7, -7, -7] and after.memory.born.tolist() == [0, 6, 6, 6]
-    assert after.labels[:5].tolist() == [0, 2, 3, 1, 0] and after.memory.used.tolist() == [6, 6, 6, 6]
+    assert after.models[:, 0].tolist() == [0, -7, -7, -7] and after.memory.born.tolist() == [
+        0,
+        6,
+        6,
+        6,
+    ]
+    assert after.labels[:5].tolist() == [0, 2, 3, 1, 0] and after.memory.used.tolist() == [
+        6,
+        6,
+        6,
+        6,
+    ]
 
 
 @pytest.mark.parametrize(("name", "sums"), [("stocfl", 2), ("feddrift", 1)])

@@ -1,4 +1,5 @@
-"""What the record has of the weights of clients in models, and that only methods whose clients mix models have any."""
+"""What the record has of the weights of clients in models, and that only methods whose clients mix
+models have any."""
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +20,10 @@ OF_OTHERS = ("fedamp", "pfedgraph")
 
 def test_only_methods_whose_clients_mix_models_say_so():
     model = toy.model(4)
-    made = {name: play.prepared(name, model=play.OPTIONS.get(name, {}).get("model", model)).method for name in METHODS}
+    made = {
+        name: play.prepared(name, model=play.OPTIONS.get(name, {}).get("model", model)).method
+        for name in METHODS
+    }
     assert {name for name in made if made[name].mixture or made[name].shares} == {*SOFT, *OF_OTHERS}
 
 
@@ -29,10 +33,20 @@ def test_rows_sum_to_one_and_groups_have_their_clients_mean(name):
     (output,) = play.on_nine(name)
     each, means = output.diag["mixture_of_clients"], output.diag["mixture_of_groups"]
     models = 9 if name in OF_OTHERS else 2
-    assert each.shape == (play.ROUNDS + 1, 9, models) and means.shape == (play.ROUNDS + 1, 2, models)
-    assert np.allclose(each.sum(axis=2), 1, atol=1e-5) and (each >= 0).all() and not np.allclose(each[-1], each[1])
+    assert each.shape == (play.ROUNDS + 1, 9, models) and means.shape == (
+        play.ROUNDS + 1,
+        2,
+        models,
+    )
+    assert (
+        np.allclose(each.sum(axis=2), 1, atol=1e-5)
+        and (each >= 0).all()
+        and not np.allclose(each[-1], each[1])
+    )
     for g in (0, 1):
-        assert np.allclose(means[:, g], each[:, np.asarray(federation.group) == g].mean(axis=1), atol=1e-6)
+        assert np.allclose(
+            means[:, g], each[:, np.asarray(federation.group) == g].mean(axis=1), atol=1e-6
+        )
     if name in SOFT:
         seen = output.labels[-1] >= 0
         assert np.allclose(each[-1][seen], output.diag["mixture"][seen], atol=1e-6)
@@ -42,7 +56,9 @@ def counting(method):
     """The method, whose state has weights, too: the number of rounds for each client and model."""
     return method._replace(
         init=lambda *args: (method.init(*args), jnp.zeros((9, 2))),
-        round=lambda key, state, *args: (lambda new, info: ((new, state[1] + 1), info))(*method.round(key, state[0], *args)),
+        round=lambda key, state, *args: (lambda new, info: ((new, state[1] + 1), info))(
+            *method.round(key, state[0], *args)
+        ),
         models=lambda state: method.models(state[0]),
         shares=lambda state, federation, hyper: state[1],
         extras=lambda state: {},
@@ -53,7 +69,9 @@ def counting(method):
 def test_weights_that_lie_in_the_state_are_those_of_their_round(monkeypatch, quick):
     """An evaluation's are fetched when later rounds have overwritten the state."""
     made = play.prepared("oracle", {"quick": quick})
-    monkeypatch.setattr(play, "prepared", lambda *_, **__: made._replace(method=counting(made.method)))
+    monkeypatch.setattr(
+        play, "prepared", lambda *_, **__: made._replace(method=counting(made.method))
+    )
     compiled.forget()
     (output,) = play.on_nine("oracle", work={"quick": quick}, chunk_rounds=play.ROUNDS)
     compiled.forget()
@@ -82,7 +100,8 @@ def test_fedamp_keeps_the_weights_of_its_next_mixtures():
 
 
 def test_pfedgraph_keeps_the_weights_of_its_next_mixtures():
-    """Each row minimises lam · ‖x − p‖² − ⟨x, c⟩ on the simplex: a small step to any corner makes it no smaller."""
+    """Each row minimises lam · ‖x − p‖² − ⟨x, c⟩ on the simplex: a small step to any corner makes
+    it no smaller."""
     (output,) = play.on_nine("pfedgraph", lam=0.8)
     assert_all_have_trained(output)
     own, first = own_and_first(output)
@@ -110,15 +129,33 @@ def test_what_is_kept_is_bounded():
     assert list(history._average_shares(clients, many)) == ["diag/mixture_of_groups"]
     assert history._average_shares(clients._replace(groups=0), many) == {}
     for name, wanted in (("fedamp", True), ("fedsoft", False)):
-        method, federation = play.prepared(name, **play.options(name)).method, toy.federation("iid", clients=101, source=None)
+        method, federation = (
+            play.prepared(name, **play.options(name)).method,
+            toy.federation("iid", clients=101, source=None),
+        )
         state = jax.eval_shape(method.init, jax.random.key(0), federation, {}, {})
         numbers = {key: np.float32(0.1) for key in ("alpha", "sigma", "lam")}
         assert program._are_too_many(method, state, federation, numbers) == wanted
 
 
 def test_a_result_has_the_mixture_and_a_hard_one_has_none():
-    data = {"name": "blobs", "samples": 300, "features": 6, "classes": 4, "partition": "iid", "clients": 9}
+    data = {
+        "name": "blobs",
+        "samples": 300,
+        "features": 6,
+        "classes": 4,
+        "partition": "iid",
+        "clients": 9,
+    }
     soft, hard = (cfljax.run(name, data, rounds=2) for name in ("fedem", "ifca"))
     assert not [name for name in hard.diag if name.startswith("mixture")]
-    assert soft.mixture.shape == (9, 3) and soft.mixtures.shape == (3, 9, 3) and np.allclose(soft.mixture.sum(axis=1), 1, atol=1e-5)
-    assert np.array_equal(soft.mixtures[-1], soft.mixture) and hard.mixture is None and hard.mixtures is None
+    assert (
+        soft.mixture.shape == (9, 3)
+        and soft.mixtures.shape == (3, 9, 3)
+        and np.allclose(soft.mixture.sum(axis=1), 1, atol=1e-5)
+    )
+    assert (
+        np.array_equal(soft.mixtures[-1], soft.mixture)
+        and hard.mixture is None
+        and hard.mixtures is None
+    )

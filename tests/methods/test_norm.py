@@ -1,4 +1,5 @@
-"""Statistics of batches (BatchNorm) and the part `norm`: against a plain program, with any padding, in every way of training."""
+"""Statistics of batches (BatchNorm) and the part `norm`: against a plain program, with any padding,
+in every way of training."""
 
 import dataclasses
 
@@ -36,10 +37,14 @@ IFCA = rarely("ifca", {"clusters": 3, "average": "samples"})
 def test_batch_statistics_follow_the_plain_program(name, options):
     out = play.rounds(name, federation(), ROUNDS, PARTICIPANTS, SEED, model=MODEL, **options)
     kinds = np.where(NORM & (name == "fedbn"), "client", "cluster")
-    starts = np.asarray(first_models(keys.root(SEED), MODEL, options.get("clusters", 1)), np.float64)
+    starts = np.asarray(
+        first_models(keys.root(SEED), MODEL, options.get("clusters", 1)), np.float64
+    )
     assign = None if options else [0] * 7
     clients = plain.Clients(federation())
-    wanted, own, labels = parts.run(NET, clients, starts, SEED, ROUNDS, PARTICIPANTS, kinds, "samples", assign=assign)
+    wanted, own, labels = parts.run(
+        NET, clients, starts, SEED, ROUNDS, PARTICIPANTS, kinds, "samples", assign=assign
+    )
     wanted = np.where(kinds == "client", own, wanted[0]) if name == "fedbn" else wanted
     np.testing.assert_allclose(out.models(), wanted, rtol=1e-5, atol=1e-5)
     assert name == "fedbn" or out.labels().tolist() == list(labels)
@@ -59,19 +64,33 @@ def updates(fed, plan, batch=5, **more):
 def test_padding_and_the_way_of_training_change_no_statistics(batch):
     wanted = updates(federation(), Plan(1), batch)
     assert np.abs(wanted[:, STATISTICS]).max() > 0.1
-    ways = [(pad(federation(), 2, 3), Plan(1)), (pad(federation(), 0, 4), Plan(0)), (federation(), Plan(3, asks_host=True))]
+    ways = [
+        (pad(federation(), 2, 3), Plan(1)),
+        (pad(federation(), 0, 4), Plan(0)),
+        (federation(), Plan(3, asks_host=True)),
+    ]
     for fed, plan in [*ways, (pad(federation(), 1, 2), Plan(0, queue=2))]:
         np.testing.assert_allclose(updates(fed, plan, batch), wanted, atol=2e-5)
 
 
 def test_a_full_step_sees_all_samples_of_a_large_client():
-    fed = toy.federation("iid", clients=1, source=cfljax.data.load("blobs", {"samples": 700, "features": 6, "classes": 4}))
+    fed = toy.federation(
+        "iid",
+        clients=1,
+        source=cfljax.data.load("blobs", {"samples": 700, "features": 6, "classes": 4}),
+    )
     x, y = plain.Clients(fed).train[0]
     assert len(y) > 256
     jobs = Jobs(
-        jnp.zeros(1, jnp.int32), jnp.ones(1, bool), jnp.ones(1), (w := MODEL.init(keys.root(1)))[None], jnp.zeros(1, jnp.int32)
+        jnp.zeros(1, jnp.int32),
+        jnp.ones(1, bool),
+        jnp.ones(1),
+        (w := MODEL.init(keys.root(1)))[None],
+        jnp.zeros(1, jnp.int32),
     )
-    delta = np.asarray(toy.solver(MODEL, batch="full").fit(keys.root(0), fed, jobs, {"lr": LR}).delta)[0]
+    delta = np.asarray(
+        toy.solver(MODEL, batch="full").fit(keys.root(0), fed, jobs, {"lr": LR}).delta
+    )[0]
     assert np.abs(delta + LR * NET.gradient(np.asarray(w, np.float64), x, y)).max() < 1e-5
 
 
@@ -85,7 +104,10 @@ def test_optimiser_decay_and_pull_leave_statistics_to_the_batches():
 
 
 def test_an_optimiser_of_the_server_leaves_statistics_as_they_are_averaged():
-    plainly, served = (run_served("fedavg", optimiser, model=MODEL, rounds=1).models()[0] for optimiser in (None, ("adam", ())))
+    plainly, served = (
+        run_served("fedavg", optimiser, model=MODEL, rounds=1).models()[0]
+        for optimiser in (None, ("adam", ()))
+    )
     assert np.array_equal(plainly[STATISTICS], served[STATISTICS])
     assert np.abs(plainly - served).max() > 0.1
 
@@ -110,7 +132,13 @@ class Residual(linen.Module):
 
 
 DATA = {"name": "digits", "partition": "rotated", "groups": 2, "clients": 4}
-SEVERAL = [{"name": "ifca", "clusters": 2}, rarely("fedavg"), rarely({"name": "fedem", "clusters": 2}), "ditto", rarely("fedper")]
+SEVERAL = [
+    {"name": "ifca", "clusters": 2},
+    rarely("fedavg"),
+    rarely({"name": "fedem", "clusters": 2}),
+    "ditto",
+    rarely("fedper"),
+]
 
 
 @pytest.mark.parametrize("method", SEVERAL, ids=str)
@@ -119,7 +147,9 @@ def test_a_users_resnet_trains(method):
     out = cfljax.run(method, data=DATA, model="residual", rounds=4, epochs=2, batch=20, lr=0.1)
     assert out.history["accuracy"][-1] > 0.3
     last = out.params(int(out.labels[0]))
-    assert (last["BatchNorm_0"]["running_var"] != 1).all() and (last["BatchNorm_1"]["running_mean"] != 0).any()
+    assert (last["BatchNorm_0"]["running_var"] != 1).all() and (
+        last["BatchNorm_1"]["running_mean"] != 0
+    ).any()
     x = np.random.default_rng(0).random((9, 8, 8, 1))
     whole, one = (out.predict(0, some, cluster=0) for some in (x, x[:1]))
     assert np.array_equal(whole[:1], one)
@@ -127,22 +157,31 @@ def test_a_users_resnet_trains(method):
 
 def test_a_run_of_fedbn_goes_on_from_a_checkpoint_with_the_same_bits():
     saved = []
-    (whole,) = play.on_nine("fedbn", [{}], chunk_rounds=2, checkpoint=lambda make: saved.append(make()))
+    (whole,) = play.on_nine(
+        "fedbn", [{}], chunk_rounds=2, checkpoint=lambda make: saved.append(make())
+    )
     (again,) = play.on_nine("fedbn", [{}], resume=saved[0])
     assert whole.models.tobytes() == again.models.tobytes()
 
 
 @pytest.mark.parametrize("name", ["resnet20", rarely("resnet18"), rarely("mobilenet_v2"), "cnn"])
 def test_models_of_the_package_have_batch_normalisation_and_a_part_norm(name):
-    small = {"cnn": {"channels": [3], "dense": [5]}, "mobilenet_v2": {"width": 0.1, "depth": 0.1}}.get(name, {"width": 4})
+    small = {
+        "cnn": {"channels": [3], "dense": [5]},
+        "mobilenet_v2": {"width": 0.1, "depth": 0.1},
+    }.get(name, {"width": 4})
     model = models.build(name, small | {"norm": "batch"}, (8, 8, 1), 10)
     running, params = set(model.statistics), model.unravel(model.init(keys.root(0)))
     sizes = {path: leaf.size for path, leaf in paths_of(model)}
     norms = [path for path in sizes if "norm" in path]
     assert len(norms) == 2 * len(running) and running < set(norms)
-    assert all((leaf == 0).all() or (leaf == 1).all() for leaf in jax.tree.leaves(params) if leaf.ndim == 1)
+    assert all(
+        (leaf == 0).all() or (leaf == 1).all() for leaf in jax.tree.leaves(params) if leaf.ndim == 1
+    )
     first = min(running)
-    found = divide_model(model, (("body", "all"), ("head", "all"), ("norm", "client"), (first, "cluster")))
+    found = divide_model(
+        model, (("body", "all"), ("head", "all"), ("norm", "client"), (first, "cluster"))
+    )
     assert len(found.columns("cluster")) == sizes[first]
     assert sends_statistics(model, None) and sends_statistics(model, found)
     assert not sends_statistics(model, divide_model(model, [("norm", "client")]))
@@ -157,15 +196,34 @@ def test_models_of_the_package_have_batch_normalisation_and_a_part_norm(name):
         ("feddyn", {}, "cannot move the running statistics of BatchNorm"),
         ("apfl", {}, "cannot move the running statistics of BatchNorm"),
         ("joint", {}, "cannot move the running statistics of BatchNorm"),
-        ({"name": "ifca", "aggregate": "gradient"}, {}, "cannot move the running statistics of BatchNorm"),
-        ({"name": "fedavg", "average": "nova"}, {}, "cannot move the running statistics of BatchNorm"),
-        ("fedavg", {"privacy": {"clip": 1.0, "noise": 0.1}}, 'train.privacy with model "cnn": .*parts = { norm = "client" }'),
-        ("fedbn", {"model": "mlp"}, 'model "mlp": has no layers of normalisation for the part "norm"; use'),
+        (
+            {"name": "ifca", "aggregate": "gradient"},
+            {},
+            "cannot move the running statistics of BatchNorm",
+        ),
+        (
+            {"name": "fedavg", "average": "nova"},
+            {},
+            "cannot move the running statistics of BatchNorm",
+        ),
+        (
+            "fedavg",
+            {"privacy": {"clip": 1.0, "noise": 0.1}},
+            'train.privacy with model "cnn": .*parts = { norm = "client" }',
+        ),
+        (
+            "fedbn",
+            {"model": "mlp"},
+            'model "mlp": has no layers of normalisation for the part "norm"; use',
+        ),
     ],
     ids=str,
 )
 def test_what_cannot_be_is_refused_in_one_line(method, more, said):
-    given = {"model": {"name": "cnn", "channels": [2], "kernel": 3, "dense": [4], "norm": "batch"}, "rounds": 1} | more
+    given = {
+        "model": {"name": "cnn", "channels": [2], "kernel": 3, "dense": [4], "norm": "batch"},
+        "rounds": 1,
+    } | more
     with pytest.raises(SpecError, match=said) as raised:
         cfljax.run(method, data=DATA, **given)
     assert "\n" not in str(raised.value)

@@ -1,4 +1,5 @@
-"""`average = "nova"` against a plain numpy program with stragglers, and where it is another average."""
+"""`average = "nova"` against a plain numpy program with stragglers, and where it is another
+average."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -20,8 +21,14 @@ EPOCHS = {"epochs": 2, "batch": 5}
 
 
 def nova_methods():
-    fields = {name: METHODS.entry(name).options.__dataclass_fields__.get("average") for name in METHODS}
-    return [name for name, field in fields.items() if field is not None and "nova" in field.metadata["choices"]]
+    fields = {
+        name: METHODS.entry(name).options.__dataclass_fields__.get("average") for name in METHODS
+    }
+    return [
+        name
+        for name, field in fields.items()
+        if field is not None and "nova" in field.metadata["choices"]
+    ]
 
 
 def work_of(key, uid):
@@ -37,7 +44,17 @@ def work_of(key, uid):
 def test_rounds_follow_the_plain_program(name, options, numbers):
     federation, k = toy.federation("quantity", clients=7, sigma=1.0), options.get("clusters", 1)
     hyper = SLOW | numbers
-    out = play.rounds(name, federation, ROUNDS, PARTICIPANTS, SEED, work=EPOCHS, hyper=hyper, average="nova", **options)
+    out = play.rounds(
+        name,
+        federation,
+        ROUNDS,
+        PARTICIPANTS,
+        SEED,
+        work=EPOCHS,
+        hyper=hyper,
+        average="nova",
+        **options,
+    )
     starts = first_models(keys.root(SEED), toy.model(), k)
     local = numbers | ({"mu": options["mu"]} if "mu" in options else {})
     given = plain.Net(6, 4), plain.Clients(federation), starts, SEED, ROUNDS, PARTICIPANTS, work_of
@@ -52,18 +69,29 @@ def nova_and_samples(name, work, hyper=None):
     """Three rounds of a method with either average, and how many take part."""
     options, everybody = play.options(name), 9 if name in play.EVERYBODY else 5
     given = {"work": work, "hyper": hyper, "model": options.pop("model", None)} | options
-    runs = [play.rounds(name, play.nine_clients(), 3, everybody, SEED, average=each, **given) for each in ("nova", "samples")]
+    runs = [
+        play.rounds(name, play.nine_clients(), 3, everybody, SEED, average=each, **given)
+        for each in ("nova", "samples")
+    ]
     return *runs, everybody
 
 
 @pytest.mark.parametrize("name", every(nova_methods(), often=("fedavg",)))
 def test_with_equal_steps_it_is_the_mean_by_samples(name):
     nova, samples, everybody = nova_and_samples(name, {"steps": 3, "batch": 5})
-    assert np.allclose(nova.models(), samples.models(), atol=1e-5) and np.array_equal(nova.labels(), samples.labels())
+    assert np.allclose(nova.models(), samples.models(), atol=1e-5) and np.array_equal(
+        nova.labels(), samples.labels()
+    )
     for told, plainly in zip(nova.infos, samples.infos, strict=True):
         more = [int(a) - int(b) for a, b in zip(told.traffic, plainly.traffic, strict=True)]
-        drawn = {"ocfl": [told.diag.get("participants")], "fl_hc": [5, 9], "fedgwc": [3]}  # fl_hc: once everybody
-        assert more[:3] == [0, 0, 0] and more[3] in drawn.get(name, [everybody])  # each participant sends its length
+        drawn = {
+            "ocfl": [told.diag.get("participants")],
+            "fl_hc": [5, 9],
+            "fedgwc": [3],
+        }  # fl_hc: once everybody
+        assert more[:3] == [0, 0, 0] and more[3] in drawn.get(
+            name, [everybody]
+        )  # each participant sends its length
 
 
 @pytest.mark.long
@@ -71,7 +99,10 @@ def test_with_equal_steps_it_is_the_mean_by_samples(name):
 def test_with_stragglers_it_is_not(name):
     nova, samples, _ = nova_and_samples(name, {"steps": 8}, SLOW)
     least = 1e-4 if name != "joint" else 0.0  # its steps are local_steps, one
-    assert nova.models().shape != samples.models().shape or np.abs(nova.models() - samples.models()).max() >= least
+    assert (
+        nova.models().shape != samples.models().shape
+        or np.abs(nova.models() - samples.models()).max() >= least
+    )
 
 
 def test_lengths_are_those_of_each_gradient_followed_on_its_own():
@@ -80,11 +111,15 @@ def test_lengths_are_those_of_each_gradient_followed_on_its_own():
         found = lengths(jnp.asarray(steps), LocalStep(jnp.float32(0.1), momentum, mu=mu))
         wanted = [server.length(int(n), 0.1, momentum or 0.0, mu or 0.0) for n in steps]
         assert np.allclose(found, wanted, rtol=1e-5)
-        assert momentum is None or not mu or wanted[-1] > 5.5  # with negative factors the plain sum is 4.98
+        assert (
+            momentum is None or not mu or wanted[-1] > 5.5
+        )  # with negative factors the plain sum is 4.98
 
 
 def test_a_straggler_weighs_by_its_samples_and_the_whole_step_is_the_mean_length():
-    mix = weights_by(np.array([0, 0, 1, -1], np.int32), np.ones(4, bool), np.array([3.0, 1.0, 2.0, 9.0]), 3)
+    mix = weights_by(
+        np.array([0, 0, 1, -1], np.int32), np.ones(4, bool), np.array([3.0, 1.0, 2.0, 9.0]), 3
+    )
     found = np.asarray(fednova_weights(mix, np.array([2.0, 10.0, 4.0, 0.0])))
     wanted = np.array([[0.75 * 4 / 2, 0.25 * 4 / 10, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]])
     assert np.allclose(found, wanted)

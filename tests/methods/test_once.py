@@ -41,18 +41,32 @@ def agree(states, method, history, labels):
     {"clients_per_cluster": 2, "noise": "drop", "xi": 0.4, "min_samples": 3},
 ], ids=("nearest", "isolate-merge", "drop"))  # fmt: skip
 def test_ocfl_agrees_with_a_plain_loop_over_clients(options):
-    states, infos, method = play.rounds("ocfl", federation(), rounds=3, participants=1, work=WORK, **options)
+    states, infos, method = play.rounds(
+        "ocfl", federation(), rounds=3, participants=1, work=WORK, **options
+    )
     local, clients, net = weights(1), plain.Clients(federation()), plain.Net(6, 4)
-    how = {"min_samples": 2, "xi": 0.2, "metric": "euclidean", "noise": "nearest", "merge_to": None} | options
-    raw, settled, labels = once.optics_labels(local, *(how[k] for k in ("min_samples", "xi", "metric", "noise", "merge_to")))
+    how = {
+        "min_samples": 2,
+        "xi": 0.2,
+        "metric": "euclidean",
+        "noise": "nearest",
+        "merge_to": None,
+    } | options
+    raw, settled, labels = once.optics_labels(
+        local, *(how[k] for k in ("min_samples", "xi", "metric", "noise", "merge_to"))
+    )
     labels = once.renamed(labels)
     assert (raw < 0).any() and labels.max() >= 1, "the toy has noise and clusters"
     begin = dict.fromkeys(range(labels.max() + 1), toy.start())
     draw = lambda t: once.per_cluster(0, t, clients.uid, labels, options["clients_per_cluster"])  # noqa: E731
-    history = once.inside(net, clients, begin, labels, 0, 3, 0.1, 5, 2, draw, options.get("average", "samples"))
+    history = once.inside(
+        net, clients, begin, labels, 0, 3, 0.1, 5, 2, draw, options.get("average", "samples")
+    )
     agree(states, method, history, labels)
     # one model down and one update up per participant, and in round 0 per client of the federation
-    assert [[int(n) for n in i.traffic] for i in infos] == [[len(draw(t)) + 14 * (t == 0)] * 2 + [0, 0] for t in range(3)]
+    assert [[int(n) for n in i.traffic] for i in infos] == [
+        [len(draw(t)) + 14 * (t == 0)] * 2 + [0, 0] for t in range(3)
+    ]
     kept = method.extras(states[0])
     assert int(kept["noise"]) == (raw < 0).sum() and int(kept["found"]) == settled.max() + 1
     scored = np.asarray(method.score(states[-1], federation(), {}))
@@ -65,10 +79,12 @@ def test_ocfl_agrees_with_a_plain_loop_over_clients(options):
 
 
 def test_ocfl_merges_by_updates_where_asked():
-    """Far from zero all weights are much alike, so that only their updates say which clusters are."""
+    """Far from zero all weights are much alike, so that only their updates say which clusters
+    are."""
     options = {"metric": "cosine", "xi": 0.5, **ISOLATE}
     found = {
-        by: play.rounds("ocfl", federation(), rounds=0, work=WORK, merge_by=by, **options).labels() for by in ("weights", "updates")
+        by: play.rounds("ocfl", federation(), rounds=0, work=WORK, merge_by=by, **options).labels()
+        for by in ("weights", "updates")
     }
     for by, start in (("weights", 0.0), ("updates", toy.start())):
         wanted = once.optics_labels(weights(1), 2, 0.5, "cosine", "isolate", 3, start)[2]
@@ -82,16 +98,24 @@ def test_ari_is_taken_before_merging():
     from sklearn.metrics import adjusted_rand_score
 
     settled = once.optics_labels(weights(1), 2, 0.5, "cosine", "isolate", None)[1]
-    assert float(method.extras(states[0])["ari"]) == pytest.approx(adjusted_rand_score(federation().group, settled), abs=1e-6)
+    assert float(method.extras(states[0])["ari"]) == pytest.approx(
+        adjusted_rand_score(federation().group, settled), abs=1e-6
+    )
 
 
 def test_ocfl_draws_fewer_where_clients_drop_out_and_waits_for_late_ones():
     arrive = np.zeros(14, np.int32)
     arrive[[0, 3]] = 1
     late = toy.replace(federation(), arrive=jnp.asarray(arrive))
-    states, infos, method = play.rounds("ocfl", late, rounds=2, work=WORK, hyper={"dropout": 1.0}, clients_per_cluster=14)
+    states, infos, method = play.rounds(
+        "ocfl", late, rounds=2, work=WORK, hyper={"dropout": 1.0}, clients_per_cluster=14
+    )
     labels = [np.asarray(method.models(s)[1]) for s in states]
-    assert (labels[0][[0, 3]] == -1).all() and (labels[1][[0, 3]] == -1).all() and (labels[2][[0, 3]] >= 0).all()
+    assert (
+        (labels[0][[0, 3]] == -1).all()
+        and (labels[1][[0, 3]] == -1).all()
+        and (labels[2][[0, 3]] >= 0).all()
+    )
     assert [int(i.diag["participants"]) for i in infos] == [0, 0]
     assert [int(i.traffic.vectors_up) for i in infos] == [12, 2]
     np.testing.assert_array_equal(states[2].models, states[0].models)
@@ -105,7 +129,9 @@ def test_ocfl_draws_fewer_where_clients_drop_out_and_waits_for_late_ones():
 
 def test_ocfl_without_any_cluster_warns_and_is_one():
     with pytest.warns(UserWarning, match="no cluster"):
-        states, _, method = play.rounds("ocfl", federation(), rounds=0, work=WORK, lr=float("nan"), clients_per_cluster=2)
+        states, _, method = play.rounds(
+            "ocfl", federation(), rounds=0, work=WORK, lr=float("nan"), clients_per_cluster=2
+        )
     assert set(np.asarray(method.models(states[0])[1]).tolist()) == {0}
     assert np.isfinite(states[0].models).all()
 
@@ -113,7 +139,14 @@ def test_ocfl_without_any_cluster_warns_and_is_one():
 @pytest.mark.parametrize("average", ["samples", "uniform"])
 def test_one_shot_agrees_with_a_plain_loop_over_clients(average):
     states, infos, method = play.rounds(
-        "one_shot", federation(), rounds=3, participants=6, work=WORK, clusters=4, pretrain_epochs=3, average=average
+        "one_shot",
+        federation(),
+        rounds=3,
+        participants=6,
+        work=WORK,
+        clusters=4,
+        pretrain_epochs=3,
+        average=average,
     )
     local, clients, net = weights(3), plain.Clients(federation()), plain.Net(6, 4)
     labels = once.renamed(once.kmeans_labels(local, 4))
@@ -121,22 +154,30 @@ def test_one_shot_agrees_with_a_plain_loop_over_clients(average):
     draw = lambda t: plain.cohort(0, t, clients.uid, 6)  # noqa: E731
     history = once.inside(net, clients, begin, labels, 0, 3, 0.1, 5, 2, draw, average)
     agree(states, method, history, labels)
-    assert [[int(n) for n in i.traffic] for i in infos] == [[6 + 14 * (t == 0)] * 2 + [0, 0] for t in range(3)]
+    assert [[int(n) for n in i.traffic] for i in infos] == [
+        [6 + 14 * (t == 0)] * 2 + [0, 0] for t in range(3)
+    ]
 
 
 def test_one_shot_late_and_broken_clients_join_the_nearest_centre():
     arrive = np.zeros(14, np.int32)
     arrive[5] = 1
     late = toy.replace(toy.broken(federation(), 2), arrive=jnp.asarray(arrive))
-    states, infos, method = play.rounds("one_shot", late, rounds=2, participants=14, work=WORK, clusters=4, pretrain_epochs=3)
+    states, infos, method = play.rounds(
+        "one_shot", late, rounds=2, participants=14, work=WORK, clusters=4, pretrain_epochs=3
+    )
     labels = [np.asarray(method.models(s)[1]) for s in states]
     there = np.setdiff1d(np.arange(14), [2, 5])
     known = once.renamed(once.kmeans_labels(weights(3)[there], 4))
     centres = once.means(weights(3)[there], known)
-    assert labels[1][5] == -1 and labels[2][5] == min(centres, key=lambda k: np.linalg.norm(weights(3)[5] - centres[k]))
+    assert labels[1][5] == -1 and labels[2][5] == min(
+        centres, key=lambda k: np.linalg.norm(weights(3)[5] - centres[k])
+    )
     np.testing.assert_array_equal(labels[2][there], known)
     assert labels[0][2] == 0 and np.isfinite(jax.device_get(states[-1].models)).all()
-    assert [int(i.nonfinite) for i in infos] == [1, 1] and int(infos[1].traffic.vectors_up) == 14 + 1
+    assert [int(i.nonfinite) for i in infos] == [1, 1] and int(
+        infos[1].traffic.vectors_up
+    ) == 14 + 1
 
 
 def test_too_many_clusters_is_a_one_line_error():

@@ -19,8 +19,10 @@ NAMES = ("apfl", "pfedme", "per_fedavg")
 SHORT = {"lam": 3.0, "eta": 0.1, "beta": 1.5}
 
 
-def play_on(name, way=WAYS["batches"], hyper=None, made=None, **options):  # noqa: B008
-    return play.rounds(name, made or federation(), ROUNDS, PARTICIPANTS, SEED, hyper=hyper, work=way, **options)
+def play_on(name, way=WAYS["batches"], hyper=None, made=None, **options):
+    return play.rounds(
+        name, made or federation(), ROUNDS, PARTICIPANTS, SEED, hyper=hyper, work=way, **options
+    )
 
 
 def global_model(out, t=-1):
@@ -39,19 +41,41 @@ def adapted(out, alpha, made=None):
 def test_apfl_follows_the_plain_program(way, adapt):
     numbers = {"alpha": 0.3, "adapt": adapt}
     out = play_on("apfl", way, {"weight_decay": 0.02}, **numbers)
-    w, v, share = apfl.run(NET, federation(), toy.start(SEED), SEED, ROUNDS, PARTICIPANTS, **numbers, weight_decay=0.02, **way)
+    w, v, share = apfl.run(
+        NET,
+        federation(),
+        toy.start(SEED),
+        SEED,
+        ROUNDS,
+        PARTICIPANTS,
+        **numbers,
+        weight_decay=0.02,
+        **way,
+    )
     state = out.states[-1]
     assert np.abs(state.w[0] - w).max() < 1e-5 and np.abs(state.home[:, :-1] - v).max() < 1e-5
     assert np.abs(state.home[:, -1] - share).max() < 1e-5
     assert (np.abs(share - 0.3).max() > 1e-3) == (adapt != "never")
-    mixed = np.where(np.asarray(state.drawn)[:, None], share[:, None] * v + (1 - share[:, None]) * w, w)
+    mixed = np.where(
+        np.asarray(state.drawn)[:, None], share[:, None] * v + (1 - share[:, None]) * w, w
+    )
     assert np.abs(out.models() - mixed).max() < 1e-5
 
 
 @ways
 def test_pfedme_follows_the_plain_program(way):
     out = play_on("pfedme", way, SHORT, inner_steps=3)
-    w, personal = pfedme.run(NET, federation(), toy.start(SEED), SEED, ROUNDS, PARTICIPANTS, **SHORT, inner_steps=3, **way)
+    w, personal = pfedme.run(
+        NET,
+        federation(),
+        toy.start(SEED),
+        SEED,
+        ROUNDS,
+        PARTICIPANTS,
+        **SHORT,
+        inner_steps=3,
+        **way,
+    )
     assert np.abs(global_model(out)[0] - w).max() < 1e-5
     drawn = np.asarray(out.states[-1].drawn)[:, None]
     assert np.abs(out.models() - np.where(drawn, personal, w)).max() < 1e-5
@@ -61,7 +85,9 @@ def test_pfedme_follows_the_plain_program(way):
 @pytest.mark.parametrize("hessian", [False, True])
 def test_per_fedavg_follows_the_plain_program(way, hessian):
     out = play_on("per_fedavg", way, {"alpha": 0.4}, hessian=hessian)
-    w, own = per_fedavg.run(NET, federation(), toy.start(SEED), SEED, ROUNDS, PARTICIPANTS, 0.4, hessian, **way)
+    w, own = per_fedavg.run(
+        NET, federation(), toy.start(SEED), SEED, ROUNDS, PARTICIPANTS, 0.4, hessian, **way
+    )
     assert np.abs(global_model(out)[0] - w).max() < 1e-5
     assert np.abs(adapted(out, 0.4) - own).max() < 1e-5
 
@@ -96,10 +122,23 @@ def test_a_broken_client_harms_nobody(name):
 
 def test_per_fedavg_is_scored_after_one_own_step():
     (out,) = play.batch("per_fedavg", federation(), ROUNDS, PARTICIPANTS, [SEED], [{"alpha": 0.4}])
-    w, own = per_fedavg.run(NET, federation(), toy.start(SEED), SEED, ROUNDS, PARTICIPANTS, 0.4, False, batch=5, epochs=1)
+    w, own = per_fedavg.run(
+        NET,
+        federation(),
+        toy.start(SEED),
+        SEED,
+        ROUNDS,
+        PARTICIPANTS,
+        0.4,
+        False,
+        batch=5,
+        epochs=1,
+    )
     clients = plain.Clients(federation())
     assert out.history["accuracy"][-1] == pytest.approx(plain.accuracy(NET, clients, own, range(7)))
-    assert out.diag["accuracy_global"][-1] == pytest.approx(plain.accuracy(NET, clients, [w], [0] * 7))
+    assert out.diag["accuracy_global"][-1] == pytest.approx(
+        plain.accuracy(NET, clients, [w], [0] * 7)
+    )
     assert out.history["accuracy"][-1] != out.diag["accuracy_global"][-1]
 
 

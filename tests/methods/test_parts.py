@@ -1,4 +1,5 @@
-"""Models that are shared in part (`train.parts`) against a plain numpy program, their identities, what is sent, and refusals."""
+"""Models that are shared in part (`train.parts`) against a plain numpy program, their identities,
+what is sent, and refusals."""
 
 import functools
 
@@ -47,12 +48,18 @@ def run(name, table, work=None, rounds=ROUNDS, fed=None, hyper=None, **options):
     method, init, step = made(name, *(tuple(each.items()) for each in (table, work or {}, options)))
     key, numbers = keys.root(SEED), {"lr": np.float32(0.1)} | (hyper or {})
     fed = fed or federation()
-    prepared = {} if method.setup is None else method.setup(key, fed, numbers | {"participants": PARTICIPANTS})
+    prepared = (
+        {}
+        if method.setup is None
+        else method.setup(key, fed, numbers | {"participants": PARTICIPANTS})
+    )
     regroup = lambda state, t: play.regrouped(method, key, state, fed, numbers, t, rounds)  # noqa: E731
     states, infos = [regroup(init(key, fed, numbers, prepared), 0)], []
     for t in range(rounds):
         each = keys.fold(key, "round", t)
-        state, info = step(each, states[-1], fed, play.drawn(each, fed, PARTICIPANTS, t, numbers), numbers)
+        state, info = step(
+            each, states[-1], fed, play.drawn(each, fed, PARTICIPANTS, t, numbers), numbers
+        )
         states, infos = [*states, regroup(state, t + 1)], [*infos, info]
     return play.Played(states, infos, method)
 
@@ -63,12 +70,20 @@ def starts(k):
 
 @pytest.mark.parametrize("average", [rarely("uniform"), "samples"])
 @pytest.mark.parametrize(
-    "table", [rarely({"body": "all"}), rarely({"head": "all"}), {"head": "client"}, {"body": "all", "head": "client"}]
+    "table",
+    [
+        rarely({"body": "all"}),
+        rarely({"head": "all"}),
+        {"head": "client"},
+        {"body": "all", "head": "client"},
+    ],
 )
 def test_ifca_in_parts_follows_the_plain_program(table, average):
     out = run("ifca", table, clusters=3, average=average)
     clients = plain.Clients(federation())
-    wanted, own, labels = parts.run(NET, clients, starts(3), SEED, ROUNDS, PARTICIPANTS, kinds(table), average)
+    wanted, own, labels = parts.run(
+        NET, clients, starts(3), SEED, ROUNDS, PARTICIPANTS, kinds(table), average
+    )
     state, home = out.states[-1], kinds(table) == "client"
     away = ~home
     assert np.array_equal(state.labels, labels)
@@ -79,11 +94,15 @@ def test_ifca_in_parts_follows_the_plain_program(table, average):
         assert np.abs(mine - np.where(home, own, wanted[guess])).max() < 1e-5
 
 
-@pytest.mark.parametrize(("name", "table"), [("fedper", {"head": "client"}), ("lg_fedavg", {"body": "client"})])
+@pytest.mark.parametrize(
+    ("name", "table"), [("fedper", {"head": "client"}), ("lg_fedavg", {"body": "client"})]
+)
 def test_fedper_and_lg_fedavg_follow_the_plain_program(name, table):
     out = play.rounds(name, federation(), ROUNDS, PARTICIPANTS, SEED, model=MODEL)
     clients = plain.Clients(federation())
-    wanted, own, _ = parts.run(NET, clients, starts(1), SEED, ROUNDS, PARTICIPANTS, kinds(table), "samples", assign=[0] * 7)
+    wanted, own, _ = parts.run(
+        NET, clients, starts(1), SEED, ROUNDS, PARTICIPANTS, kinds(table), "samples", assign=[0] * 7
+    )
     assert np.abs(out.models() - np.where(kinds(table) == "client", own, wanted[0])).max() < 1e-5
     assert out.labels().tolist() == list(range(7))
 
@@ -91,24 +110,68 @@ def test_fedper_and_lg_fedavg_follow_the_plain_program(name, table):
 @pytest.mark.parametrize("epochs", [1, 2])
 def test_fedrep_follows_the_plain_program(epochs):
     work = {"epochs": epochs}
-    out = play.rounds("fedrep", federation(), ROUNDS, PARTICIPANTS, SEED, model=MODEL, work=work, head_epochs=2)
+    out = play.rounds(
+        "fedrep", federation(), ROUNDS, PARTICIPANTS, SEED, model=MODEL, work=work, head_epochs=2
+    )
     clients, home = plain.Clients(federation()), kinds({"head": "client"})
     turns = {"epochs": epochs, "alternate": (2, HEAD)}
-    wanted, own, _ = parts.run(NET, clients, starts(1), SEED, ROUNDS, PARTICIPANTS, home, "uniform", assign=[0] * 7, **turns)
+    wanted, own, _ = parts.run(
+        NET,
+        clients,
+        starts(1),
+        SEED,
+        ROUNDS,
+        PARTICIPANTS,
+        home,
+        "uniform",
+        assign=[0] * 7,
+        **turns,
+    )
     assert np.abs(out.models() - np.where(home == "client", own, wanted[0])).max() < 1e-5
 
 
 @pytest.mark.parametrize("way", [{}, rarely({"sequential": False}), {"batch": "full"}])
 def test_the_body_begins_with_a_new_optimiser_after_the_heads_turn(way):
     work = {"epochs": 2, "optimizer": "adam", "arguments": (("eps", 1e-3),)} | way
-    out = play.rounds("fedrep", federation(), ROUNDS, PARTICIPANTS, SEED, model=MODEL, work=work, head_epochs=2, lr=0.02)
+    out = play.rounds(
+        "fedrep",
+        federation(),
+        ROUNDS,
+        PARTICIPANTS,
+        SEED,
+        model=MODEL,
+        work=work,
+        head_epochs=2,
+        lr=0.02,
+    )
     clients, home = plain.Clients(federation()), kinds({"head": "client"})
-    turns = {"epochs": 2, "alternate": (2, HEAD), "adam": True, "lr": 0.02, "batch": way.get("batch", 5)}
-    wanted, own, _ = parts.run(NET, clients, starts(1), SEED, ROUNDS, PARTICIPANTS, home, "uniform", assign=[0] * 7, **turns)
+    turns = {
+        "epochs": 2,
+        "alternate": (2, HEAD),
+        "adam": True,
+        "lr": 0.02,
+        "batch": way.get("batch", 5),
+    }
+    wanted, own, _ = parts.run(
+        NET,
+        clients,
+        starts(1),
+        SEED,
+        ROUNDS,
+        PARTICIPANTS,
+        home,
+        "uniform",
+        assign=[0] * 7,
+        **turns,
+    )
     assert np.abs(out.models() - np.where(home == "client", own, wanted[0])).max() < 5e-4
 
 
-@pytest.mark.parametrize("way", [{"gram": 500}, {"stream": 2}, rarely({"sequential": False}), rarely({"lanes": 2})], ids=str)
+@pytest.mark.parametrize(
+    "way",
+    [{"gram": 500}, {"stream": 2}, rarely({"sequential": False}), rarely({"lanes": 2})],
+    ids=str,
+)
 @pytest.mark.parametrize("table", [rarely({"body": "all"}), {"head": "client"}], ids=str)
 def test_all_ways_of_training_give_the_same(table, way):
     plainly, other = (run("ifca", table, work, clusters=3, average="samples") for work in ({}, way))
@@ -117,21 +180,28 @@ def test_all_ways_of_training_give_the_same(table, way):
 
 
 def two_rounds(name, parts):
-    """(what a method with these parts has become after two rounds, its federation, the numbers of the run)."""
+    """(what a method with these parts has become after two rounds, its federation, the numbers of
+    the run)."""
     compared = {"compare": "whole"} if name == "fesem" else {}  # its default is the head
     options, fed = play.options(name) | compared, jax.device_put(play.nine_clients())
     hyper = {k: np.float32(v) for k, v in list_traced(METHODS.check(name, options, "m")).items()}
     return run(name, parts, rounds=2, fed=fed, hyper=hyper, **options), fed, hyper
 
 
-METHODS_IN_PARTS = [name for name in METHODS if METHODS.entry(name).options.averaged and not METHODS.entry(name).options.parts]
+METHODS_IN_PARTS = [
+    name
+    for name in METHODS
+    if METHODS.entry(name).options.averaged and not METHODS.entry(name).options.parts
+]
 
 
 @pytest.mark.parametrize("name", every(METHODS_IN_PARTS, often=("ifca", "fedgroup")))
 def test_what_everybody_shares_is_equal_in_all_clusters_and_the_rest_is_not(name):
     out = two_rounds(name, {"body": "all"})[0]
     found = out.models()
-    assert np.allclose(found[:, ~HEAD], found[0, ~HEAD]) and not np.allclose(found[0, ~HEAD], out.models(0)[0, ~HEAD])
+    assert np.allclose(found[:, ~HEAD], found[0, ~HEAD]) and not np.allclose(
+        found[0, ~HEAD], out.models(0)[0, ~HEAD]
+    )
     if len(found) > 1:
         assert not np.allclose(found[:, HEAD], found[0, HEAD])
 
@@ -144,14 +214,20 @@ def test_what_stays_with_a_client_changes_with_its_own_training_only(name):
     if name == "ocfl":  # draws some of each cluster
         labels = out.states[0].labels
         runs = [play.drawn(each[t], fed, PARTICIPANTS, t, hyper) for t in (0, 1)]
-        own = [cohort.draw_inside(each[t], fed, labels, len(out.models(0)), 10, runs[t], hyper) for t in (0, 1)]
+        own = [
+            cohort.draw_inside(each[t], fed, labels, len(out.models(0)), 10, runs[t], hyper)
+            for t in (0, 1)
+        ]
         drawn = [np.asarray(some.ids)[np.asarray(some.mask)] for some in own]
     if name == "fl_hc":
         drawn[0] = np.arange(fed.clients)  # the warm-up
     for t in (0, 1):
         moved = np.any(np.asarray(out.states[t + 1].own) != np.asarray(out.states[t].own), axis=1)
         assert sorted(np.flatnonzero(moved)) == sorted(drawn[t])
-    heads = [np.asarray(getattr(state, METHODS.entry(name).options.averaged[0]))[:, HEAD] for state in out.states]
+    heads = [
+        np.asarray(getattr(state, METHODS.entry(name).options.averaged[0]))[:, HEAD]
+        for state in out.states
+    ]
     assert all(np.array_equal(head, heads[0]) for head in heads)
 
 
@@ -162,26 +238,44 @@ def test_clusters_that_are_made_between_rounds_share_parts_as_others_do(table):
     labels, clients = np.asarray(out.states[0].labels), plain.Clients(federation())
     assert labels.min() == 0 and (number := labels.max() + 1) > 1
     begin, home = np.tile(starts(1), (number, 1)), kinds(table) == "client"
-    wanted, own, _ = parts.run(NET, clients, begin, SEED, ROUNDS, PARTICIPANTS, kinds(table), "samples", assign=labels)
+    wanted, own, _ = parts.run(
+        NET, clients, begin, SEED, ROUNDS, PARTICIPANTS, kinds(table), "samples", assign=labels
+    )
     assert np.abs(np.asarray(out.states[-1].models)[:number, ~home] - wanted[:, ~home]).max() < 1e-5
     if home.any():
         assert np.abs(np.asarray(out.states[-1].own) - own[:, home]).max() < 1e-5
 
 
 def test_a_split_copies_what_the_cluster_shares_and_new_clusters_have_what_all_share():
-    tries = {name: np.float32(value) for name, value in {"eps1": 9.0, "eps2": 0.0, "gamma_max": 0.0}.items()}
-    split = run("cfl_sattler", {"body": "all"}, rounds=2, hyper=tries, min_rounds=1, max_clusters=7).states[-1]
-    assert np.sum(split.active) > 1 and not np.allclose(split.models[0, HEAD], split.models[np.unique(split.labels)[1], HEAD])
+    tries = {
+        name: np.float32(value)
+        for name, value in {"eps1": 9.0, "eps2": 0.0, "gamma_max": 0.0}.items()
+    }
+    split = run(
+        "cfl_sattler", {"body": "all"}, rounds=2, hyper=tries, min_rounds=1, max_clusters=7
+    ).states[-1]
+    assert np.sum(split.active) > 1 and not np.allclose(
+        split.models[0, HEAD], split.models[np.unique(split.labels)[1], HEAD]
+    )
     numbers = {name: np.float32(0) for name in ("eta_g", "mu")}
-    anew = run("fedgroup", {"body": "all"}, hyper=numbers, every=2, clusters=2, alpha=2, pretrain_steps=4)
+    anew = run(
+        "fedgroup", {"body": "all"}, hyper=numbers, every=2, clusters=2, alpha=2, pretrain_steps=4
+    )
     for found in (split.models, *(state.models for state in anew.states)):
-        assert np.array_equal(found[:, ~HEAD], np.broadcast_to(found[0, ~HEAD], found[:, ~HEAD].shape))
-    assert np.asarray(anew.infos[2].traffic.vectors_up) > np.asarray(anew.infos[1].traffic.vectors_up)
+        assert np.array_equal(
+            found[:, ~HEAD], np.broadcast_to(found[0, ~HEAD], found[:, ~HEAD].shape)
+        )
+    assert np.asarray(anew.infos[2].traffic.vectors_up) > np.asarray(
+        anew.infos[1].traffic.vectors_up
+    )
 
 
 def test_ocfl_whose_clusters_share_all_is_fedavg_whatever_the_run_draws():
     whole = {"body": "all", "head": "all"}
-    found, average = run("ocfl", whole, clients_per_cluster=7), play.rounds("fedavg", federation(), ROUNDS, 7, SEED, model=MODEL)
+    found, average = (
+        run("ocfl", whole, clients_per_cluster=7),
+        play.rounds("fedavg", federation(), ROUNDS, 7, SEED, model=MODEL),
+    )
     assert len(np.unique(found.labels())) > 1
     assert np.allclose(found.models(), average.models()[0], atol=1e-6)
 
@@ -209,7 +303,12 @@ BODY_SIZE, HEAD_SIZE = 49, 32
         ("fedper", {}, BODY_SIZE, BODY_SIZE),
         rarely("lg_fedavg", {}, HEAD_SIZE, HEAD_SIZE),
         # all nine train in the warm-up, and once more for the clustering
-        ({"name": "fl_hc", "warmup_rounds": 1}, {"parts": {"head": "client"}}, BODY_SIZE * 23 / 10, BODY_SIZE * 23 / 10),
+        (
+            {"name": "fl_hc", "warmup_rounds": 1},
+            {"parts": {"head": "client"}},
+            BODY_SIZE * 23 / 10,
+            BODY_SIZE * 23 / 10,
+        ),
         (IN_PARTS, {"parts": {"body": "all"}}, 2 * HEAD_SIZE + BODY_SIZE, HEAD_SIZE + BODY_SIZE),
         rarely(IN_PARTS, {"parts": {"dense_0": "all", "dense_1": "client"}}, BODY_SIZE, BODY_SIZE),
         rarely("fedper", {"compress": {"name": "topk", "keep": 0.5}}, BODY_SIZE, 2 * 25),
@@ -223,16 +322,30 @@ BODY_SIZE, HEAD_SIZE = 49, 32
     ids=str,
 )
 def test_bytes_are_those_of_what_travels(method, train, down, up):
-    data = {"name": "blobs", "samples": 300, "features": 6, "classes": 4, "partition": "iid", "clients": 9}
+    data = {
+        "name": "blobs",
+        "samples": 300,
+        "features": 6,
+        "classes": 4,
+        "partition": "iid",
+        "clients": 9,
+    }
     more = {"rounds": 2, "participation": 5, "finetune_steps": 2}
     history = cfljax.run(method, data, {"name": "mlp", "hidden": [7]}, train=more | train).history
-    assert (float(history["bytes_down"][-1]) / 40, float(history["bytes_up"][-1]) / 40) == (down, up)
+    assert (float(history["bytes_down"][-1]) / 40, float(history["bytes_up"][-1]) / 40) == (
+        down,
+        up,
+    )
 
 
 @pytest.mark.parametrize(
     ("method", "train", "told"),
     [
-        ("ditto", {"parts": {"body": "all"}}, "train.parts with method.ditto: it keeps other models"),
+        (
+            "ditto",
+            {"parts": {"body": "all"}},
+            "train.parts with method.ditto: it keeps other models",
+        ),
         ("fedper", {"parts": {"body": "all"}}, "it has parts itself"),
         ("fedavg", {"parts": {"body": "some"}}, "train.parts.body"),
         ("fedavg", {"parts": {"conv": "all"}}, 'has no parameters "conv"'),
@@ -242,16 +355,36 @@ def test_bytes_are_those_of_what_travels(method, train, down, up):
         ("fedrep", {"steps": 3}, "train.steps"),
         ("fedavg", {"head_epochs": 3}, "train.head_epochs"),
         ("ditto", {"freeze": "head"}, "train.freeze with method.ditto: it keeps other models"),
-        ("fedper", {"freeze": "body"}, r"train.freeze with method.fedper: it has parts itself \(head = \"client\"\)"),
-        ("fedbabu", {"parts": {"body": "all"}}, r"train.parts with method.fedbabu: it has parts itself \(head = \"frozen\"\)"),
+        (
+            "fedper",
+            {"freeze": "body"},
+            r"train.freeze with method.fedper: it has parts itself \(head = \"client\"\)",
+        ),
+        (
+            "fedbabu",
+            {"parts": {"body": "all"}},
+            r"train.parts with method.fedbabu: it has parts itself \(head = \"frozen\"\)",
+        ),
         ("fedavg", {"freeze": ["body", "head"]}, "train.freeze: no shared part is left to train"),
-        ("fedavg", {"freeze": "head", "parts": {"head": "all"}}, 'train.freeze = "head": train.parts lists it too'),
+        (
+            "fedavg",
+            {"freeze": "head", "parts": {"head": "all"}},
+            'train.freeze = "head": train.parts lists it too',
+        ),
         ("fedavg", {"freeze": "conv"}, 'has no parameters "conv"'),
         ("fedavg", {"freeze": []}, r"train.freeze = \[\]: must name a part"),
-        ("fedavg", {"freeze": "head", "schedule": "alternate"}, 'train.freeze = .*schedule = "alternate" trains body and head'),
+        (
+            "fedavg",
+            {"freeze": "head", "schedule": "alternate"},
+            'train.freeze = .*schedule = "alternate" trains body and head',
+        ),
         ("fedbabu", {"schedule": "alternate"}, "train.schedule = .*does not train in the rounds"),
         ("fedavg", {"finetune_steps": -1}, "train.finetune_steps = -1: must be at least 0"),
-        ({"name": "ifca", "clusters": "auto"}, {"freeze": "head"}, "train.freeze with method.ifca: .*number of clusters"),
+        (
+            {"name": "ifca", "clusters": "auto"},
+            {"freeze": "head"},
+            "train.freeze with method.ifca: .*number of clusters",
+        ),
         *OWN_SERVERS,
     ],
 )
@@ -263,7 +396,9 @@ def test_what_cannot_be_is_refused_in_one_line(method, train, told):
 
 def test_heads_are_the_last_dense_layers():
     cnn = models.build("cnn", {}, (28, 28, 1), 10)
-    assert head_of(cnn) == "head/dense_1" and head_of(models.build("lstm", {}, (5, 3), 3)) == "dense_1"
+    assert (
+        head_of(cnn) == "head/dense_1" and head_of(models.build("lstm", {}, (5, 3), 3)) == "dense_1"
+    )
     assert head_of(models.build("cnn_cifar", {}, (32, 32, 3), 10)) == "out"
     with pytest.raises(SpecError, match="one layer"):
         divide_model(toy.model(), [("head", "client")])

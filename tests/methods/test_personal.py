@@ -16,15 +16,36 @@ from tests.reference import ditto, fedamp, fedbcd, pfedgraph, plain
 SEED, ROUNDS, PARTICIPANTS = 5, 4, 5
 NET = plain.Net(6, 4)
 BCD = {"local_batch": 4, "max_steps": 5}
-NUMBERS = {"rho": 0.7, "lr_z": 0.6, "local_lr": 0.2, "local_momentum": 0.5, "local_weight_decay": 0.01}
+NUMBERS = {
+    "rho": 0.7,
+    "lr_z": 0.6,
+    "local_lr": 0.2,
+    "local_momentum": 0.5,
+    "local_weight_decay": 0.01,
+}
 
 
 def bcd(federation_=None, **numbers):
-    return play.rounds("fedbcd", federation_ or federation(), ROUNDS, PARTICIPANTS, SEED, hyper=NUMBERS | numbers, **BCD)
+    return play.rounds(
+        "fedbcd",
+        federation_ or federation(),
+        ROUNDS,
+        PARTICIPANTS,
+        SEED,
+        hyper=NUMBERS | numbers,
+        **BCD,
+    )
 
 
 def run_ditto(federation_=None, **numbers):
-    return play.rounds("ditto", federation_ or federation(), ROUNDS, PARTICIPANTS, SEED, hyper={"lam": 0.8} | numbers)
+    return play.rounds(
+        "ditto",
+        federation_ or federation(),
+        ROUNDS,
+        PARTICIPANTS,
+        SEED,
+        hyper={"lam": 0.8} | numbers,
+    )
 
 
 def reference(lam):
@@ -34,7 +55,9 @@ def reference(lam):
 @pytest.mark.parametrize("numbers", [{}, {"lr_z": 1.0}, {"rho": 0.0, "lr_decay": 0.9}])
 def test_fedbcd_follows_the_plain_program(numbers):
     out = bcd(**({"lr_decay": 1.0} | numbers))
-    z, personal = fedbcd.run(NET, federation(), toy.start(SEED), SEED, ROUNDS, PARTICIPANTS, **(NUMBERS | numbers))
+    z, personal = fedbcd.run(
+        NET, federation(), toy.start(SEED), SEED, ROUNDS, PARTICIPANTS, **(NUMBERS | numbers)
+    )
     assert np.abs(out.states[-1].z[0] - z).max() < 1e-5
     assert np.abs(out.states[-1].personal - personal).max() < 1e-5
     assert not out.labels().any()
@@ -61,12 +84,22 @@ def test_fedbcd_is_scored_with_both_of_its_models_and_sends_one_each_way():
     test.start[7], test.count[7] = test.start[0], test.count[0]
     longer = toy.replace(longer, test=test, uid=np.arange(8))
     settings, hyper = {"test_choice": "test_loss"}, {"lr": 9.0} | NUMBERS
-    (out,) = play.batch("fedbcd", longer, 2, PARTICIPANTS, [SEED], [hyper], settings=settings, **BCD)
+    (out,) = play.batch(
+        "fedbcd", longer, 2, PARTICIPANTS, [SEED], [hyper], settings=settings, **BCD
+    )
     z, personal = fedbcd.run(NET, made, toy.start(SEED), SEED, 2, PARTICIPANTS, **NUMBERS)
     clients = plain.Clients(made)
-    assert out.history["accuracy"][-1] == pytest.approx(plain.accuracy(NET, plain.Clients(longer), [z], [0] * 8))
-    assert out.diag["accuracy_personal"][-1] == pytest.approx(plain.accuracy(NET, clients, personal, range(7)))
-    assert out.history["bytes_up"][-1] == out.history["bytes_down"][-1] == 4 * 2 * PARTICIPANTS * toy.model().size
+    assert out.history["accuracy"][-1] == pytest.approx(
+        plain.accuracy(NET, plain.Clients(longer), [z], [0] * 8)
+    )
+    assert out.diag["accuracy_personal"][-1] == pytest.approx(
+        plain.accuracy(NET, clients, personal, range(7))
+    )
+    assert (
+        out.history["bytes_up"][-1]
+        == out.history["bytes_down"][-1]
+        == 4 * 2 * PARTICIPANTS * toy.model().size
+    )
 
 
 def test_fedbcd_refuses_another_optimizer():
@@ -83,7 +116,9 @@ def test_ditto_follows_the_plain_program(lam):
 
 def test_ditto_is_fedavg_and_without_a_pull_also_local_training():
     out = run_ditto(lam=0.0)
-    average, local = (play.rounds(name, federation(), ROUNDS, PARTICIPANTS, SEED) for name in ("fedavg", "local"))
+    average, local = (
+        play.rounds(name, federation(), ROUNDS, PARTICIPANTS, SEED) for name in ("fedavg", "local")
+    )
     assert np.allclose(out.states[-1].w, average.models(), atol=1e-6)
     assert np.allclose(out.models(), local.models(), atol=1e-6)
     assert [tuple(i.traffic) for i in out.infos] == [tuple(i.traffic) for i in average.infos]
@@ -91,7 +126,9 @@ def test_ditto_is_fedavg_and_without_a_pull_also_local_training():
 
 def test_ditto_survives_a_broken_client():
     out = run_ditto(toy.broken(federation(), 1))
-    assert np.isfinite(out.models()).all() and np.array_equal(out.models()[1], out.states[-1].w[0])  # it has no model of its own
+    assert np.isfinite(out.models()).all() and np.array_equal(
+        out.models()[1], out.states[-1].w[0]
+    )  # it has no model of its own
     assert sum(info.nonfinite for info in out.infos) > 0
 
 
@@ -104,8 +141,12 @@ def test_clients_that_were_not_drawn_yet_are_scored_with_the_global_model():
 
 def test_clients_without_training_data_are_scored_with_the_global_model():
     out = run_ditto(toy.without_samples(federation(), 3))
-    assert out.labels().tolist() == list(range(7)) and np.array_equal(out.models()[3], out.states[-1].w[0])
-    assert not np.array_equal(out.states[-1].w[0], out.states[0].w[0]) and not np.allclose(out.models()[2], out.models()[3])
+    assert out.labels().tolist() == list(range(7)) and np.array_equal(
+        out.models()[3], out.states[-1].w[0]
+    )
+    assert not np.array_equal(out.states[-1].w[0], out.states[0].w[0]) and not np.allclose(
+        out.models()[2], out.models()[3]
+    )
 
 
 AMP = {"alpha": 0.4, "sigma": 2.0, "lam": 0.5}
@@ -114,12 +155,17 @@ AMP = {"alpha": 0.4, "sigma": 2.0, "lam": 0.5}
 @pytest.mark.parametrize("changed", [{}, {"alpha": 9.0}, {"sigma": 0.05}, {"lam": 0.0}])
 def test_fedamp_follows_the_plain_program(changed):
     out = play.rounds("fedamp", federation(), ROUNDS, PARTICIPANTS, SEED, hyper=AMP | changed)
-    wanted = fedamp.run(NET, federation(), toy.start(SEED), SEED, ROUNDS, PARTICIPANTS, **(AMP | changed))
+    wanted = fedamp.run(
+        NET, federation(), toy.start(SEED), SEED, ROUNDS, PARTICIPANTS, **(AMP | changed)
+    )
     assert np.abs(out.models() - wanted).max() < 1e-5
 
 
 def test_fedamp_without_a_pull_is_local_training_and_with_one_is_not():
-    drawn, local = (play.rounds(n, federation(), ROUNDS, None, SEED, hyper={"lam": 0.0}) for n in ("fedamp", "local"))
+    drawn, local = (
+        play.rounds(n, federation(), ROUNDS, None, SEED, hyper={"lam": 0.0})
+        for n in ("fedamp", "local")
+    )
     assert np.allclose(drawn.models(), local.models(), atol=1e-6)
     pulled = play.rounds("fedamp", federation(), ROUNDS, None, SEED, hyper=AMP)
     assert np.abs(pulled.models() - local.models()).max() > 1e-3
@@ -130,7 +176,9 @@ def test_clients_not_drawn_yet_are_scored_with_the_mean_of_those_that_trained(na
     out = play.rounds(name, federation(), 1, 2, SEED)
     drawn = np.isin(np.arange(7), plain.cohort(SEED, 0, np.arange(7), 2))
     mean = plain.average(out.models()[drawn].astype(float), plain.Clients(federation()).size[drawn])
-    assert np.allclose(out.models()[~drawn], mean, atol=1e-6) and not np.allclose(out.models()[drawn], mean, atol=1e-3)
+    assert np.allclose(out.models()[~drawn], mean, atol=1e-6) and not np.allclose(
+        out.models()[drawn], mean, atol=1e-3
+    )
 
 
 @pytest.mark.parametrize("name", ["fedamp", "pfedgraph", "fedpac"])

@@ -1,4 +1,5 @@
-"""ε: of the participants that are drawn, and no less than what an attack measures on the sums that are released."""
+"""ε: of the participants that are drawn, and no less than what an attack measures on the sums that
+are released."""
 
 import functools
 import math
@@ -26,7 +27,11 @@ ROTATED = {"name": "digits", "partition": "rotated", "groups": 2, "clients": 20}
 
 
 def run_of(method, rounds=1, drawn=DRAWN, data=ROTATED, model="mclr", **train):
-    train |= {"rounds": rounds, "participation": drawn, "privacy": {"clip": 1.0, "noise": NOISE, "delta": DELTA}}
+    train |= {
+        "rounds": rounds,
+        "participation": drawn,
+        "privacy": {"clip": 1.0, "noise": NOISE, "delta": DELTA},
+    }
     (run,) = read_spec({"data": data, "model": model, "method": [method], "train": train}).runs()
     return run
 
@@ -42,10 +47,13 @@ def _accountant():
 
 @pytest.mark.parametrize(("sums", "everybody"), [(1, 0), (2, 0), (1, 3)])
 def test_a_hidden_draw_of_everybody_costs_what_a_known_one_does(sums, everybody):
-    """To the tenth by which the bound of the accountant is above the exact ε of Gaussian mechanisms."""
+    """To the tenth by which the bound of the accountant is above the exact ε of Gaussian
+    mechanisms."""
     for noise in (2.0, 8.0):
         draws = (Draw(10, 10, 5),)
-        known, hidden = (f(noise, 1e-5, draws, sums, everybody) for f in (privacy._known, privacy._hidden))
+        known, hidden = (
+            f(noise, 1e-5, draws, sums, everybody) for f in (privacy._known, privacy._hidden)
+        )
         assert known <= hidden < 1.1 * known
 
 
@@ -63,7 +71,9 @@ def test_draws_are_those_of_the_rounds(data, train):
     true = []
     for t in range(6):
         took_part = play.drawn(keys.root(t), federation, places, t, {}).mask
-        true.append((int(np.sum(federation.trains & (federation.arrive <= t))), int(took_part.sum())))
+        true.append(
+            (int(np.sum(federation.trains & (federation.arrive <= t))), int(took_part.sum()))
+        )
     assert told == [each for each in true if each[0]]
 
 
@@ -81,8 +91,8 @@ def test_epsilon_counts_the_clients_that_have_arrived():
 
 @functools.cache
 def released(sign, clusters, average, big):
-    """f32[TRIALS]: the model of client 0's cluster after a round, if its update is so often the clip and all others' are 0.
-    `big`: it has most of the samples."""
+    """f32[TRIALS]: the model of client 0's cluster after a round, if its update is so often the
+    clip and all others' are 0. `big`: it has most of the samples."""
     federation = toy.federation("iid", clients=CLIENTS)
     count = jnp.where((jnp.arange(CLIENTS) == 0) & big, 1000, 1).astype(jnp.int32)
     federation = toy.replace(federation, train=toy.replace(federation.train, count=count))
@@ -93,15 +103,17 @@ def released(sign, clusters, average, big):
         drawn = cohort.draw(key, federation, DRAWN, jnp.int32(0), {})
         mix = weights_by(member[drawn.ids], drawn.mask, count[drawn.ids], clusters, average)
         rows = jnp.where(drawn.ids == 0, sign, 0.0)[:, None]
-        return mix_updates(mix, rows, jnp.zeros((clusters, 1)), server_rule(Sending(), key, hyper)).new[0, 0]
+        return mix_updates(
+            mix, rows, jnp.zeros((clusters, 1)), server_rule(Sending(), key, hyper)
+        ).new[0, 0]
 
     each = keys.fold_each(keys.root(7 + int(sign)), "trial", jnp.arange(TRIALS))
     return np.asarray(jax.jit(jax.vmap(once, in_axes=(0, None)))(each, sign))
 
 
 def measured(*setting):
-    """A lower bound of ε at DELTA: by thresholds on what is released, its probabilities within 99.9 % intervals (Clopper and
-    Pearson)."""
+    """A lower bound of ε at DELTA: by thresholds on what is released, its probabilities within 99.9
+    % intervals (Clopper and Pearson)."""
     one, other = released(1.0, *setting), released(-1.0, *setting)
     found = 0.0
     for threshold in (0.5, 1.0, 2.0, 3.0, 4.0, 4.5):
@@ -134,16 +146,27 @@ def test_a_known_draw_is_the_mean_over_how_often_a_client_is_in_it():
     for noise, one, wanted in ((4.0, Draw(100, 1, 1), 1.352), (2.0, Draw(10_000, 100, 100), 8.615)):
         assert compute_epsilon(noise, 1e-5, (one,)) == pytest.approx(wanted, abs=1e-3)
     split = (Draw(50, 5, 30), Draw(50, 5, 70))
-    assert compute_epsilon(1.0, 1e-5, split) == pytest.approx(compute_epsilon(1.0, 1e-5, (Draw(50, 5, 100),)), abs=1e-6)
+    assert compute_epsilon(1.0, 1e-5, split) == pytest.approx(
+        compute_epsilon(1.0, 1e-5, (Draw(50, 5, 100),)), abs=1e-6
+    )
     many = tuple(Draw(50 + n, 5, 1) for n in range(300))
     found = [compute_epsilon(1.0, 1e-5, draws) for draws in (many[150:], many, (Draw(50, 5, 300),))]
     assert found[0] < found[1] < found[2]
-    assert compute_epsilon(1.0, 1e-5, (Draw(50, 5, 10),), sums=2) > compute_epsilon(1.0, 1e-5, (Draw(50, 5, 20),))
-    assert compute_epsilon(1e9, 1e-5, (Draw(50, 5, 10),)) == 0.0 and math.isinf(compute_epsilon(0.0, 1e-5, (Draw(50, 5, 1),)))
+    assert compute_epsilon(1.0, 1e-5, (Draw(50, 5, 10),), sums=2) > compute_epsilon(
+        1.0, 1e-5, (Draw(50, 5, 20),)
+    )
+    assert compute_epsilon(1e9, 1e-5, (Draw(50, 5, 10),)) == 0.0 and math.isinf(
+        compute_epsilon(0.0, 1e-5, (Draw(50, 5, 1),))
+    )
 
 
 def test_what_is_built_on_fedavg_is_not_taken_for_it():
-    for method, hides in (("fedprox", True), ("ditto", True), ("cfl_sattler", False), ("pacfl", False)):
+    for method, hides in (
+        ("fedprox", True),
+        ("ditto", True),
+        ("cfl_sattler", False),
+        ("pacfl", False),
+    ):
         drawn = 1.0 if method == "cfl_sattler" else 0.5
         assert privacy.hides_draw(run_of(method, rounds=40, drawn=drawn), True) == hides
 
@@ -155,34 +178,55 @@ def remembers(method):
     before = play.rounds(method, federation, 1, **play.options(method)).states[-1]
     at_home = lambda leaf: leaf.dtype == jnp.float32 and leaf.shape[0] == federation.clients  # noqa: E731
     other = jax.tree.map(lambda leaf: leaf + 0.1 if at_home(leaf) else leaf, before)
-    after = [play.rounds(method, federation, 1, state=each, **play.options(method)).states[-1] for each in (before, other)]
+    after = [
+        play.rounds(method, federation, 1, state=each, **play.options(method)).states[-1]
+        for each in (before, other)
+    ]
     pairs = zip(*map(jax.tree.leaves, after), strict=True)
     return not all(np.array_equal(a, b) for a, b in pairs if a.shape[0] == 1)
 
 
-@pytest.mark.parametrize("method", ["fedavg", "fedprox", "ditto", "apfl", "pfedme", "per_fedavg", "fedbcd", "feddyn"])
+@pytest.mark.parametrize(
+    "method", ["fedavg", "fedprox", "ditto", "apfl", "pfedme", "per_fedavg", "fedbcd", "feddyn"]
+)
 def test_no_draw_is_hidden_where_a_client_sends_what_depends_on_earlier_draws(method):
-    assert privacy.hides_draw(run_of({"name": method}, rounds=40, drawn=0.5), True) == (not remembers(method))
+    assert privacy.hides_draw(run_of({"name": method}, rounds=40, drawn=0.5), True) == (
+        not remembers(method)
+    )
 
 
 def test_no_draw_is_hidden_where_a_part_of_the_model_stays_with_the_client():
     model = {"name": "mlp", "hidden": [4]}
-    hides = lambda kind: privacy.hides_draw(run_of("fedavg", model=model, parts={"head": kind}), True)  # noqa: E731
+
+    def hides(kind):
+        return privacy.hides_draw(run_of("fedavg", model=model, parts={"head": kind}), True)
+
     assert hides("all") and not hides("client")
 
 
 @pytest.mark.parametrize("mixed", [mix_updates, mix_models])
 def test_a_cluster_whose_updates_are_all_broken_gets_noise_too(mixed):
     made = server_rule(Sending(), keys.root(0), {"privacy.clip": 1.0, "privacy.noise": NOISE})
-    mix, rows, old = jnp.array([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]), jnp.full((3, 4), jnp.nan).at[2].set(1.0), jnp.ones((2, 4))
+    mix, rows, old = (
+        jnp.array([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]),
+        jnp.full((3, 4), jnp.nan).at[2].set(1.0),
+        jnp.ones((2, 4)),
+    )
     found = mixed(mix, rows, old, made)
-    assert np.isfinite(found.new).all() and (np.asarray(found.new)[0] != 1).all() and found.lost.tolist() == [True, False]
+    assert (
+        np.isfinite(found.new).all()
+        and (np.asarray(found.new)[0] != 1).all()
+        and found.lost.tolist() == [True, False]
+    )
     assert (np.asarray(mixed(mix, rows, old).new)[0] == 1).all()
 
 
 def test_fedbcd_s_noise_is_that_of_the_sum_of_all_personal_models():
-    """So its mean over more clients, when some arrive, tells no more about those that were there."""
-    federation = toy.replace(toy.federation("iid", clients=4), arrive=jnp.array([0, 1, 0, 1], jnp.int32))
+    """So its mean over more clients, when some arrive, tells no more about those that were
+    there."""
+    federation = toy.replace(
+        toy.federation("iid", clients=4), arrive=jnp.array([0, 1, 0, 1], jnp.int32)
+    )
     hyper = {"privacy.clip": 1.0, "privacy.noise": NOISE}
     first, *later = play.rounds("fedbcd", federation, 2, 4, hyper=hyper, local_lr=0.0).states
     noise = 0.0
@@ -193,7 +237,8 @@ def test_fedbcd_s_noise_is_that_of_the_sum_of_all_personal_models():
 
 
 def test_a_deadline_tells_who_sends():
-    """With it few clients are in time, always the same, and a hidden draw from all of them must not be credited."""
+    """With it few clients are in time, always the same, and a hidden draw from all of them must not
+    be credited."""
     found = []
     for more in ({}, {"clock": {"step_ms": 1.0}}, {"clock": {"step_ms": 1.0, "deadline_s": 9.0}}):
         run = run_of("fedavg", rounds=40, **more)

@@ -31,7 +31,9 @@ def test_the_options_that_a_reading_names_exist_and_take_the_values_that_it_give
         option = None
         named = reading.split(" Option: ")[1]
         for code in re.findall(r"`([^`]+)`", named):
-            option, _, value = code.partition(" = ") if not code.startswith('"') else (option, "", code)
+            option, _, value = (
+                code.partition(" = ") if not code.startswith('"') else (option, "", code)
+            )
             if option.startswith("train."):
                 continue
             assert option in fields, f"{name}: {option}"
@@ -46,7 +48,8 @@ def _parsed(value):
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_every_choice_between_ways_of_computing_is_named(name):
-    """`similarity = "sketch"` saves memory and is no reading of a paper, but for Joint's option of that name."""
+    """`similarity = "sketch"` saves memory and is no reading of a paper, but for Joint's option of
+    that name."""
     text = sys.modules[METHODS.entry(name).make.__module__].__doc__
     chosen = [field.name for field in listing.describe(name).options if field.metadata["choices"]]
     missing = [option for option in chosen if f"`{option}" not in text and option != "similarity"]

@@ -1,4 +1,5 @@
-"""Methods of 2024 and later against plain numpy programs, and where they differ from their neighbours."""
+"""Methods of 2024 and later against plain numpy programs, and where they differ from their
+neighbours."""
 
 import functools
 
@@ -22,14 +23,18 @@ from tests.reference import recent as reference
 
 
 def zuziak(rounds=5, **options):
-    return play.rounds("ocfl_zuziak", federation(), rounds, None, SEED, **{"max_clusters": CLIENTS} | options)
+    return play.rounds(
+        "ocfl_zuziak", federation(), rounds, None, SEED, **{"max_clusters": CLIENTS} | options
+    )
 
 
 @pytest.mark.parametrize("algorithm", ["mean_shift", "hdbscan"])
 def test_ocfl_zuziak_follows_the_plain_program(algorithm):
     rule, heats = reference.zuziak(algorithm)
     clients, key = plain.Clients(federation()), functools.partial(plain.round_key, SEED)
-    models, labels = host_clusters.rounds(NET, clients, toy.start(SEED), ALL * 0, key, lambda t: ALL, rule, 5)
+    models, labels = host_clusters.rounds(
+        NET, clients, toy.start(SEED), ALL * 0, key, lambda t: ALL, rule, 5
+    )
     check(zuziak(algorithm=algorithm), models, labels)
     assert len(heats) == 2 and len(models) > 1
     assert algorithm == "mean_shift" or np.array_equal(labels, federation().group)
@@ -38,15 +43,24 @@ def test_ocfl_zuziak_follows_the_plain_program(algorithm):
 def test_ocfl_zuziak_clusters_once_when_the_temperature_has_risen():
     out = zuziak(1)
     cosines, _ = out.states[-1].memory
-    heat = np.float32(np.linalg.norm(1 - np.asarray(cosines, np.float64)) / np.sqrt(4 * CLIENTS * (CLIENTS - 1)))
-    for last, clusters, kept in ((np.inf, 1, heat), (heat + 0.01, 1, heat), (heat, 1, heat), (heat - 0.01, 5, np.inf)):
+    heat = np.float32(
+        np.linalg.norm(1 - np.asarray(cosines, np.float64)) / np.sqrt(4 * CLIENTS * (CLIENTS - 1))
+    )
+    for last, clusters, kept in (
+        (np.inf, 1, heat),
+        (heat + 0.01, 1, heat),
+        (heat, 1, heat),
+        (heat - 0.01, 5, np.inf),
+    ):
         before = out.states[-1]._replace(memory=(cosines, np.float32(last)))
         after = out.method.regroup(plain.round_key(SEED, 0), before, federation(), {}, 2)
         assert after.active.sum() == clusters and np.isclose(after.memory[1], kept)
 
 
 def test_ocfl_zuziak_has_no_more_clusters_than_room():
-    with pytest.raises(SpecError, match="method.ocfl_zuziak.max_clusters = 2: there are 6 clusters"):
+    with pytest.raises(
+        SpecError, match="method.ocfl_zuziak.max_clusters = 2: there are 6 clusters"
+    ):
         zuziak(max_clusters=2)
 
 
@@ -57,14 +71,21 @@ def updates_of(t, w):
     """f64[n, d]: what all clients make of w, asked after t rounds."""
     root, clients = keys.root(SEED), plain.Clients(federation())
     key = keys.fold(keys.fold(root, "regroup", t) if t else root, "pretrain")
-    return np.array([plain.fit(NET, w, clients.train[i], plain.local_key(key, i), 0.1, batch=5)[0] - w for i in ALL])
+    return np.array(
+        [
+            plain.fit(NET, w, clients.train[i], plain.local_key(key, i), 0.1, batch=5)[0] - w
+            for i in ALL
+        ]
+    )
 
 
 def test_cfl_gp_follows_the_plain_program():
     clients, key = plain.Clients(federation()), functools.partial(plain.round_key, SEED)
     start = np.asarray(first_models(keys.root(SEED), toy.model(), 2), np.float64)
     rule, drawn = reference.cfl_gp(2, 1, updates_of), lambda t: plain.cohort(SEED, t, ALL, 5)
-    models, labels = host_clusters.rounds(NET, clients, start, ALL * 0 - 1, key, drawn, rule, 5, average="uniform")
+    models, labels = host_clusters.rounds(
+        NET, clients, start, ALL * 0 - 1, key, drawn, rule, 5, average="uniform"
+    )
     out = play.rounds("cfl_gp", federation(), 5, 5, SEED, clusters=2, period=1)
     check(out, models, labels)
     assert host_clusters.renamed(labels).tolist() == np.asarray(federation().group).tolist()
@@ -76,7 +97,9 @@ def test_cfl_gp_follows_the_plain_program():
 def test_adaptive_fedavg_follows_the_plain_program():
     betas = {"beta1": 0.7, "beta2": 0.3, "beta3": 0.6}
     out = play.rounds("adaptive_fedavg", federation(), 6, 5, 0, lr=0.3, **betas)
-    w, factors = reference.adaptive_fedavg(NET, plain.Clients(federation()), toy.start(0), 6, 5, 0.3, *betas.values())
+    w, factors = reference.adaptive_fedavg(
+        NET, plain.Clients(federation()), toy.start(0), 6, 5, 0.3, *betas.values()
+    )
     assert np.abs(out.models()[0] - w).max() < 1e-5
     assert np.allclose([info.diag["rate"] for info in out.infos], factors[1:], rtol=1e-4)
     assert min(factors) < 0.3 < 1 == factors[1]
@@ -87,18 +110,35 @@ def test_adaptive_fedavg_follows_the_plain_program():
 
 @pytest.mark.parametrize(("fraction", "clusters"), [(0.3, 2), (0.05, 2), (0.9, 1)])
 def test_sr_fca_follows_the_plain_program(fraction, clusters):
-    w0, clients, root = toy.start(SEED).astype(np.float64), plain.Clients(federation()), keys.root(SEED)
+    w0, clients, root = (
+        toy.start(SEED).astype(np.float64),
+        plain.Clients(federation()),
+        keys.root(SEED),
+    )
     alone = keys.fold(root, "pretrain")
-    local = [plain.fit(NET, w0, clients.train[i], plain.local_key(alone, i), 0.1, batch=5, epochs=3)[0] for i in ALL]
+    local = [
+        plain.fit(NET, w0, clients.train[i], plain.local_key(alone, i), 0.1, batch=5, epochs=3)[0]
+        for i in ALL
+    ]
 
     def luck(t, n):
-        return np.asarray(keys.scores(keys.fold(root, "regroup", t) if t else root, "pivots", np.arange(n)))
+        return np.asarray(
+            keys.scores(keys.fold(root, "regroup", t) if t else root, "pivots", np.arange(n))
+        )
 
     labels, rule = reference.sr_fca(w0, np.array(local), fraction, 2, 2, 1, luck)
     models, key = dict.fromkeys(set(labels), w0), functools.partial(plain.round_key, SEED)
     start = np.array(list(models.values()))
-    models, labels = host_clusters.rounds(NET, clients, start, labels, key, lambda t: plain.cohort(SEED, t, ALL, 5), rule, 4)
-    options = {"fraction": fraction, "min_size": 2, "pretrain_epochs": 3, "refine_every": 2, "refinements": 1}
+    models, labels = host_clusters.rounds(
+        NET, clients, start, labels, key, lambda t: plain.cohort(SEED, t, ALL, 5), rule, 4
+    )
+    options = {
+        "fraction": fraction,
+        "min_size": 2,
+        "pretrain_epochs": 3,
+        "refine_every": 2,
+        "refinements": 1,
+    }
     out = play.rounds("sr_fca", federation(), 4, 5, SEED, max_clusters=CLIENTS, **options)
     check(out, models, labels)
     assert len(models) == clusters
@@ -114,7 +154,9 @@ def first_model_of(model):
 def test_fedrod_follows_the_plain_program():
     made, model = toy.federation("classes", clients=7, classes_per_client=2, seed=4), toy.model(7)
     out = play.rounds("fedrod", made, 3, 4, 0, lr=0.2, model=model)
-    w, own = reference.fedrod(plain.Net(6, 4, 7), plain.Clients(made), first_model_of(model), 3, 4, 0.2, 4)
+    w, own = reference.fedrod(
+        plain.Net(6, 4, 7), plain.Clients(made), first_model_of(model), 3, 4, 0.2, 4
+    )
     assert np.abs(np.asarray(out.method.also(out.states[-1])["global"][0][0]) - w).max() < 1e-5
     assert np.abs(out.models() - own).max() < 1e-5
 
@@ -128,11 +170,29 @@ def test_fedrod_needs_one_label_for_each_sample():
 
 
 def test_moon_follows_the_plain_program():
-    made, model, numbers = toy.federation("classes", clients=7, classes_per_client=2, seed=4), toy.model(7), {"mu": 3.0, "tau": 0.4}
-    out, without = (play.rounds("moon", made, 4, 4, 0, lr=0.2, model=model, **numbers | off) for off in ({}, {"mu": 0.0}))
-    w = reference.moon(plain.Net(6, 4, 7), plain.Clients(made), first_model_of(model), 4, 4, 0.2, **numbers)
-    assert np.abs(out.models()[0] - w).max() < 1e-5 < 1e-3 < np.abs(out.models() - without.models()).max()
-    assert np.allclose(without.models(), play.rounds("fedavg", made, 4, 4, 0, lr=0.2, model=model).models(), atol=1e-6)
+    made, model, numbers = (
+        toy.federation("classes", clients=7, classes_per_client=2, seed=4),
+        toy.model(7),
+        {"mu": 3.0, "tau": 0.4},
+    )
+    out, without = (
+        play.rounds("moon", made, 4, 4, 0, lr=0.2, model=model, **numbers | off)
+        for off in ({}, {"mu": 0.0})
+    )
+    w = reference.moon(
+        plain.Net(6, 4, 7), plain.Clients(made), first_model_of(model), 4, 4, 0.2, **numbers
+    )
+    assert (
+        np.abs(out.models()[0] - w).max()
+        < 1e-5
+        < 1e-3
+        < np.abs(out.models() - without.models()).max()
+    )
+    assert np.allclose(
+        without.models(),
+        play.rounds("fedavg", made, 4, 4, 0, lr=0.2, model=model).models(),
+        atol=1e-6,
+    )
 
 
 @pytest.mark.parametrize("name", ["moon", "fedpac"])
@@ -148,7 +208,9 @@ def test_fedala_follows_the_plain_program():
     made, model = toy.federation("classes", clients=7, classes_per_client=2, seed=4), toy.model(7)
     numbers = {"eta": 30.0, "share": 0.7, "first_epochs": 3}
     out = play.rounds("fedala", made, 5, 4, 0, lr=0.2, model=model, **numbers)
-    w, own, weights = reference.fedala(plain.Net(6, 4, 7), plain.Clients(made), first_model_of(model), 5, 4, 0.2, **numbers)
+    w, own, weights = reference.fedala(
+        plain.Net(6, 4, 7), plain.Clients(made), first_model_of(model), 5, 4, 0.2, **numbers
+    )
     assert np.abs(np.asarray(out.states[-1].w[0]) - w).max() < 1e-5
     assert np.abs(out.models() - own).max() < 1e-5
     kept = np.asarray(out.states[-1].home)[:, 2 * model.size - weights.shape[1] : 2 * model.size]
@@ -156,8 +218,14 @@ def test_fedala_follows_the_plain_program():
 
 
 def test_fedala_that_learns_no_weights_is_fedavg():
-    out, average = (play.rounds(name, federation(), 3, 3, 0, **more) for name, more in (("fedala", {"eta": 0.0}), ("fedavg", {})))
-    assert np.array_equal(out.states[-1].w, average.models()) and (out.models() == average.models()).all()
+    out, average = (
+        play.rounds(name, federation(), 3, 3, 0, **more)
+        for name, more in (("fedala", {"eta": 0.0}), ("fedavg", {}))
+    )
+    assert (
+        np.array_equal(out.states[-1].w, average.models())
+        and (out.models() == average.models()).all()
+    )
 
 
 # FedProto
@@ -170,17 +238,30 @@ def test_fedproto_follows_the_plain_program():
     own, protos, sent = reference.fedproto(net, clients, first_model_of(model), 4, 3, 0.2, 4.0)
     assert np.abs(out.models - own).max() < 1e-5
     assert [out.history[f"bytes_{way}"][-1] / 4 for way in ("down", "up")] == sent
-    assert np.abs(play.rounds("fedproto", made, 4, 3, 0, lr=0.2, model=model, lam=0.0).models() - own).max() > 1e-3
+    assert (
+        np.abs(
+            play.rounds("fedproto", made, 4, 3, 0, lr=0.2, model=model, lam=0.0).models() - own
+        ).max()
+        > 1e-3
+    )
     right = total = 0
     for w, (x, y) in zip(own, clients.test, strict=True):
-        near = [min(protos, key=lambda label: np.sum((z - protos[label]) ** 2)) for z in net.features(w, x)]
+        near = [
+            min(protos, key=lambda label: np.sum((z - protos[label]) ** 2))
+            for z in net.features(w, x)
+        ]
         right, total = right + np.sum(near == y), total + len(y)
     assert out.diag["accuracy_prototypes"][-1] == pytest.approx(right / total)
 
 
-@pytest.mark.parametrize("train", [{"privacy": {"clip": 1.0}}, {"compress": "sign"}, {"robust": "median"}], ids=str)
+@pytest.mark.parametrize(
+    "train", [{"privacy": {"clip": 1.0}}, {"compress": "sign"}, {"robust": "median"}], ids=str
+)
 def test_fedproto_refuses_what_is_for_updates(train):
-    with pytest.raises(SpecError, match=f"train.{next(iter(train))} with method.fedproto: it sends prototypes, not updates"):
+    with pytest.raises(
+        SpecError,
+        match=f"train.{next(iter(train))} with method.fedproto: it sends prototypes, not updates",
+    ):
         METHODS.check("fedproto", {}, "m").check_train("method.fedproto", Train(**train))
 
 
@@ -195,21 +276,36 @@ def test_fedpac_weights_of_equal_clients_are_the_inverse_variances():
 
 def test_fedpac_weights_of_clients_that_differ_much_are_their_own():
     far = 100 * np.eye(5, dtype=np.float32)
-    assert np.allclose(jax.jit(simplex.combine_heads)(np.full(5, 0.1, np.float32), far, np.ones(5, bool)), np.eye(5), atol=1e-3)
+    assert np.allclose(
+        jax.jit(simplex.combine_heads)(np.full(5, 0.1, np.float32), far, np.ones(5, bool)),
+        np.eye(5),
+        atol=1e-3,
+    )
 
 
 def test_fedpac_of_one_participant_and_without_a_pull_is_fedrep():
     """Adam shows that the body begins with a new optimiser."""
     made, model = toy.federation("dirichlet", clients=7, alpha=0.5, seed=2), toy.model(7)
-    given = {"lr": 0.05, "model": model, "work": {"epochs": 2, "optimizer": "adam"}, "head_epochs": 1}
-    ours, fedrep = (play.rounds(name, made, 4, 1, **given, **more) for name, more in (("fedpac", {"lam": 0.0}), ("fedrep", {})))
+    given = {
+        "lr": 0.05,
+        "model": model,
+        "work": {"epochs": 2, "optimizer": "adam"},
+        "head_epochs": 1,
+    }
+    ours, fedrep = (
+        play.rounds(name, made, 4, 1, **given, **more)
+        for name, more in (("fedpac", {"lam": 0.0}), ("fedrep", {}))
+    )
     body = slice(0, 7 + 6 * 7)
     assert np.abs(ours.models()[:, body] - fedrep.models()[0, body]).max() < 1e-5
     assert np.abs(ours.models() - ours.models(0)).max() > 0.1
 
 
 def test_fedpac_leaves_out_whose_features_are_not_finite():
-    made, model = toy.broken(toy.federation("dirichlet", clients=7, alpha=0.5, seed=2), 3, value=1e25), toy.model(7)
+    made, model = (
+        toy.broken(toy.federation("dirichlet", clients=7, alpha=0.5, seed=2), 3, value=1e25),
+        toy.model(7),
+    )
     out = play.rounds("fedpac", made, 2, None, lr=0.0, model=model)
     centroids, size = np.asarray(out.states[-1].shared).reshape(4, -1), plain.Clients(made).size
     assert np.isfinite(centroids).all() and centroids[:, -1].sum() == size.sum() - size[3]
@@ -219,15 +315,42 @@ def test_fedpac_leaves_out_whose_features_are_not_finite():
 @pytest.mark.parametrize(("head_epochs", "participants"), [(1, 4), (2, 7)])
 def test_fedpac_follows_the_plain_program(head_epochs, participants):
     made, model = toy.federation("dirichlet", clients=7, alpha=0.5, seed=2), toy.model(7)
-    clients, net, given = plain.Clients(made), plain.Net(6, 4, 7), {"head_epochs": head_epochs, "lam": 4.0}
-    (out,) = play.batch(
-        "fedpac", made, 4, participants, [0], [{"lr": 0.2, "lam": 4.0}], {"epochs": 2}, model, head_epochs=head_epochs
+    clients, net, given = (
+        plain.Clients(made),
+        plain.Net(6, 4, 7),
+        {"head_epochs": head_epochs, "lam": 4.0},
     )
-    own, sent = reference.fedpac(net, clients, first_model_of(model), 4, participants, 0.2, epochs=2, **given)
+    (out,) = play.batch(
+        "fedpac",
+        made,
+        4,
+        participants,
+        [0],
+        [{"lr": 0.2, "lam": 4.0}],
+        {"epochs": 2},
+        model,
+        head_epochs=head_epochs,
+    )
+    own, sent = reference.fedpac(
+        net, clients, first_model_of(model), 4, participants, 0.2, epochs=2, **given
+    )
     assert np.abs(out.models - own).max() < 1e-4
-    assert [out.history[f"bytes_{way}"][-1] / 4 - 4 * participants * model.size for way in ("down", "up")] == sent
+    assert [
+        out.history[f"bytes_{way}"][-1] / 4 - 4 * participants * model.size
+        for way in ("down", "up")
+    ] == sent
     for off in ({"lam": 0.0}, {"head_epochs": 3}):
-        other = play.rounds("fedpac", made, 4, participants, 0, lr=0.2, work={"epochs": 2}, model=model, **given | off).models()
+        other = play.rounds(
+            "fedpac",
+            made,
+            4,
+            participants,
+            0,
+            lr=0.2,
+            work={"epochs": 2},
+            model=model,
+            **given | off,
+        ).models()
         assert np.abs(other - own).max() > 1e-3
 
 
@@ -241,28 +364,44 @@ def test_fedccfa_follows_the_plain_program():
     lr = {"lr": 0.15, "momentum": 0.5}
     fixed = {"align_after": 1, "balanced_steps": 4, "balanced_samples": 3}
     (out,) = play.batch("fedccfa", made, 4, 6, [0], [lr | numbers], model=model, **fixed)
-    own, sent, clusters = reference.fedccfa(net, clients, first_model_of(model), 4, 6, **lr, **numbers, **fixed)
+    own, sent, clusters = reference.fedccfa(
+        net, clients, first_model_of(model), 4, 6, **lr, **numbers, **fixed
+    )
     drawn = np.unique([plain.cohort(0, t, clients.uid, 6) for t in range(4)])
     assert np.abs(out.models - own)[drawn].max() < 1e-5
-    assert [out.history[f"bytes_{way}"][-1] / 4 - 4 * 6 * model.size for way in ("down", "up")] == sent
+    assert [
+        out.history[f"bytes_{way}"][-1] / 4 - 4 * 6 * model.size for way in ("down", "up")
+    ] == sent
     assert any(1 < len(set(found)) < len(found) for found in clusters)
     for off in ({"eps": 0.0}, {"gamma": 1e9}):
-        others = play.rounds("fedccfa", made, 4, 6, 0, hyper=lr, model=model, **numbers | fixed | off)
+        others = play.rounds(
+            "fedccfa", made, 4, 6, 0, hyper=lr, model=model, **numbers | fixed | off
+        )
         assert np.abs(others.models() - own)[drawn].max() > 1e-3
 
 
 def test_fedccfa_finds_which_classes_have_another_meaning_for_a_group():
     made, model = toy.federation("label_swap", clients=8, groups=2, seed=1), toy.model(7)
-    heads = play.rounds("fedccfa", made, 6, None, 0, model=model, align_after=2).models()[:, head_rows(model)]
-    found = [host_clusters.renamed(np.unique(heads[:, c], axis=0, return_inverse=True)[1]).tolist() for c in range(4)]
+    heads = play.rounds("fedccfa", made, 6, None, 0, model=model, align_after=2).models()[
+        :, head_rows(model)
+    ]
+    found = [
+        host_clusters.renamed(np.unique(heads[:, c], axis=0, return_inverse=True)[1]).tolist()
+        for c in range(4)
+    ]
     swapped = np.ptp(np.asarray(made.view.labels), axis=0) > 0
     assert swapped.tolist() == [True, True, False, False]
     assert found == [np.asarray(made.group).tolist() if apart else [0] * 8 for apart in swapped]
 
 
 def test_fedccfa_needs_an_output_for_each_class():
-    with pytest.raises(SpecError, match='model "three": has 3 outputs for 4 classes; take a model with one for each'):
-        METHODS.entry("fedccfa").options().first_shared(toy.model(7, classes=3)._replace(name="three"), federation())
+    with pytest.raises(
+        SpecError,
+        match='model "three": has 3 outputs for 4 classes; take a model with one for each',
+    ):
+        METHODS.entry("fedccfa").options().first_shared(
+            toy.model(7, classes=3)._replace(name="three"), federation()
+        )
 
 
 # FedGWC
@@ -287,16 +426,42 @@ def test_fedgwc_follows_the_plain_program(eps, gamma):
 
 @pytest.mark.parametrize(
     ("partition", "average", "participants", "compare"),
-    [("dirichlet", "samples", 6, "last"), ("label_permutation", "uniform", 9, "last"), ("dirichlet", "samples", 6, "whole")],
+    [
+        ("dirichlet", "samples", 6, "last"),
+        ("label_permutation", "uniform", 9, "last"),
+        ("dirichlet", "samples", 6, "whole"),
+    ],
 )
 def test_wecfl_follows_the_plain_program(partition, average, participants, compare):
     options = {"alpha": 0.3} if partition == "dirichlet" else {"groups": 3}
     made, model = toy.federation(partition, clients=9, seed=0, **options), toy.model(7)
-    w, last = np.asarray(first_models(keys.root(0), model, 1)[0], np.float64), np.arange(6 * 7 + 7 + 4, model.size)
-    out = play.rounds("wecfl", made, 4, participants, 0, lr=0.3, model=model, clusters=3, average=average, compare=compare)
+    w, last = (
+        np.asarray(first_models(keys.root(0), model, 1)[0], np.float64),
+        np.arange(6 * 7 + 7 + 4, model.size),
+    )
+    out = play.rounds(
+        "wecfl",
+        made,
+        4,
+        participants,
+        0,
+        lr=0.3,
+        model=model,
+        clusters=3,
+        average=average,
+        compare=compare,
+    )
     columns = last if compare == "last" else slice(None)
     models, labels = reference.wecfl(
-        plain.Net(6, 4, 7), plain.Clients(made), w, columns, 3, 4, participants, 0, average == "samples"
+        plain.Net(6, 4, 7),
+        plain.Clients(made),
+        w,
+        columns,
+        3,
+        4,
+        participants,
+        0,
+        average == "samples",
     )
     check(out, models, labels)
     assert len(models) == 3
@@ -305,22 +470,40 @@ def test_wecfl_follows_the_plain_program(partition, average, participants, compa
 # FLUX
 
 
-@pytest.mark.parametrize(("part", "seed"), [({"partition": "label_permutation", "groups": 2}, 1), ({"partition": "dirichlet"}, 3)])
+@pytest.mark.parametrize(
+    ("part", "seed"),
+    [({"partition": "label_permutation", "groups": 2}, 1), ({"partition": "dirichlet"}, 3)],
+)
 def test_flux_follows_the_plain_program(part, seed):
     """Two clients come after the clustering."""
     options = {"alpha": 0.3} if part["partition"] == "dirichlet" else {}
-    made = toy.replace(toy.federation(clients=10, seed=seed, **part, **options), arrive=np.array([0] * 8 + [3, 3], np.int32))
+    made = toy.replace(
+        toy.federation(clients=10, seed=seed, **part, **options),
+        arrive=np.array([0] * 8 + [3, 3], np.int32),
+    )
     clients, model, net = plain.Clients(made), toy.model(7), plain.Net(6, 4, 7)
     out = play.rounds("flux", made, 4, None, seed, model=model, cluster_after=2, max_clusters=10)
-    found, nearest = reference.flux(net, clients, out.models(2)[0].astype(np.float64), 4, np.arange(8))
+    found, nearest = reference.flux(
+        net, clients, out.models(2)[0].astype(np.float64), 4, np.arange(8)
+    )
     before, own = np.array([0] * 8 + [-1, -1]), np.append(found, [-1, -1])
     assert np.array_equal(out.labels(1), before) and np.array_equal(out.labels(2), own)
     assert np.array_equal(out.labels()[8:], nearest[8:]) and len(set(found)) > 1
-    assert [int(info.traffic.floats_up) for info in out.infos] == [0, 0, 8 * (2 * 5 * 4 + 1), 0]  # 5 parts of 4 directions
-    w, key = np.asarray(first_models(keys.root(seed), model, 1)[0], np.float64), functools.partial(plain.round_key, seed)
+    assert [int(info.traffic.floats_up) for info in out.infos] == [
+        0,
+        0,
+        8 * (2 * 5 * 4 + 1),
+        0,
+    ]  # 5 parts of 4 directions
+    w, key = (
+        np.asarray(first_models(keys.root(seed), model, 1)[0], np.float64),
+        functools.partial(plain.round_key, seed),
+    )
 
     def rule(t, models, labels, updates):
-        return (models, labels) if t != 2 else (dict.fromkeys(range(found.max() + 1), models[0]), own)
+        return (
+            (models, labels) if t != 2 else (dict.fromkeys(range(found.max() + 1), models[0]), own)
+        )
 
     models, _ = host_clusters.rounds(net, clients, w, before, key, lambda t: np.arange(8), rule, 3)
     assert max(np.abs(out.models(3)[k] - w).max() for k, w in models.items()) < 1e-5

@@ -15,7 +15,10 @@ from tests import play
 from tests.methods.test_once import federation
 from tests.often import every
 
-OPTIONS = {"fedgroup": {"clusters": 2, "alpha": 3, "pretrain_steps": 4}, "ocfl": {"clients_per_cluster": 3, "max_clusters": 6}}
+OPTIONS = {
+    "fedgroup": {"clusters": 2, "alpha": 3, "pretrain_steps": 4},
+    "ocfl": {"clients_per_cluster": 3, "max_clusters": 6},
+}
 
 
 @functools.cache
@@ -24,7 +27,15 @@ def played(name, every=2, late=()):
     arrive = np.zeros(14, np.int32)
     arrive[list(late)] = 3
     there = dataclasses.replace(federation(), arrive=jnp.asarray(arrive))
-    return play.rounds(name, there, rounds=5, participants=None, work={"batch": 5}, **OPTIONS[name] | changed, every=every)
+    return play.rounds(
+        name,
+        there,
+        rounds=5,
+        participants=None,
+        work={"batch": 5},
+        **OPTIONS[name] | changed,
+        every=every,
+    )
 
 
 def joined(state):
@@ -53,7 +64,9 @@ def test_rounds_until_then_are_those_of_the_method_without_it(name):
         used = np.unique(joined(once.states[t]))
         np.testing.assert_array_equal(joined(once.states[t]), joined(anew.states[t]))
         np.testing.assert_array_equal(once.models(t)[used], anew.models(t)[used])
-    assert [[int(n) for n in info.traffic] for info in once.infos[:2]] == [[int(n) for n in i.traffic] for i in anew.infos[:2]]
+    assert [[int(n) for n in info.traffic] for info in once.infos[:2]] == [
+        [int(n) for n in i.traffic] for i in anew.infos[:2]
+    ]
 
 
 @pytest.mark.parametrize("name", OPTIONS)
@@ -66,8 +79,12 @@ def test_the_set_up_is_made_again_with_new_draws_and_models_are_handed_on(name):
     state = anew.states[2]
     np.testing.assert_array_equal(state.labels, fresh["labels"])
     np.testing.assert_array_equal(state.guess, fresh["guess"])
-    # the models before are those after round 1, which the played states do not have: the round is made again
-    step, of_round = play.prepared(name, {"batch": 5}, **OPTIONS[name], every=2).round, keys.fold(keys.root(0), "round", 1)
+    # the models before are those after round 1, which the played states do not have: the round is
+    # made again
+    step, of_round = (
+        play.prepared(name, {"batch": 5}, **OPTIONS[name], every=2).round,
+        keys.fold(keys.root(0), "round", 1),
+    )
     present = play.cohort.draw(of_round, federation(), 14, jnp.int32(1), numbers)
     before, _ = step(of_round, anew.states[1], federation(), present, numbers)
     had, has = joined(before), joined(state)
@@ -82,27 +99,40 @@ def test_what_is_sent_for_it_counts_in_the_round_that_follows():
     assert [up - own for up, own in zip(ups, inside, strict=True)] == [14, 0, 14, 0, 14]
     state, infos = played("fedgroup").states, played("fedgroup").infos
     founders = int(np.asarray(state[0].memory.founder).sum())
-    assert founders == 6 and [int(info.traffic.vectors_up) - 14 for info in infos] == [6 + 8, 0, 6 + 8, 0, 6 + 8]
+    assert founders == 6 and [int(info.traffic.vectors_up) - 14 for info in infos] == [
+        6 + 8,
+        0,
+        6 + 8,
+        0,
+        6 + 8,
+    ]
 
 
 def test_who_has_arrived_by_then_takes_part():
     late = (0, 5)
     before, after = played("ocfl", 4, late).states[3:5]
-    assert (np.asarray(before.labels)[list(late)] < 0).all() and (np.asarray(after.labels) >= 0).all()
+    assert (np.asarray(before.labels)[list(late)] < 0).all() and (
+        np.asarray(after.labels) >= 0
+    ).all()
     ups = [int(i.traffic.vectors_up) for i in played("ocfl", 4, late).infos]
     inside = [int(played("ocfl", 4, late).diag("participants", t)) for t in range(5)]
     assert [up - own for up, own in zip(ups, inside, strict=True)] == [12, 0, 0, 2, 14]
 
 
 def test_more_clusters_than_places_are_merged():
-    few = play.rounds("ocfl", federation(), rounds=1, work={"batch": 5}, every=3, max_clusters=2, noise="isolate")
+    few = play.rounds(
+        "ocfl", federation(), rounds=1, work={"batch": 5}, every=3, max_clusters=2, noise="isolate"
+    )
     many = play.rounds("ocfl", federation(), rounds=1, work={"batch": 5}, noise="isolate")
     assert few.models().shape[0] == 2 and few.labels().max() == 1 and many.labels().max() > 1
 
 
 def test_each_clustering_publishes_a_sum():
     check = lambda name, **options: METHODS.check(name, options, "m")  # noqa: E731
-    assert check("fedgroup", every=4).releases(9) == (9, 3) and check("fedgroup").releases(9) == (9, 1)
+    assert check("fedgroup", every=4).releases(9) == (9, 3) and check("fedgroup").releases(9) == (
+        9,
+        1,
+    )
     assert check("ocfl", every=4).releases(9) == (0, 9)
 
 
@@ -112,6 +142,17 @@ def test_places_without_a_second_clustering_are_refused():
 
 
 def test_snapshots_are_of_the_last_clustering():
-    out = play.rounds("fedgroup", federation(), 3, None, work={"batch": 5}, **OPTIONS["fedgroup"], every=2, snapshots=True)
+    out = play.rounds(
+        "fedgroup",
+        federation(),
+        3,
+        None,
+        work={"batch": 5},
+        **OPTIONS["fedgroup"],
+        every=2,
+        snapshots=True,
+    )
     first, same, last = (np.asarray(out.method.extras(out.states[t])["edc"]) for t in (0, 1, 2))
-    assert np.array_equal(first, same) and first.shape == last.shape and not np.allclose(first, last)
+    assert (
+        np.array_equal(first, same) and first.shape == last.shape and not np.allclose(first, last)
+    )

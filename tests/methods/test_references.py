@@ -21,7 +21,9 @@ WORK = {"batch": 6, "epochs": 2}
 
 
 def engine(name, federation, hyper=None, options=None, seed=0):
-    return play.batch(name, federation, ROUNDS, PARTICIPANTS, [seed], [hyper or {}], WORK, **(options or {}))[0]
+    return play.batch(
+        name, federation, ROUNDS, PARTICIPANTS, [seed], [hyper or {}], WORK, **(options or {})
+    )[0]
 
 
 @pytest.mark.parametrize("name, hyper, options, local", [
@@ -31,20 +33,26 @@ def engine(name, federation, hyper=None, options=None, seed=0):
 def test_one_global_model(federation, name, hyper, options, local):
     output = engine(name, federation, hyper, options)
     net, clients = plain.Net(6, 4), plain.Clients(federation)
-    history = reference.fedavg(net, clients, toy.start(), ROUNDS, PARTICIPANTS, 0.1, **WORK, **local)
+    history = reference.fedavg(
+        net, clients, toy.start(), ROUNDS, PARTICIPANTS, 0.1, **WORK, **local
+    )
     assert np.allclose(output.models, history[-1], atol=1e-5)
     labels = np.zeros(7, int)
     curve = [plain.accuracy(net, clients, models, labels) for models in [[toy.start()], *history]]
     assert np.allclose(output.history["accuracy"], curve, atol=1e-6)
     assert np.ptp(curve) > 0.1
     sent = 4 * toy.model().size * PARTICIPANTS * np.arange(ROUNDS + 1)
-    assert np.array_equal(output.history["bytes_up"], sent) and np.array_equal(output.history["bytes_down"], sent)
+    assert np.array_equal(output.history["bytes_up"], sent) and np.array_equal(
+        output.history["bytes_down"], sent
+    )
 
 
 def test_oracle_is_fedavg_inside_the_true_groups(federation):
     output = engine("oracle", federation)
     net, clients = plain.Net(6, 4), plain.Clients(federation)
-    history = reference.fedavg(net, clients, toy.start(), ROUNDS, PARTICIPANTS, 0.1, **WORK, labels=clients.group)
+    history = reference.fedavg(
+        net, clients, toy.start(), ROUNDS, PARTICIPANTS, 0.1, **WORK, labels=clients.group
+    )
     assert np.allclose(output.models, history[-1], atol=1e-5)
     assert np.array_equal(output.labels[-1], clients.group)
     assert output.history["ari"][-1] == 1 and output.history["clusters"][-1] == 2
@@ -60,7 +68,9 @@ def test_local_training_keeps_to_itself(federation):
     net, clients = plain.Net(6, 4), plain.Clients(federation)
     models = reference.alone(net, clients, toy.start(), ROUNDS, PARTICIPANTS, 0.1, **WORK)
     assert np.allclose(output.models, models, atol=1e-5)
-    assert np.isclose(output.history["accuracy"][-1], plain.accuracy(net, clients, models, np.arange(7)))
+    assert np.isclose(
+        output.history["accuracy"][-1], plain.accuracy(net, clients, models, np.arange(7))
+    )
     assert output.history["bytes_up"][-1] == 0 and output.history["bytes_down"][-1] == 0
 
 

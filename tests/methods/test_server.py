@@ -34,7 +34,10 @@ SERVERS = {
     "adam": (("adam", (("eps", 1e-3),)), lambda d: server.Adam(d, 0.5, 1e-3)),
     "yogi": (("yogi", (("eps", 1e-3),)), lambda d: server.Adam(d, 0.5, 1e-3, yogi=True)),
     "fedadam": (("fedadam", ()), lambda d: server.Printed(d, 0.5, "adam", 0.9)),
-    "fedyogi": (("fedyogi", (("tau", 1e-2), ("b1", 0.5))), lambda d: server.Printed(d, 0.5, "yogi", 0.5, tau=1e-2)),
+    "fedyogi": (
+        ("fedyogi", (("tau", 1e-2), ("b1", 0.5))),
+        lambda d: server.Printed(d, 0.5, "yogi", 0.5, tau=1e-2),
+    ),
     "fedadagrad": (("fedadagrad", ()), lambda d: server.Printed(d, 0.5, "adagrad", 0.0)),
     "adagrad": (("adagrad", ()), lambda d: server.Adagrad(d, 0.5, 1e-7)),
 }
@@ -46,24 +49,47 @@ def served(name, optimiser, table, model, options):
     config = METHODS.check(name, dict(options), f"method.{name}")
     make, solver = METHODS.entry(name).make, toy.solver(model)
     apart = divide_model(model, table or config.parts) if table or config.parts else None
-    made = make(drop_traced(config), model, dataclasses.replace(solver, parts=apart) if table else solver)
+    made = make(
+        drop_traced(config), model, dataclasses.replace(solver, parts=apart) if table else solver
+    )
     if optimiser is not None:
         made = add_stages(made, (Server(*optimiser, config.serves, model, apart),))
     return made, jax.jit(made.init), jax.jit(made.round)
 
 
-def run(name, optimiser, rate=0.5, table=None, model=None, rounds=ROUNDS, fed=None, participants=PARTICIPANTS, **options):
+def run(
+    name,
+    optimiser,
+    rate=0.5,
+    table=None,
+    model=None,
+    rounds=ROUNDS,
+    fed=None,
+    participants=PARTICIPANTS,
+    **options,
+):
     """(states, infos, method) of some rounds; `optimiser` None: without."""
     config = METHODS.check(name, options, f"method.{name}")
-    made, init, step = served(name, optimiser, tuple((table or {}).items()), model or toy.model(), tuple(options.items()))
-    numbers = {k: np.float32(v) for k, v in ({"lr": 0.1, "server.lr": rate} | list_traced(config)).items()}
+    made, init, step = served(
+        name, optimiser, tuple((table or {}).items()), model or toy.model(), tuple(options.items())
+    )
+    numbers = {
+        k: np.float32(v) for k, v in ({"lr": 0.1, "server.lr": rate} | list_traced(config)).items()
+    }
     key, fed = keys.root(SEED), fed or federation()
-    prepared = {} if made.setup is None else made.setup(key, fed, numbers | {"participants": participants})
+    prepared = (
+        {} if made.setup is None else made.setup(key, fed, numbers | {"participants": participants})
+    )
     states, infos = [init(key, fed, numbers, jax.tree.map(np.asarray, prepared))], []
     for t in range(rounds):
         each = keys.fold(key, "round", t)
-        state, info = step(each, states[-1], fed, play.drawn(each, fed, participants, t, numbers), numbers)
-        states, infos = [*states, play.regrouped(made, key, state, fed, numbers, t + 1, rounds)], [*infos, info]
+        state, info = step(
+            each, states[-1], fed, play.drawn(each, fed, participants, t, numbers), numbers
+        )
+        states, infos = (
+            [*states, play.regrouped(made, key, state, fed, numbers, t + 1, rounds)],
+            [*infos, info],
+        )
     return play.Played(states, infos, made)
 
 
@@ -72,29 +98,52 @@ def starts(k, model=None):
 
 
 @pytest.mark.parametrize("kind", every(SERVERS, often=("momentum", "fedadam")))
-@pytest.mark.parametrize(("name", "k", "average"), [rarely("fedavg", 1, "samples"), ("ifca", 3, "uniform")])
+@pytest.mark.parametrize(
+    ("name", "k", "average"), [rarely("fedavg", 1, "samples"), ("ifca", 3, "uniform")]
+)
 def test_rounds_follow_the_plain_program(name, k, average, kind):
     optimiser, plainly = SERVERS[kind]
     out = run(name, optimiser, **({"clusters": k} if k > 1 else {}))
-    wanted = server.run(plain.Net(6, 4), plain.Clients(federation()), starts(k), SEED, ROUNDS, PARTICIPANTS, plainly, average)
+    wanted = server.run(
+        plain.Net(6, 4),
+        plain.Clients(federation()),
+        starts(k),
+        SEED,
+        ROUNDS,
+        PARTICIPANTS,
+        plainly,
+        average,
+    )
     for t, (models, members) in enumerate(wanted):
         assert np.abs(out.models(t + 1) - models).max() < 1e-4, t
         for row in np.flatnonzero(members == 0):  # nobody was there: model and state stay
             assert out.models(t + 1)[row].tobytes() == out.models(t)[row].tobytes()
             before, after = (
-                jax.tree.map(lambda a, row=row: np.asarray(a)[row], s.stages[0].clusters) for s in out.states[t : t + 2]
+                jax.tree.map(lambda a, row=row: np.asarray(a)[row], s.stages[0].clusters)
+                for s in out.states[t : t + 2]
             )
-            assert all(a.tobytes() == b.tobytes() for a, b in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True))
+            assert all(
+                a.tobytes() == b.tobytes()
+                for a, b in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True)
+            )
     assert k == 1 or any((members == 0).any() and t for t, (_, members) in enumerate(wanted))
-    assert np.abs(out.models() - run(name, None, **({"clusters": k} if k > 1 else {})).models()).max() > 0.05
+    assert (
+        np.abs(out.models() - run(name, None, **({"clusters": k} if k > 1 else {})).models()).max()
+        > 0.05
+    )
 
 
 @pytest.mark.parametrize("name", every(SERVED, often=("ifca",)))
 def test_sgd_with_rate_one_is_the_method_itself(name):
     options = play.options(name)
     model, fed = options.pop("model", None), jax.device_put(play.nine_clients())
-    both = [run(name, each, 1.0, model=model, rounds=3, fed=fed, participants=5, **options) for each in (None, ("sgd", ()))]
-    assert np.allclose(both[0].models(), both[1].models(), atol=1e-5) and np.array_equal(both[0].labels(), both[1].labels())
+    both = [
+        run(name, each, 1.0, model=model, rounds=3, fed=fed, participants=5, **options)
+        for each in (None, ("sgd", ()))
+    ]
+    assert np.allclose(both[0].models(), both[1].models(), atol=1e-5) and np.array_equal(
+        both[0].labels(), both[1].labels()
+    )
     for plainly, served in zip(*(out.infos for out in both), strict=True):
         assert np.allclose(plainly.train_loss, served.train_loss, atol=1e-5)
     half = run(name, ("sgd", ()), 0.25, model=model, rounds=3, fed=fed, participants=5, **options)
@@ -104,35 +153,62 @@ def test_sgd_with_rate_one_is_the_method_itself(name):
 def test_joint_compares_with_the_moves_that_the_server_made():
     out = run("joint", ("sgd", ()), 0.25, clusters=2)
     for before, after in zip(out.states[:-1], out.states[1:], strict=True):
-        assert np.allclose(after.method.memory, after.method.models - before.method.models, atol=1e-7)
+        assert np.allclose(
+            after.method.memory, after.method.models - before.method.models, atol=1e-7
+        )
 
 
 @pytest.mark.parametrize("newcomer", ["latest", "auxiliary"])
 def test_newcomers_are_compared_with_models_that_the_server_has_moved(newcomer):
-    out = run("fedgroup", ("sgd", ()), 0.25, clusters=2, alpha=2, pretrain_steps=4, newcomer=newcomer)
-    for before, after in zip((each.method for each in out.states[:-1]), (each.method for each in out.states[1:]), strict=True):
+    out = run(
+        "fedgroup", ("sgd", ()), 0.25, clusters=2, alpha=2, pretrain_steps=4, newcomer=newcomer
+    )
+    for before, after in zip(
+        (each.method for each in out.states[:-1]),
+        (each.method for each in out.states[1:]),
+        strict=True,
+    ):
         compass, models = after.memory, np.asarray(after.models)
         start = models[np.asarray(compass.active)].mean(axis=0)
         moves = models - np.asarray(before.models)
         latest = np.where(np.asarray(compass.moved)[:, None], moves, before.memory.directions)
         from_start = np.where(np.asarray(compass.active)[:, None], models - start, 0.0)
-        assert np.allclose(compass.directions, latest if newcomer == "latest" else from_start, atol=1e-6)
+        assert np.allclose(
+            compass.directions, latest if newcomer == "latest" else from_start, atol=1e-6
+        )
         assert np.allclose(compass.start, start, atol=1e-6) and compass.moved.any()
 
 
 def test_a_part_of_a_cluster_goes_on_with_the_state_that_the_whole_had():
-    tries, everybody = {"min_rounds": 2, "eps1": 9.0, "eps2": 0.0, "max_clusters": 7}, {"participants": 7}
+    tries, everybody = (
+        {"min_rounds": 2, "eps1": 9.0, "eps2": 0.0, "max_clusters": 7},
+        {"participants": 7},
+    )
     out = run("cfl_sattler", SERVERS["momentum"][0], rounds=3, **tries, **everybody)
     alone = run("fedavg", SERVERS["momentum"][0], rounds=2, **everybody)
     split, momentum = out.states[2].method, jax.tree.leaves(out.states[2].stages[0].clusters)
     assert np.sum(split.active) == 2 and np.allclose(split.models[0], alone.models()[0], atol=1e-6)
-    assert all(np.array_equal(each[0], each[1]) and np.any(each[0]) and not np.any(each[2]) for each in momentum)
-    assert np.allclose(split.memory.steps[0], np.linalg.norm(alone.models(2) - alone.models(1)), atol=1e-6)
+    assert all(
+        np.array_equal(each[0], each[1]) and np.any(each[0]) and not np.any(each[2])
+        for each in momentum
+    )
+    assert np.allclose(
+        split.memory.steps[0], np.linalg.norm(alone.models(2) - alone.models(1)), atol=1e-6
+    )
 
 
 def test_methods_without_lasting_clusters_are_not_served():
-    none, others, own = {"local", "fedbcd", "fedproto"}, {"stocfl", "feddrift", "wecfl"}, {"scaffold", "feddyn"}
-    assert set(METHODS) - set(SERVED) == none | others | own | {"fedamp", "pfedgraph", "fedpac", "fedccfa"}
+    none, others, own = (
+        {"local", "fedbcd", "fedproto"},
+        {"stocfl", "feddrift", "wecfl"},
+        {"scaffold", "feddyn"},
+    )
+    assert set(METHODS) - set(SERVED) == none | others | own | {
+        "fedamp",
+        "pfedgraph",
+        "fedpac",
+        "fedccfa",
+    }
 
 
 HIDDEN = 7
@@ -143,7 +219,17 @@ def test_what_everybody_shares_has_an_optimiser_of_its_own():
     optimiser, plainly = SERVERS["adam"]
     out = run("ifca", optimiser, table={"body": "all"}, model=toy.model(HIDDEN), clusters=3)
     net, clients = plain.Net(6, 4, HIDDEN), plain.Clients(federation())
-    wanted = server.run(net, clients, starts(3, toy.model(HIDDEN)), SEED, ROUNDS, PARTICIPANTS, plainly, "uniform", ~HEAD)
+    wanted = server.run(
+        net,
+        clients,
+        starts(3, toy.model(HIDDEN)),
+        SEED,
+        ROUNDS,
+        PARTICIPANTS,
+        plainly,
+        "uniform",
+        ~HEAD,
+    )
     for t, (models, members) in enumerate(wanted):
         found = out.models(t + 1)
         assert np.abs(found - models).max() < 1e-4
@@ -159,20 +245,35 @@ def test_what_stays_with_a_client_is_out_of_the_servers_reach():
     first = out.states[0].method.models
     assert np.array_equal(out.states[-1].method.models[:, HEAD], first[:, HEAD])
     assert np.array_equal(out.states[1].method.own, plainly.states[1].own)
-    assert not np.allclose(out.states[1].method.models[:, ~HEAD], plainly.states[1].models[:, ~HEAD], atol=1e-3)
+    assert not np.allclose(
+        out.states[1].method.models[:, ~HEAD], plainly.states[1].models[:, ~HEAD], atol=1e-3
+    )
 
 
 @pytest.mark.parametrize("head", [rarely("all"), "client", rarely("frozen")])
 def test_no_part_needs_to_be_a_clusters_own(head):
-    of = lambda body, head: run("fedavg", SERVERS["adam"][0], table={"body": body, "head": head}, model=toy.model(HIDDEN))  # noqa: E731
-    shared, own = of("all", head), of("cluster", "cluster" if head == "all" else head)  # one cluster is everybody
+    def of(body, head):
+        return run(
+            "fedavg",
+            SERVERS["adam"][0],
+            table={"body": body, "head": head},
+            model=toy.model(HIDDEN),
+        )
+
+    shared, own = (
+        of("all", head),
+        of("cluster", "cluster" if head == "all" else head),
+    )  # one cluster is everybody
     assert shared.states[-1].stages[0].clusters is None and own.states[-1].stages[0].common is None
     assert np.allclose(shared.models(), own.models(), atol=1e-6)
     assert np.abs(shared.models() - shared.models(0)).max() > 0.05
 
 
 def test_a_client_is_scored_by_the_cluster_that_is_best_after_the_servers_step():
-    model, rest = toy.model(HIDDEN), {"table": {"head": "client"}, "rounds": 1, "participants": 2, "clusters": 3}
+    model, rest = (
+        toy.model(HIDDEN),
+        {"table": {"head": "client"}, "rounds": 1, "participants": 2, "clusters": 3},
+    )
     state = run("ifca", ("sgd", ()), 40.0, model=model, **rest).states[-1].method
     labels, found = np.asarray(state.labels), np.asarray(state.scored_by)
     assert np.array_equal(found[labels >= 0], labels[labels >= 0])
@@ -186,7 +287,8 @@ def test_a_client_is_scored_by_the_cluster_that_is_best_after_the_servers_step()
 
 
 def toward():
-    """A method of two clusters whose rounds move the first one by hyper["change"] f32[d] and the other not at all."""
+    """A method of two clusters whose rounds move the first one by hyper["change"] f32[d] and the
+    other not at all."""
 
     def init(key, federation, hyper, setup):
         return Clusters(first_models(key, toy.model(HIDDEN), 2), np.zeros(7, np.int32))
@@ -198,14 +300,17 @@ def toward():
 
 
 def moved(name, arguments=()):
-    """(the first state, the step) of two clusters with this optimiser: step(state, change f32[d], lr) moves the first one."""
+    """(the first state, the step) of two clusters with this optimiser: step(state, change f32[d],
+    lr) moves the first one."""
     method = add_stages(toward(), (Server(name, arguments, "models", toy.model(HIDDEN)),))
 
     @jax.jit
     def step(state, change, lr):
         return method.round(None, state, None, None, {"server.lr": lr, "change": change})[0]
 
-    return jax.jit(lambda: method.init(keys.root(0), None, {"server.lr": np.float32(0.1)}, {}))(), step
+    return jax.jit(
+        lambda: method.init(keys.root(0), None, {"server.lr": np.float32(0.1)}, {})
+    )(), step
 
 
 @pytest.mark.parametrize("kind", SERVERS)
@@ -221,30 +326,57 @@ def test_steps_are_those_of_the_plain_optimiser(kind):
 
 @pytest.mark.filterwarnings("ignore:Specifying a key")
 @pytest.mark.parametrize(
-    "name", every(set(list_optimisers()) - {"noisy_sgd"}, often=("adafactor", "lion", "optimistic_adam", "rprop", "sm3", "sgd"))
+    "name",
+    every(
+        set(list_optimisers()) - {"noisy_sgd"},
+        often=("adafactor", "lion", "optimistic_adam", "rprop", "sm3", "sgd"),
+    ),
 )
 def test_any_optimiser_of_optax_serves(name):
     model = toy.model(HIDDEN)
     change = -np.random.default_rng(0).normal(size=model.size).astype(np.float32)
     state, step = moved(name)
-    after = step(step(state, change, np.float32(0.1)), change, np.float32(0.1))  # the first step of some does nothing
+    after = step(
+        step(state, change, np.float32(0.1)), change, np.float32(0.1)
+    )  # the first step of some does nothing
     assert jax.tree.structure(after) == jax.tree.structure(state)
     pairs = list(zip(jax.tree.leaves(state), jax.tree.leaves(after), strict=True))
     assert all(a.dtype == b.dtype and a.shape == b.shape for a, b in pairs)
-    assert np.isfinite(after.method.models).all() and not np.array_equal(after.method.models[0], state.method.models[0])
-    kept = jax.tree.map(lambda a: np.asarray(a)[1], (state.stages[0].clusters, after.stages[0].clusters))
+    assert np.isfinite(after.method.models).all() and not np.array_equal(
+        after.method.models[0], state.method.models[0]
+    )
+    kept = jax.tree.map(
+        lambda a: np.asarray(a)[1], (state.stages[0].clusters, after.stages[0].clusters)
+    )
     assert np.array_equal(after.method.models[1], state.method.models[1])
     assert all(np.array_equal(a, b) for a, b in zip(*map(jax.tree.leaves, kept), strict=True))
 
 
-BLOBS = {"name": "blobs", "samples": 300, "features": 6, "classes": 4, "partition": "label_permutation", "clients": 9, "groups": 2}
+BLOBS = {
+    "name": "blobs",
+    "samples": 300,
+    "features": 6,
+    "classes": 4,
+    "partition": "label_permutation",
+    "clients": 9,
+    "groups": 2,
+}
 
 
 def spec(rates, name="ifca", seeds=(0,), **train):
     table = {"name": "adam", "lr": rates, "b1": 0.8}
-    made = {"rounds": 4, "participation": 4, "batch": 5, "lr": 0.1, "eval_every": 2, "server": table} | train
+    made = {
+        "rounds": 4,
+        "participation": 4,
+        "batch": 5,
+        "lr": 0.1,
+        "eval_every": 2,
+        "server": table,
+    } | train
     method = {"name": name} | ({"clusters": 2} if name == "ifca" else {})
-    return read_spec({"data": BLOBS, "model": "mclr", "train": made, "method": [method], "seeds": list(seeds)}).runs()
+    return read_spec(
+        {"data": BLOBS, "model": "mclr", "train": made, "method": [method], "seeds": list(seeds)}
+    ).runs()
 
 
 def outputs(runs, places=None, **more):
@@ -259,7 +391,9 @@ def outputs(runs, places=None, **more):
 
 def test_rates_share_a_program_and_each_run_is_the_run_alone_to_the_bit():
     made = spec([0.01, 0.1], seeds=(0, 1))
-    assert len({batching.static_key(run) for run in made}) == 1 and len({run.id for run in made}) == 4
+    assert (
+        len({batching.static_key(run) for run in made}) == 1 and len({run.id for run in made}) == 4
+    )
     together = outputs(made)
     for i, each in enumerate(together):
         assert not play.unlike(each, outputs(made, [i])[0])

@@ -1,4 +1,5 @@
-"""Clusterings by sketches of the updates are those by the updates, and hold no full update of everybody."""
+"""Clusterings by sketches of the updates are those by the updates, and hold no full update of
+everybody."""
 
 import jax
 import jax.numpy as jnp
@@ -28,27 +29,38 @@ def federation():
 def prepared(name, federation, **options):
     config, _, method, *_ = play.prepared(name, {"epochs": 2}, MODEL, **options)
     hyper = {f: jnp.float32(value) for f, value in list_traced(config).items()} | NUMBERS
-    return jax.tree.map(np.asarray, method.setup(keys.root(0), federation, hyper | {"participants": 4}))
+    return jax.tree.map(
+        np.asarray, method.setup(keys.root(0), federation, hyper | {"participants": 4})
+    )
 
 
 @pytest.mark.parametrize("name, options", [
     ("fedgroup", {"clusters": 3, "alpha": 3}), rarely("fedgroup", {"clusters": 3, "alpha": 3, "cold_start": "madc"}), ("ocfl", {}),
     rarely("one_shot", {"clusters": 3, "pretrain_epochs": 2}),
 ])  # fmt: skip
-def test_the_same_clusters_and_the_same_models_to_start_from(name, options, federation, monkeypatch):
+def test_the_same_clusters_and_the_same_models_to_start_from(
+    name, options, federation, monkeypatch
+):
     exact, widths, original = prepared(name, federation, **options), [], before.shortened
-    monkeypatch.setattr(before, "shortened", lambda *a: widths.append((b := original(*a)).shape[1]) or b)
+    monkeypatch.setattr(
+        before, "shortened", lambda *a: widths.append((b := original(*a)).shape[1]) or b
+    )
     short = prepared(name, federation, similarity="sketch", **options)
     assert set(widths) == {SKETCH_SIZE}
     np.testing.assert_array_equal(short["labels"], exact["labels"])
     np.testing.assert_array_equal(short["guess"], exact["guess"])
-    a, b = (found["memory"].directions if name == "fedgroup" else found["models"] for found in (short, exact))
+    a, b = (
+        found["memory"].directions if name == "fedgroup" else found["models"]
+        for found in (short, exact)
+    )
     np.testing.assert_allclose(a, b, atol=1e-6)
 
 
 def played(name, federation, **options):
     """Three rounds in which all take part, in blocks of four."""
-    return play.rounds(name, federation, 3, None, work={"epochs": 2, "stream": 4}, model=MODEL, **options)
+    return play.rounds(
+        name, federation, 3, None, work={"epochs": 2, "stream": 4}, model=MODEL, **options
+    )
 
 
 def error_of(matrix, other):
@@ -58,36 +70,62 @@ def error_of(matrix, other):
 
 
 def test_sattler_splits_by_sketches_as_by_updates_and_the_error_is_that_of_sketches(federation):
-    exact, short = (played("cfl_sattler", federation, **SPLIT, similarity=how) for how in ("exact", "sketch"))
+    exact, short = (
+        played("cfl_sattler", federation, **SPLIT, similarity=how) for how in ("exact", "sketch")
+    )
     for a, b in zip(exact.states, short.states, strict=True):
         np.testing.assert_array_equal(a.labels, b.labels)
         np.testing.assert_allclose(a.memory.norms, b.memory.norms, rtol=1e-5)
     assert exact.states[-1].active.sum() > 2
     np.testing.assert_allclose(exact.models(), short.models(), atol=1e-5)
-    assert 0 < error_of(exact.states[1].memory.similarity, short.states[1].memory.similarity) < 1 / np.sqrt(SKETCH_SIZE)
+    assert (
+        0
+        < error_of(exact.states[1].memory.similarity, short.states[1].memory.similarity)
+        < 1 / np.sqrt(SKETCH_SIZE)
+    )
 
 
 @pytest.mark.parametrize(("name", "options"), [
     ("cfl_gp", {"clusters": 3, "period": 1}), ("ocfl_zuziak", {"max_clusters": 12}), ("sr_fca", {"pretrain_epochs": 2}),
 ])  # fmt: skip
 def test_recent_methods_find_the_same_clusters_by_sketches(name, options, federation):
-    exact, short = (played(name, federation, **options, similarity=how) for how in ("exact", "sketch"))
+    exact, short = (
+        played(name, federation, **options, similarity=how) for how in ("exact", "sketch")
+    )
     np.testing.assert_array_equal(exact.labels(), short.labels())
     np.testing.assert_allclose(exact.models(), short.models(), atol=1e-5)
     assert len(set(exact.labels())) > 1
     if name == "ocfl_zuziak":
-        assert 0 < error_of(exact.states[1].memory[0], short.states[1].memory[0]) < 1 / np.sqrt(SKETCH_SIZE)
+        assert (
+            0
+            < error_of(exact.states[1].memory[0], short.states[1].memory[0])
+            < 1 / np.sqrt(SKETCH_SIZE)
+        )
     else:
-        compared = [each.states[-1].memory[1] if name == "sr_fca" else each.states[-1].memory for each in (exact, short)]
+        compared = [
+            each.states[-1].memory[1] if name == "sr_fca" else each.states[-1].memory
+            for each in (exact, short)
+        ]
         assert [vectors.shape[1] for vectors in compared] == [MODEL.size, SKETCH_SIZE]
 
 
 @pytest.mark.parametrize("local", [rarely("gradient"), "update"])
-def test_ccs_finds_the_same_clusters_by_sketches_and_takes_the_same_steps(local, federation, monkeypatch):
+def test_ccs_finds_the_same_clusters_by_sketches_and_takes_the_same_steps(
+    local, federation, monkeypatch
+):
     seen, cosines = [], ccs_rfedavg.cosine_matrix
-    record = lambda *a, **k: (m := cosines(*a, **k), jax.debug.callback(lambda m: seen.append(np.asarray(m)), m))[0]  # noqa: E731
+
+    def record(*a, **k):
+        return (
+            m := cosines(*a, **k),
+            jax.debug.callback(lambda m: seen.append(np.asarray(m)), m),
+        )[0]
+
     monkeypatch.setattr(ccs_rfedavg, "cosine_matrix", record)
-    exact, short = (played("ccs_rfedavg", federation, **TARGET, local=local, similarity=how) for how in ("exact", "sketch"))
+    exact, short = (
+        played("ccs_rfedavg", federation, **TARGET, local=local, similarity=how)
+        for how in ("exact", "sketch")
+    )
     for a, b in zip(exact.infos, short.infos, strict=True):
         np.testing.assert_array_equal(a.diag["participant_labels"], b.diag["participant_labels"])
         assert float(a.train_loss) == pytest.approx(float(b.train_loss), abs=1e-5)

@@ -28,11 +28,21 @@ def federation():
 
 def run(name, federation_=None, rounds=ROUNDS, work=None, model=None, **options):
     return play.rounds(
-        name, federation_ or federation(), rounds, PARTICIPANTS, SEED, work=WORK | (work or {}), model=model, **options
+        name,
+        federation_ or federation(),
+        rounds,
+        PARTICIPANTS,
+        SEED,
+        work=WORK | (work or {}),
+        model=model,
+        **options,
     )
 
 
-@pytest.mark.parametrize(("average", "hidden"), [("samples", 7), ("uniform", None), rarely("samples", None), rarely("uniform", 7)])
+@pytest.mark.parametrize(
+    ("average", "hidden"),
+    [("samples", 7), ("uniform", None), rarely("samples", None), rarely("uniform", 7)],
+)
 def test_fedem_follows_the_plain_program(hidden, average):
     made = toy.federation(clients=8)
     out = run("fedem", made, model=toy.model(hidden), clusters=3, average=average)
@@ -40,7 +50,9 @@ def test_fedem_follows_the_plain_program(hidden, average):
     if average == "uniform":
         clients.size = np.ones(8)
     net = plain.Net(6, 4, hidden)
-    models, mixture = fedem.fedem(net, clients, out.states[0].models, SEED, ROUNDS, PARTICIPANTS, 0.1, **WORK)
+    models, mixture = fedem.fedem(
+        net, clients, out.states[0].models, SEED, ROUNDS, PARTICIPANTS, 0.1, **WORK
+    )
     assert np.abs(out.models() - models).max() < 1e-5
     assert np.abs(out.states[-1].mixture - mixture).max() < 1e-5
     assert np.ptp(mixture, axis=0).max() > 0.05
@@ -56,19 +68,27 @@ def test_who_was_not_drawn_has_the_mixture_of_its_own_samples(steps):
     for c in np.flatnonzero(~drawn):
         pi = np.full(3, 1 / 3)
         for _ in range(steps):
-            losses = np.array([net.losses(w, *clients.train[c]) for w in out.models().astype(np.float64)])
+            losses = np.array(
+                [net.losses(w, *clients.train[c]) for w in out.models().astype(np.float64)]
+            )
             pi = fedem.softmax(np.log(pi)[:, None] - losses).mean(axis=1)
         assert np.abs(found[c] - pi).max() < 1e-5 and np.ptp(pi) > 0.01
-    assert np.array_equal(out.labels(), np.where(drawn, np.asarray(state.mixture).argmax(axis=1), -1))
+    assert np.array_equal(
+        out.labels(), np.where(drawn, np.asarray(state.mixture).argmax(axis=1), -1)
+    )
     assert np.array_equal(out.method.score(state, federation(), {}), found.argmax(axis=1))
 
 
 @pytest.mark.parametrize("made", ["label_permutation", rarely("dirichlet")])
 def test_fedrc_follows_the_plain_program(made):
-    made = toy.federation(made, clients=8, **({"groups": 2} if made == "label_permutation" else {"alpha": 0.5}))
+    made = toy.federation(
+        made, clients=8, **({"groups": 2} if made == "label_permutation" else {"alpha": 0.5})
+    )
     out, net = run("fedrc", made, clusters=3), plain.Net(6, 4)
     start, clients = out.states[0].models, plain.Clients(made)
-    models, mixture, sums = fedrc.fedrc(net, clients, start, 4, SEED, ROUNDS, PARTICIPANTS, 0.1, **WORK)
+    models, mixture, sums = fedrc.fedrc(
+        net, clients, start, 4, SEED, ROUNDS, PARTICIPANTS, 0.1, **WORK
+    )
     state = out.states[-1]
     assert np.abs(out.models() - models).max() < 1e-5
     assert np.abs(state.mixture - mixture).max() < 1e-5
@@ -109,7 +129,17 @@ def test_fedsoft_follows_the_plain_program(case):
     out = run("fedsoft", clusters=3, **options)
     first, last = out.states[0], out.states[-1]
     wanted = fedsoft.fedsoft(
-        net, clients, first.centres, first.personal, SEED, ROUNDS, PARTICIPANTS, 0.1, WORK["batch"], WORK["epochs"], **options
+        net,
+        clients,
+        first.centres,
+        first.personal,
+        SEED,
+        ROUNDS,
+        PARTICIPANTS,
+        0.1,
+        WORK["batch"],
+        WORK["epochs"],
+        **options,
     )
     centres, personal, u, trained = wanted
     assert np.abs(last.centres - centres).max() < 1e-5 and np.abs(last.shares - u).max() < 1e-5
@@ -125,7 +155,9 @@ def test_fedsoft_follows_the_plain_program(case):
 def test_fedsoft_counts_estimates_and_drawn_participants():
     made = toy.replace(federation(), arrive=jnp.array([0, 0, 0, 0, 0, 0, 1, 9], jnp.int32))
     out = run("fedsoft", made, rounds=4, clusters=3, **SOFT | {"selected": 1.0, "tau": 3})
-    sent = [[3 * 5 + 3 * asked, 5, 0, 3 * asked] for asked in (6, 1, 0, 7)]  # estimates are made in every third round
+    sent = [
+        [3 * 5 + 3 * asked, 5, 0, 3 * asked] for asked in (6, 1, 0, 7)
+    ]  # estimates are made in every third round
     assert [[int(n) for n in info.traffic] for info in out.infos] == sent
     fewer = run("fedsoft", rounds=1, clusters=3, **SOFT | {"selected": 0.2})
     assert int(fewer.infos[0].traffic.vectors_up) in (1, 2, 3)  # one of five for each cluster
@@ -142,7 +174,10 @@ def test_clusters_draw_by_their_odds_and_by_identity():
     assert np.abs(found[:, 0].mean(axis=0) - np.array([4, 2, 1, 1, 0]) / 8).max() < 0.03
     assert np.abs(found[:, 1].mean(axis=0) - np.array([1, 1, 1, 1, 0]) / 4).max() < 0.03
     key = jax.random.split(jax.random.key(3), 4000)
-    turned, again = draw(key, odds[:, ::-1], mask[::-1], uid[::-1], 0.5), draw(key, odds, mask, uid, 0.5)
+    turned, again = (
+        draw(key, odds[:, ::-1], mask[::-1], uid[::-1], 0.5),
+        draw(key, odds, mask, uid, 0.5),
+    )
     assert np.array_equal(np.asarray(turned)[..., ::-1], again)
 
 
@@ -150,24 +185,37 @@ def test_fedsoft_refuses_privacy_of_whole_personal_models():
     train = Train(privacy={"clip": 1.0, "noise": 1.0})
     with pytest.raises(SpecError, match="method.fedsoft: .*start"):
         METHODS.check("fedsoft", {}, "method.fedsoft").check_train("method.fedsoft", train)
-    METHODS.check("fedsoft", {"start": "centres"}, "method.fedsoft").check_train("method.fedsoft", train)
+    METHODS.check("fedsoft", {"start": "centres"}, "method.fedsoft").check_train(
+        "method.fedsoft", train
+    )
 
 
 @pytest.mark.parametrize("name", ["fedem", "fedrc", "fedsoft"])
 def test_clients_that_have_not_arrived_change_nothing_but_what_they_are_scored_by(name):
     late = toy.replace(federation(), arrive=jnp.array([0] * 6 + [2, 99], jnp.int32))
     train = late.train
-    few = toy.replace(train, start=train.start.at[6:].set(train.start[0]), count=train.count.at[6:].set(3))
+    few = toy.replace(
+        train, start=train.start.at[6:].set(train.start[0]), count=train.count.at[6:].set(3)
+    )
     other = toy.replace(late, train=few)
     one, two = (run(name, each, rounds=2, clusters=3) for each in (late, other))
     for a, b in zip(one.infos, two.infos, strict=True):
-        assert all(np.array_equal(x, y) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
+        assert all(
+            np.array_equal(x, y)
+            for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+        )
     first = late.arrive == 0
     rows = first if name == "fedsoft" else slice(None)  # models of clients, or of clusters
     assert np.array_equal(one.models()[rows], two.models()[rows])
     if name != "fedsoft":
-        found = [np.asarray(each.method.mixture(each.states[-1], fed, {})) for each, fed in ((one, late), (two, other))]
-        assert np.array_equal(found[0][first], found[1][first]) and np.abs(found[0][7] - found[1][7]).max() > 1e-3
+        found = [
+            np.asarray(each.method.mixture(each.states[-1], fed, {}))
+            for each, fed in ((one, late), (two, other))
+        ]
+        assert (
+            np.array_equal(found[0][first], found[1][first])
+            and np.abs(found[0][7] - found[1][7]).max() > 1e-3
+        )
         assert np.abs(found[0].sum(axis=1) - 1).max() < 1e-5
     later = [run(name, each, rounds=5, clusters=3).models()[rows] for each in (late, other)]
     assert not np.array_equal(*later)
@@ -175,8 +223,25 @@ def test_clients_that_have_not_arrived_change_nothing_but_what_they_are_scored_b
 
 @pytest.mark.parametrize("name", ["fedem", rarely("fedrc"), rarely("fedsoft")])
 def test_the_record_has_the_mixtures_by_which_groups_can_be_told(name):
-    data = {"name": "blobs", "samples": 800, "partition": "label_permutation", "groups": 2, "clients": 10, "samples_per_client": 50}
-    made = cfljax.run(name, clusters=2, data=data, model="mclr", rounds=20, lr=0.3, epochs=3, seed=1, participation=4)
+    data = {
+        "name": "blobs",
+        "samples": 800,
+        "partition": "label_permutation",
+        "groups": 2,
+        "clients": 10,
+        "samples_per_client": 50,
+    }
+    made = cfljax.run(
+        name,
+        clusters=2,
+        data=data,
+        model="mclr",
+        rounds=20,
+        lr=0.3,
+        epochs=3,
+        seed=1,
+        participation=4,
+    )
     mixture = made.diag[f"{name}/mixture"]
     assert made.summary["accuracy_last"] > 0.9
     assert mixture.shape == (10, 2) and np.abs(mixture.sum(axis=1) - 1).max() < 1e-5
@@ -190,6 +255,14 @@ def test_a_round_of_fedem_publishes_a_sum_for_each_model():
 
 def test_fedrc_does_not_part_clients_by_which_labels_they_have():
     data = {"name": "blobs", "samples": 800, "clients": 10, "partition": "dirichlet", "alpha": 0.3}
-    options = {"clusters": 2, "data": data, "model": "mclr", "rounds": 30, "lr": 0.3, "epochs": 2, "seed": 1}
+    options = {
+        "clusters": 2,
+        "data": data,
+        "model": "mclr",
+        "rounds": 30,
+        "lr": 0.3,
+        "epochs": 2,
+        "seed": 1,
+    }
     em, rc = (cfljax.run(name, **options).diag[f"{name}/mixture"] for name in ("fedem", "fedrc"))
     assert em[:, 0].std() > 0.15 and rc[:, 0].std() < em[:, 0].std() / 3

@@ -15,11 +15,23 @@ from tests import play, toy
 
 
 def test_the_cap_of_the_guide_is_found_and_bounds_what_participants_receive(tmp_path, monkeypatch):
-    text = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text().split('cap.py"\n')[1].split("```")[0]
+    text = (
+        (Path(__file__).parents[2] / "CONTRIBUTING.md")
+        .read_text()
+        .split('cap.py"\n')[1]
+        .split("```")[0]
+    )
     (tmp_path / "cap.py").write_text(textwrap.dedent(text))
     monkeypatch.setattr(stages, "__path__", [*stages.__path__, str(tmp_path)])
-    config, solver, fed = METHODS.check("fedavg", {}, "m"), toy.solver(toy.model()), play.seven_clients()
-    plain, train = METHODS.entry("fedavg").make(config, toy.model(), solver), SimpleNamespace(cap=0.5, server_table=None)
+    config, solver, fed = (
+        METHODS.check("fedavg", {}, "m"),
+        toy.solver(toy.model()),
+        play.seven_clients(),
+    )
+    plain, train = (
+        METHODS.entry("fedavg").make(config, toy.model(), solver),
+        SimpleNamespace(cap=0.5, server_table=None),
+    )
     capped = stages.add_stages(plain, stages.make_stages("fedavg", train, config, solver))
     del sys.modules["cfljax.round.stages.cap"]
     hyper = {"lr": jnp.float32(0.1), "cap": jnp.float32(0.5)}

@@ -1,4 +1,5 @@
-"""`train.privacy`, `attack` and `robust` mean the same for every method: they go through what all of them have in common."""
+"""`train.privacy`, `attack` and `robust` mean the same for every method: they go through what all
+of them have in common."""
 
 import ast
 import functools
@@ -26,11 +27,27 @@ GUARDED = Sending(attack="sign_flip", robust="trimmed_mean")
 NEVER_SENDS = {"local", "fedproto"}
 IN_TURNS = {"fedrep", "fedpac"}
 """Methods whose work is given in epochs."""
-MOVES_ALONE = {"fedgroup", "ditto", "fesem", "fesem_flexcfl", "joint", "fedsoft", "apfl", "pfedme", "fedrod", "fedala"}
+MOVES_ALONE = {
+    "fedgroup",
+    "ditto",
+    "fesem",
+    "fesem_flexcfl",
+    "joint",
+    "fedsoft",
+    "apfl",
+    "pfedme",
+    "fedrod",
+    "fedala",
+}
 """Methods whose models change without what clients send."""
 QUICK = {"fedbcd"}
 """The one that adds up by itself; the others are `long`."""
-MORE = {"cfl_sattler": {"min_rounds": 9}, "fl_hc": {"warmup_rounds": 9}, "fesem": {"clusters": 1}, "fesem_flexcfl": {"clusters": 1}}
+MORE = {
+    "cfl_sattler": {"min_rounds": 9},
+    "fl_hc": {"warmup_rounds": 9},
+    "fesem": {"clusters": 1},
+    "fesem_flexcfl": {"clusters": 1},
+}
 """Do not regroup, and keep in one cluster what attackers could scatter."""
 
 
@@ -40,7 +57,9 @@ def test_methods_add_up_by_the_run_s_rule(path):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             assert node.func.id not in ("weighted_sum", "robust_sum"), path.name
             if node.func.id in SUMS:
-                assert len(node.args) == SUMS[node.func.id], f"{path.name}:{node.lineno}: {node.func.id} without a rule"
+                assert len(node.args) == SUMS[node.func.id], (
+                    f"{path.name}:{node.lineno}: {node.func.id} without a rule"
+                )
 
 
 @functools.cache
@@ -50,10 +69,14 @@ def federation():
 
 def played(name, sending=Sending(), rounds=3, **changed):  # noqa: B008
     """f32[K, n]: what travels of the models, after some rounds."""
-    numbers = (NOTHING if sending.attack else {}) | {key.replace("_", ".", 1): value for key, value in changed.items()}
+    numbers = (NOTHING if sending.attack else {}) | {
+        key.replace("_", ".", 1): value for key, value in changed.items()
+    }
     work = {"epochs" if name in IN_TURNS else "steps": 1, "batch": "full", "sending": sending}
     options = play.options(name) | MORE.get(name, {})
-    models = play.rounds(name, federation(), rounds, None, lr=0.5, work=work, hyper=numbers, **options).models()
+    models = play.rounds(
+        name, federation(), rounds, None, lr=0.5, work=work, hyper=numbers, **options
+    ).models()
     parts = METHODS.entry(name).options.parts
     return models[:, divide_model(options["model"], parts).away] if parts else models
 
@@ -77,7 +100,9 @@ def test_each_option_does_what_it_should(name):
     assert np.isfinite(played(name, LIES, privacy_noise=1.0, privacy_clip=1.0)).all()
     start = played(name, LIES, rounds=0)
     if start.shape == honest.shape and name not in MOVES_ALONE:
-        assert apart(played(name, LIES, privacy_clip=1e-9), start) < 1e-5  # nobody can move anything
+        assert (
+            apart(played(name, LIES, privacy_clip=1e-9), start) < 1e-5
+        )  # nobody can move anything
 
 
 @pytest.mark.parametrize("name", every(often=QUICK))
@@ -105,7 +130,10 @@ def test_numbers_that_do_not_matter_change_nothing(name):
 def test_three_attackers_of_ten_move_a_mean_far_and_a_trimmed_mean_little(name):
     honest = played(name, LIES)
     far = apart(honest, played(name, LIES, attack_share=0.3))
-    near = apart(played(name, GUARDED, robust_trim=0.0), played(name, GUARDED, robust_trim=0.4, attack_share=0.3))
+    near = apart(
+        played(name, GUARDED, robust_trim=0.0),
+        played(name, GUARDED, robust_trim=0.4, attack_share=0.3),
+    )
     assert near < far / 3
 
 
@@ -116,8 +144,13 @@ def test_what_arrives_depends_on_identity_alone():
     ids = jnp.array([7, 2, 5, 0])
     start = toy.model().init(keys.root(1))[None]
     jobs = lambda ids, mask: Jobs(ids, mask, jnp.ones(4), start, ids * 0)  # noqa: E731
-    fit = jax.jit(lambda ids, mask: solver.fit(keys.root(0), federation(), jobs(ids, mask), hyper).delta)
-    whole, turned = fit(ids, jnp.ones(4, bool)), fit(ids[::-1], jnp.array([True, True, False, True]))
+    fit = jax.jit(
+        lambda ids, mask: solver.fit(keys.root(0), federation(), jobs(ids, mask), hyper).delta
+    )
+    whole, turned = (
+        fit(ids, jnp.ones(4, bool)),
+        fit(ids[::-1], jnp.array([True, True, False, True])),
+    )
     np.testing.assert_array_equal(whole[jnp.array([3, 2, 0])], turned[jnp.array([0, 1, 3])])
     assert not turned[2].any()
     assert (np.linalg.norm(whole, axis=1) < 1.0001).all()

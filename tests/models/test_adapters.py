@@ -1,4 +1,5 @@
-"""LoRA on attention whose kernels have an axis for the heads, as flax has it, and on the vision transformer."""
+"""LoRA on attention whose kernels have an axis for the heads, as flax has it, and on the vision
+transformer."""
 
 import jax
 import numpy as np
@@ -32,18 +33,24 @@ def adapted(network, lora, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("where", "size"), [("attention", 3 * (8 + 6) + 6 + 8), ("dense", 8 + 7), ("all", 3 * (8 + 6) + 6 + 8 + 8 + 7)]
+    ("where", "size"),
+    [("attention", 3 * (8 + 6) + 6 + 8), ("dense", 8 + 7), ("all", 3 * (8 + 6) + 6 + 8 + 8 + 7)],
 )
 def test_adapters_of_flaxs_attention_are_matrices_over_all_heads(where, size, tmp_path):
     network = as_model("mine", Mixed(), (4, 3), 5)
     base, model = adapted(network, Adapters(2, 6.0, where, False), tmp_path)
     assert model.size == 2 * size
-    begin, whole = jax.tree.map(np.asarray, model.unravel(model.init(jax.random.key(0)))), jax.jit(model.whole)
+    begin, whole = (
+        jax.tree.map(np.asarray, model.unravel(model.init(jax.random.key(0)))),
+        jax.jit(model.whole),
+    )
     jax.tree.map(np.testing.assert_array_equal, whole(begin), base)
     moved = jax.tree.map(lambda a: a + np.float32(0.1), begin)
     changed = whole(moved)
     x = np.random.default_rng(0).normal(size=(2, 4, 3)).astype(np.float32)
-    ours, wanted = jax.jit(lambda moved, changed: (model.forward(moved, x), network.forward(changed, x)))(moved, changed)
+    ours, wanted = jax.jit(
+        lambda moved, changed: (model.forward(moved, x), network.forward(changed, x))
+    )(moved, changed)
     np.testing.assert_allclose(ours, wanted, atol=1e-5)
     np.testing.assert_array_equal(changed["query"]["kernel"], base["query"]["kernel"])
     if where == "dense":
@@ -51,7 +58,9 @@ def test_adapters_of_flaxs_attention_are_matrices_over_all_heads(where, size, tm
     for layer, sides in {"query": (8, 6), "value": (8, 6), "out": (6, 8)}.items():
         down, up = (np.asarray(moved["mixes"][layer][word]) for word in ("down", "up"))
         assert (down.shape, up.shape) == ((sides[0], 2), (2, sides[1]))
-        old, new = (np.asarray(tree["mixes"][layer]["kernel"]).reshape(sides) for tree in (base, changed))
+        old, new = (
+            np.asarray(tree["mixes"][layer]["kernel"]).reshape(sides) for tree in (base, changed)
+        )
         np.testing.assert_allclose(new, old + 3 * down @ up, atol=1e-5)
         np.testing.assert_array_equal(changed["mixes"][layer]["bias"], base["mixes"][layer]["bias"])
 
@@ -61,14 +70,22 @@ VISION = {"patch": 2, "width": 4, "depth": 2, "heads": 2}
 
 @pytest.mark.parametrize(
     ("where", "head", "size"),
-    [("attention", False, 2 * 4 * 8), ("dense", False, 2 * 2 * (4 + 16)), ("all", True, 2 * (4 * 8 + 2 * 20) + (4 * 3 + 3) / 2)],
+    [
+        ("attention", False, 2 * 4 * 8),
+        ("dense", False, 2 * 2 * (4 + 16)),
+        ("all", True, 2 * (4 * 8 + 2 * 20) + (4 * 3 + 3) / 2),
+    ],
 )
-def test_adapters_of_the_vision_transformer_are_on_the_layers_that_are_named(where, head, size, tmp_path):
+def test_adapters_of_the_vision_transformer_are_on_the_layers_that_are_named(
+    where, head, size, tmp_path
+):
     network = build("vit_tiny", VISION, (4, 6, 2), 3)
     base, model = adapted(network, Adapters(2, 4.0, where, head), tmp_path)
     assert model.size == 2 * size
     changed = named(jax.jit(lambda flat: model.whole(model.unravel(flat)))(weights(model, 1)))
-    moved = {name for name, array in changed.items() if not np.array_equal(array, named(base)[name])}
+    moved = {
+        name for name, array in changed.items() if not np.array_equal(array, named(base)[name])
+    }
     attention = [f"attention.{each}" for each in ("query", "key", "value", "out")]
     own = {"attention": attention, "dense": ["dense_0", "dense_1"]}
     layers = [each for kind in own if where in (kind, "all") for each in own[kind]]

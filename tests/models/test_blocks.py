@@ -1,4 +1,5 @@
-"""Group normalisation, depthwise and strided convolutions, attention, and what the models of tokens read."""
+"""Group normalisation, depthwise and strided convolutions, attention, and what the models of tokens
+read."""
 
 from types import SimpleNamespace
 
@@ -18,7 +19,9 @@ def test_each_group_has_mean_zero_and_variance_one_before_it_is_stretched():
     rng = np.random.default_rng(0)
     x, scale, bias = (rng.normal(3, 2, size=s) for s in [(2, 4, 3, 6), (6,), (6,)])
     groups = x.reshape(2, 4, 3, 3, 2)
-    normalised = (groups - groups.mean((1, 2, 4), keepdims=True)) / np.sqrt(groups.var((1, 2, 4), keepdims=True) + 1e-5)
+    normalised = (groups - groups.mean((1, 2, 4), keepdims=True)) / np.sqrt(
+        groups.var((1, 2, 4), keepdims=True) + 1e-5
+    )
     with jax.enable_x64(True):
         found = jax.jit(blocks.group_norm, static_argnums=3)(x, scale, bias, 3)
         np.testing.assert_allclose(found, normalised.reshape(x.shape) * scale + bias, atol=1e-10)
@@ -27,7 +30,9 @@ def test_each_group_has_mean_zero_and_variance_one_before_it_is_stretched():
 @pytest.mark.parametrize("most", [None, np.inf, 1.5])
 def test_the_gradient_of_a_norm_is_that_of_its_steps(most):
     rng = np.random.default_rng(0)
-    x, scale, bias, pull = (rng.normal(0.5, 2, size=s) for s in [(2, 4, 3, 6), (6,), (6,), (2, 4, 3, 6)])
+    x, scale, bias, pull = (
+        rng.normal(0.5, 2, size=s) for s in [(2, 4, 3, 6), (6,), (6,), (2, 4, 3, 6)]
+    )
 
     def steps(x, scale, bias):
         groups = x.reshape(2, 4, 3, 3, 2)
@@ -43,7 +48,9 @@ def test_the_gradient_of_a_norm_is_that_of_its_steps(most):
         return value, *back(pull)
 
     with jax.enable_x64(True):
-        ours, wanted = jax.jit(lambda *given: [with_gradients(of, *given) for of in (norm, steps)])(x, scale, bias)
+        ours, wanted = jax.jit(lambda *given: [with_gradients(of, *given) for of in (norm, steps)])(
+            x, scale, bias
+        )
         for each, plain in zip(ours, wanted, strict=True):
             np.testing.assert_allclose(each, plain, atol=1e-10)
 
@@ -55,17 +62,23 @@ KINDS = {"depthwise": (1, 4), "narrower": (4, 3), "wider": (4, 5)}
 @pytest.mark.parametrize("stride", [1, 2, rarely(3)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_both_forms_agree_in_values_and_gradients_at_every_stride(kind, stride, monkeypatch):
-    monkeypatch.setattr(blocks, "TILE_FLOATS", 2 * 9 * 8 * 4)  # of three images; the last tile has a free place
+    monkeypatch.setattr(
+        blocks, "TILE_FLOATS", 2 * 9 * 8 * 4
+    )  # of three images; the last tile has a free place
     rng = np.random.default_rng(stride)
     of = blocks.depthwise if kind == "depthwise" else convolve
-    x, kernel = (rng.normal(size=s).astype(np.float32) for s in [(3, 9, 8, 4), (3, 3, *KINDS[kind])])
+    x, kernel = (
+        rng.normal(size=s).astype(np.float32) for s in [(3, 9, 8, 4), (3, 3, *KINDS[kind])]
+    )
     pull = rng.normal(size=(3, -(-9 // stride), -(-8 // stride), KINDS[kind][1])).astype(np.float32)
 
     def both(form):
         value, back = jax.vjp(lambda x, kernel: of(x, kernel, form, stride=stride), x, kernel)
         return value, *back(pull)
 
-    for native, *others in zip(*jax.jit(lambda: [both(form) for form in ("native", "patches", "windows")])(), strict=True):
+    for native, *others in zip(
+        *jax.jit(lambda: [both(form) for form in ("native", "patches", "windows")])(), strict=True
+    ):
         for ours in others:
             np.testing.assert_allclose(ours, native, atol=1e-5 * np.abs(native).max())
 
@@ -75,10 +88,15 @@ def test_an_embedding_is_the_row_of_its_token_whatever_the_number_of_tokens(monk
     ids = np.array([[0.0, 4.0, 2.0, 9.0]], np.float32)
     for few in (4, 5):
         monkeypatch.setattr(blocks, "MAX_ONE_HOT", few)
-        np.testing.assert_array_equal(jax.jit(lambda: blocks.embed(ids, jnp.asarray(table)))()[0], table[[0, 4, 2, 4]])
+        np.testing.assert_array_equal(
+            jax.jit(lambda: blocks.embed(ids, jnp.asarray(table)))()[0], table[[0, 4, 2, 4]]
+        )
 
 
-SMALL = {"char_lstm": {"width": 4, "embedding": 3, "layers": 1}, "transformer": {"width": 4, "heads": 2, "depth": 1}}
+SMALL = {
+    "char_lstm": {"width": 4, "embedding": 3, "layers": 1},
+    "transformer": {"width": 4, "heads": 2, "depth": 1},
+}
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -92,8 +110,14 @@ def test_training_on_every_token_has_the_mean_loss_of_all_prefixes(name):
     def of_prefix(params, end):
         """The losses of a model of the prefix alone."""
         short = build(name, SMALL[name], (end,), 5)
-        cut = params if name == "char_lstm" else params | {"embed_positions": params["embed_positions"][:end]}
-        return short.loss(short.forward(cut, x[:, :end]), y if end == 3 else x[:, end].astype(np.int32))
+        cut = (
+            params
+            if name == "char_lstm"
+            else params | {"embed_positions": params["embed_positions"][:end]}
+        )
+        return short.loss(
+            short.forward(cut, x[:, :end]), y if end == 3 else x[:, end].astype(np.int32)
+        )
 
     @jax.jit
     def outcomes(params):
@@ -109,15 +133,23 @@ def test_training_on_every_token_has_the_mean_loss_of_all_prefixes(name):
 
 @pytest.mark.parametrize("name", SMALL)
 def test_padding_is_no_token_to_predict(name):
-    """A short text that is filled up in front has the loss of its own tokens, each from all before it."""
-    build_with = lambda padding: build(name, SMALL[name] | {"predict": "every", "padding": padding}, (4,), 5)  # noqa: E731
+    """A short text that is filled up in front has the loss of its own tokens, each from all before
+    it."""
+
+    def build_with(padding):
+        return build(name, SMALL[name] | {"predict": "every", "padding": padding}, (4,), 5)
+
     rng, y = np.random.default_rng(0), np.array([1, 0], np.int32)
     x = np.array([[0, 0, 3, 2], [4, 1, 2, 2]], np.float32)
     params = rng.normal(size=build_with(0).size).astype(np.float32)
 
     def losses(padding, y=y):
         model = build_with(padding)
-        return np.asarray(jax.jit(lambda p: model.loss(model.forward(model.unravel(p), x, jax.random.key(0)), y))(params))
+        return np.asarray(
+            jax.jit(lambda p: model.loss(model.forward(model.unravel(p), x, jax.random.key(0)), y))(
+                params
+            )
+        )
 
     model = build(name, SMALL[name], (4,), 5)
     scored = np.asarray(model.loss(model.forward(model.unravel(params), x), y))
@@ -128,16 +160,26 @@ def test_padding_is_no_token_to_predict(name):
         cut = build(name, SMALL[name], (position,), 5)
         p = model.unravel(params)
         p = p if name == "char_lstm" else p | {"embed_positions": p["embed_positions"][:position]}
-        return float(cut.loss(cut.forward(p, x[:1, :position]), x[:1, position].astype(np.int32))[0])
+        return float(
+            cut.loss(cut.forward(p, x[:1, :position]), x[:1, position].astype(np.int32))[0]
+        )
 
     np.testing.assert_allclose(without[0], (of_token(2) + of_token(3) + scored[0]) / 3, rtol=1e-4)
     assert abs(without[0] - whole[0]) > 1e-3
 
 
 def test_a_classifier_does_not_see_what_fills_up_a_sequence():
-    model = build("transformer", {"task": "class", "vocabulary": 9, "padding": 0, "width": 4, "heads": 2, "depth": 2}, (6,), 3)
+    model = build(
+        "transformer",
+        {"task": "class", "vocabulary": 9, "padding": 0, "width": 4, "heads": 2, "depth": 2},
+        (6,),
+        3,
+    )
     params = model.unravel(np.random.default_rng(0).normal(size=model.size).astype(np.float32))
-    forward, x = jax.jit(model.forward), np.array([[3, 4, 5, 0, 0, 0], [3, 4, 5, 7, 0, 0]], np.float32)
+    forward, x = (
+        jax.jit(model.forward),
+        np.array([[3, 4, 5, 0, 0, 0], [3, 4, 5, 7, 0, 0]], np.float32),
+    )
     before = np.asarray(forward(params, x))
     places = np.array(params["embed_positions"])
     places[3:, 0] += 1
@@ -180,10 +222,16 @@ def test_published_starts_have_their_spreads():
     transformer = build("transformer", {"depth": 8, "width": 32, "heads": 2}, (6,), 50)
     params = jax.tree.map(np.asarray, transformer.unravel(transformer.init(jax.random.key(0))))
     assert 0.018 < np.std(params["block_0"]["attention"]["query"]["kernel"]) < 0.022
-    assert 0.0045 < np.std(params["block_0"]["attention"]["out"]["kernel"]) < 0.0055  # a quarter, for eight blocks
+    assert (
+        0.0045 < np.std(params["block_0"]["attention"]["out"]["kernel"]) < 0.0055
+    )  # a quarter, for eight blocks
     assert np.isfinite(jax.jit(to_normal)(np.float32([-1.0, 0.0]))).all()
 
 
 def test_perplexity_is_e_to_the_mean_loss_of_the_scored():
-    seen = SimpleNamespace(who=np.array([True, True, False]), loss=np.float32([3.0, 5.0, 99.0]), samples=np.array([2, 6, 5]))
+    seen = SimpleNamespace(
+        who=np.array([True, True, False]),
+        loss=np.float32([3.0, 5.0, 99.0]),
+        samples=np.array([2, 6, 5]),
+    )
     np.testing.assert_allclose(METRICS.entry("perplexity").make(seen), np.e, rtol=1e-6)

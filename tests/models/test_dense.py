@@ -1,4 +1,5 @@
-"""Products of dense layers: their gradients are those of a matrix product, of any order, for thin kernels and others."""
+"""Products of dense layers: their gradients are those of a matrix product, of any order, for thin
+kernels and others."""
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +31,9 @@ def agree(ours, theirs):
 def test_gradients_are_those_of_a_matrix_product(outputs):
     kernel = kernel_of(outputs)
     assert is_thin(kernel.shape) == (outputs == 4)
-    ours, theirs = (jax.jit(jax.value_and_grad(loss_by(f), (0, 1)))(kernel, X) for f in (product, jnp.matmul))
+    ours, theirs = (
+        jax.jit(jax.value_and_grad(loss_by(f), (0, 1)))(kernel, X) for f in (product, jnp.matmul)
+    )
     assert np.abs(theirs[1][0]).max() > 0.1
     agree(ours, theirs)
 
@@ -51,7 +54,9 @@ def test_so_are_those_of_clients_side_by_side(outputs):
 
 def gradient_reads_rows(model, params):
     """Whether the gradient of a model has the barriers of `product`."""
-    return "optimization_barrier" in str(jax.make_jaxpr(jax.grad(lambda p: jnp.sum(model.forward(p, X, None) ** 2)))(params))
+    return "optimization_barrier" in str(
+        jax.make_jaxpr(jax.grad(lambda p: jnp.sum(model.forward(p, X, None) ** 2)))(params)
+    )
 
 
 def test_only_training_on_a_cpu_takes_them():

@@ -1,5 +1,5 @@
-"""Files as torchvision and timm name their parameters. What PyTorch would compute of them stands in plain numpy beside; where
-torchvision and timm are installed, their own networks are asked, too."""
+"""Files as torchvision and timm name their parameters. What PyTorch would compute of them stands in
+plain numpy beside; where torchvision and timm are installed, their own networks are asked, too."""
 
 import functools
 import warnings
@@ -31,10 +31,17 @@ def layers(shapes):
 def of_resnet(width=4, classes=5, inputs=3, side=3):
     """Of torchvision's `ResNet(BasicBlock, [2, 1])`, and timm's."""
     shapes = {"conv1": (width, inputs, side, side), "bn1": (width,), "fc": (classes, 2 * width)}
-    for at, before, after in (("layer1.0", width, width), ("layer1.1", width, width), ("layer2.0", width, 2 * width)):
+    for at, before, after in (
+        ("layer1.0", width, width),
+        ("layer1.1", width, width),
+        ("layer2.0", width, 2 * width),
+    ):
         shapes |= {f"{at}.conv1": (after, before, 3, 3), f"{at}.conv2": (after, after, 3, 3)}
         shapes |= {f"{at}.bn1": (after,), f"{at}.bn2": (after,)}
-    shapes |= {"layer2.0.downsample.0": (2 * width, width, 1, 1), "layer2.0.downsample.1": (2 * width,)}
+    shapes |= {
+        "layer2.0.downsample.0": (2 * width, width, 1, 1),
+        "layer2.0.downsample.1": (2 * width,),
+    }
     return layers(shapes)
 
 
@@ -49,22 +56,52 @@ def of_mobilenet(classes=5, inputs=3, last=64):
     for number, (before, after) in enumerate(zip(CHANNELS, CHANNELS[1:], strict=False), 1):
         at, wide = f"features.{number}.conv", before * (1 if number == 1 else 6)
         if number == 1:
-            shapes |= {f"{at}.0.0": (wide, 1, 3, 3), f"{at}.0.1": (wide,), f"{at}.1": (after, wide, 1, 1), f"{at}.2": (after,)}
+            shapes |= {
+                f"{at}.0.0": (wide, 1, 3, 3),
+                f"{at}.0.1": (wide,),
+                f"{at}.1": (after, wide, 1, 1),
+                f"{at}.2": (after,),
+            }
         else:
-            shapes |= {f"{at}.0.0": (wide, before, 1, 1), f"{at}.0.1": (wide,), f"{at}.1.0": (wide, 1, 3, 3), f"{at}.1.1": (wide,)}
+            shapes |= {
+                f"{at}.0.0": (wide, before, 1, 1),
+                f"{at}.0.1": (wide,),
+                f"{at}.1.0": (wide, 1, 3, 3),
+                f"{at}.1.1": (wide,),
+            }
             shapes |= {f"{at}.2": (after, wide, 1, 1), f"{at}.3": (after,)}
     number = len(CHANNELS)
-    shapes |= {f"features.{number}.0": (last, CHANNELS[-1], 1, 1), f"features.{number}.1": (last,), "classifier.1": (classes, last)}
+    shapes |= {
+        f"features.{number}.0": (last, CHANNELS[-1], 1, 1),
+        f"features.{number}.1": (last,),
+        "classifier.1": (classes, last),
+    }
     return layers(shapes)
 
 
 def of_vision(width=8, depth=2, patch=3, length=7, classes=5, inputs=2):
     """Of timm's `VisionTransformer`."""
-    shapes = {"patch_embed.proj": (width, inputs, patch, patch), "norm": (width,), "head": (classes, width)}
+    shapes = {
+        "patch_embed.proj": (width, inputs, patch, patch),
+        "norm": (width,),
+        "head": (classes, width),
+    }
     for at in (f"blocks.{number}" for number in range(depth)):
-        shapes |= {f"{at}.norm1": (width,), f"{at}.attn.qkv": (3 * width, width), f"{at}.attn.proj": (width, width)}
-        shapes |= {f"{at}.norm2": (width,), f"{at}.mlp.fc1": (4 * width, width), f"{at}.mlp.fc2": (width, 4 * width)}
-    own = {"cls_token": (1, 1, width), "pos_embed": (1, length, width), "patch_embed.proj.bias": (width,)}
+        shapes |= {
+            f"{at}.norm1": (width,),
+            f"{at}.attn.qkv": (3 * width, width),
+            f"{at}.attn.proj": (width, width),
+        }
+        shapes |= {
+            f"{at}.norm2": (width,),
+            f"{at}.mlp.fc1": (4 * width, width),
+            f"{at}.mlp.fc2": (width, 4 * width),
+        }
+    own = {
+        "cls_token": (1, 1, width),
+        "pos_embed": (1, length, width),
+        "patch_embed.proj.bias": (width,),
+    }
     return layers(shapes) | own
 
 
@@ -85,7 +122,9 @@ CASES = {
 
 def drawn(shapes, seed=0):
     rng = np.random.default_rng(seed)
-    return {name: (0.4 * rng.normal(size=shape)).astype(np.float32) for name, shape in shapes.items()}
+    return {
+        name: (0.4 * rng.normal(size=shape)).astype(np.float32) for name, shape in shapes.items()
+    }
 
 
 def written(path, arrays):
@@ -115,14 +154,29 @@ def test_a_file_by_the_names_of_torchvision_or_timm_has_the_outputs_of_its_netwo
         network, model = begun(case, arrays, tmp_path)
     assert network.size == sum(array.size for array in arrays.values())
     x = np.random.default_rng(1).normal(size=(3, *shape)).astype(np.float32)
-    wanted = forward({name: array.astype(float) for name, array in arrays.items()}, x.transpose(0, 3, 1, 2).astype(float))
+    wanted = forward(
+        {name: array.astype(float) for name, array in arrays.items()},
+        x.transpose(0, 3, 1, 2).astype(float),
+    )
     ours = jax.jit(model.forward)(model.unravel(model.init(jax.random.key(0))), x)
     np.testing.assert_allclose(ours, wanted, atol=1e-4 * np.abs(wanted).max())
 
 
-TIMM = {"conv.0.0": "conv_pw", "conv.0.1": "bn1", "conv.1.0": "conv_dw", "conv.1.1": "bn2", "conv.2": "conv_pwl", "conv.3": "bn3"}
+TIMM = {
+    "conv.0.0": "conv_pw",
+    "conv.0.1": "bn1",
+    "conv.1.0": "conv_dw",
+    "conv.1.1": "bn2",
+    "conv.2": "conv_pwl",
+    "conv.3": "bn3",
+}
 FIRST = {"conv.0.0": "conv_dw", "conv.0.1": "bn1", "conv.1": "conv_pw", "conv.2": "bn2"}
-OUTER = {"features.0.0": "conv_stem", "features.0.1": "bn1", "features.8.0": "conv_head", "features.8.1": "bn2"}
+OUTER = {
+    "features.0.0": "conv_stem",
+    "features.0.1": "bn1",
+    "features.8.0": "conv_head",
+    "features.8.1": "bn2",
+}
 OUTER["classifier.1"] = "classifier"
 
 
@@ -182,7 +236,10 @@ def with_batches(arrays):
     for name in arrays:
         layer, _, last = name.rpartition(".")
         if arrays[name].ndim == 1 and last == "weight":
-            kept |= {f"{layer}.running_mean": arrays[name], f"{layer}.running_var": arrays[name] ** 2}
+            kept |= {
+                f"{layer}.running_mean": arrays[name],
+                f"{layer}.running_var": arrays[name] ** 2,
+            }
             kept[f"{layer}.num_batches_tracked"] = np.array(7)
     return arrays | kept
 
@@ -190,14 +247,17 @@ def with_batches(arrays):
 def test_of_batch_normalisation_scales_and_biases_are_taken_and_one_line_says_what_is_not(tmp_path):
     arrays = drawn(of_resnet())
     _, plain = begun("resnet18", arrays, tmp_path)
-    with pytest.warns(SpecWarning, match=r"its 8 layers of batch normalisation.*not their means and variances") as said:
+    with pytest.warns(
+        SpecWarning, match=r"its 8 layers of batch normalisation.*not their means and variances"
+    ) as said:
         _, model = begun("resnet18", with_batches(arrays), tmp_path)
     assert len(said) == 1 and "\n" not in str(said[0].message)
     np.testing.assert_array_equal(model.init(jax.random.key(0)), plain.init(jax.random.key(0)))
 
 
 def frozen(case, arrays, tmp_path, name="theirs"):
-    """The network of the case, whose body the file has and which does not train, and the model of its head."""
+    """The network of the case, whose body the file has and which does not train, and the model of
+    its head."""
     options, shape = CASES[case][:2]
     told = {"weights": written(tmp_path / f"{name}.safetensors", arrays), "frozen": "body"}
     network = build(case, options | told, shape, 5)
@@ -212,28 +272,47 @@ def test_a_frozen_body_has_the_batch_normalisation_of_its_file(case, tmp_path):
         warnings.simplefilter("error", SpecWarning)
         _, model = frozen(case, arrays, tmp_path)
     x = np.random.default_rng(1).normal(size=(3, *shape)).astype(np.float32)
-    wanted = forward({name: array.astype(float) for name, array in arrays.items()}, x.transpose(0, 3, 1, 2).astype(float))
+    wanted = forward(
+        {name: array.astype(float) for name, array in arrays.items()},
+        x.transpose(0, 3, 1, 2).astype(float),
+    )
     params = model.unravel(model.init(jax.random.key(0)))
     ours = jax.jit(model.forward)(params, x)
     np.testing.assert_allclose(ours, wanted, atol=1e-4 * np.abs(wanted).max())
     plain = {name: array for name, array in arrays.items() if "running" not in name}
-    assert model.size == frozen(case, plain, tmp_path, "plain")[1].size == params["head"]["kernel"].size + 5  # the head alone
+    assert (
+        model.size
+        == frozen(case, plain, tmp_path, "plain")[1].size
+        == params["head"]["kernel"].size + 5
+    )  # the head alone
     whole = jax.tree.map(np.asarray, model.whole(params))
     for exported in (named(whole), state_dict(whole, 0.0, False)):  # which begins another run
         again = frozen(case, exported, tmp_path, "again")[1]
-        jax.tree.map(np.testing.assert_array_equal, again.whole(again.unravel(again.init(jax.random.key(0)))), whole)
+        jax.tree.map(
+            np.testing.assert_array_equal,
+            again.whole(again.unravel(again.init(jax.random.key(0)))),
+            whole,
+        )
 
 
 def test_what_is_frozen_and_has_no_place_for_means_and_variances_is_refused(tmp_path):
     arrays = with_batches(drawn(of_vision()))  # of layers that have none
-    for told, lora, flag in (({"frozen": "body"}, None, "model.frozen"), ({}, Adapters(1, 1.0, "all", False), "train.lora")):
-        with pytest.raises(SpecError, match=f'model "vit_tiny" has no place.*leave {flag} out') as raised:
+    for told, lora, flag in (
+        ({"frozen": "body"}, None, "model.frozen"),
+        ({}, Adapters(1, 1.0, "all", False), "train.lora"),
+    ):
+        with pytest.raises(
+            SpecError, match=f'model "vit_tiny" has no place.*leave {flag} out'
+        ) as raised:
             begun("vit_tiny", arrays, tmp_path, lora, **told)
         assert "\n" not in str(raised.value)
 
 
 def test_what_has_no_place_in_the_model_is_named(tmp_path):
-    arrays = drawn(of_vision()) | {"dist_token": np.zeros((1, 1, 8), np.float32), "head_dist.bias": np.zeros(5, np.float32)}
+    arrays = drawn(of_vision()) | {
+        "dist_token": np.zeros((1, 1, 8), np.float32),
+        "head_dist.bias": np.zeros(5, np.float32),
+    }
     with pytest.warns(SpecWarning, match=r"no place for dist_token \(and 1 more\)"):
         begun("vit_tiny", arrays, tmp_path)
 
@@ -249,7 +328,11 @@ def test_the_head_of_such_a_file_may_be_of_other_classes(tmp_path):
 @pytest.mark.parametrize(
     ("case", "shapes", "words"),
     [
-        ("resnet18", of_resnet() | layers({"layer2.1.conv1": (8, 8, 3, 3)}), "its network has 4 blocks, and the model 3"),
+        (
+            "resnet18",
+            of_resnet() | layers({"layer2.1.conv1": (8, 8, 3, 3)}),
+            "its network has 4 blocks, and the model 3",
+        ),
         ("resnet18", of_resnet(side=7), "conv/kernel 7×7×3×4, here 3×3×3×4"),
         ("vit_tiny", of_vision(length=10), "embed_positions 10×8, here 7×8"),
         ("vit_tiny", of_vision(inputs=3), "embed_kernel 3×3×3×8, here 3×3×2×8"),
@@ -262,14 +345,19 @@ def test_what_does_not_fit_is_one_line(case, shapes, words, tmp_path):
     assert words in str(raised.value) and "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize(("where", "matrices"), [("attention", 4 * (8 + 8)), rarely("dense", 2 * (8 + 32))])
+@pytest.mark.parametrize(
+    ("where", "matrices"), [("attention", 4 * (8 + 8)), rarely("dense", 2 * (8 + 32))]
+)
 def test_adapters_of_a_file_by_timms_names_begin_with_its_outputs(where, matrices, tmp_path):
     arrays = drawn(of_vision())
     network, model = begun("vit_tiny", arrays, tmp_path, Adapters(3, 6.0, where, False))
     assert model.size == 2 * 3 * matrices
     _, whole = begun("vit_tiny", arrays, tmp_path)
     x = np.random.default_rng(1).normal(size=(3, 9, 6, 2)).astype(np.float32)
-    begin, forward = np.asarray(model.init(jax.random.key(0))), jax.jit(lambda flat: model.forward(model.unravel(flat), x))
+    begin, forward = (
+        np.asarray(model.init(jax.random.key(0))),
+        jax.jit(lambda flat: model.forward(model.unravel(flat), x)),
+    )
     same = jax.jit(network.forward)(whole.unravel(whole.init(jax.random.key(0))), x)
     np.testing.assert_allclose(forward(begin), same, atol=1e-5)
     assert not np.allclose(forward(begin + np.float32(0.1)), same, atol=1e-2)

@@ -21,7 +21,8 @@ KEY = keys.root(1)
 
 
 def close(part, whole, least, most):
-    """Whether the distance is between these shares of the length: more than none, since nothing may have been left in float32."""
+    """Whether the distance is between these shares of the length: more than none, since nothing may
+    have been left in float32."""
     part, whole = np.asarray(part), np.asarray(whole)
     share = float(np.linalg.norm(part - whole) / np.linalg.norm(whole))
     assert least < share < most, share
@@ -41,17 +42,30 @@ def test_updates_differ_by_the_digits_of_bfloat16(name, options):
 
 def test_a_convolutional_network_computes_in_bfloat16_throughout():
     model = models.build("cnn", {"channels": [4], "kernel": 3, "dense": [8]}, (8, 8), 4)
-    half, x, params = in_bfloat16(model), np.random.default_rng(0).normal(size=(5, 8, 8)), model.unravel(model.init(KEY))
+    half, x, params = (
+        in_bfloat16(model),
+        np.random.default_rng(0).normal(size=(5, 8, 8)),
+        model.unravel(model.init(KEY)),
+    )
     x = x.astype(np.float32)
-    close(*jax.jit(lambda params: (half.forward(params, x), model.forward(params, x)))(params), 1e-4, 3e-2)
+    close(
+        *jax.jit(lambda params: (half.forward(params, x), model.forward(params, x)))(params),
+        1e-4,
+        3e-2,
+    )
     program = str(jax.make_jaxpr(jax.grad(lambda params: half.forward(params, x).sum()))(params))
-    products = [line for line in program.splitlines() if "dot_general" in line or "conv_general" in line]
+    products = [
+        line for line in program.splitlines() if "dot_general" in line or "conv_general" in line
+    ]
     assert products and all(":bf16[" in line.split("=")[0] for line in products)
 
 
 def test_a_spec_asks_for_it():
     options = {"data": {"name": "digits", "clients": 5}, "model": "mclr", "rounds": 2, "lr": 0.1}
-    half, whole = (cfljax.run("fedavg", precision=precision, **options) for precision in ("bfloat16", "highest"))
+    half, whole = (
+        cfljax.run("fedavg", precision=precision, **options)
+        for precision in ("bfloat16", "highest")
+    )
     close(*(run.params(0)["dense_0"]["kernel"] for run in (half, whole)), 1e-4, 2e-2)
     assert abs(half.history["accuracy"][-1] - whole.history["accuracy"][-1]) < 0.02
 
@@ -61,14 +75,32 @@ def test_ids_of_tokens_are_not_rounded():
     options = {"task": "class", "vocabulary": 600, "width": 16, "depth": 1, "heads": 2}
     model = models.build("transformer", options, (4,), 2)
     params = model.unravel(model.init(KEY))
-    outputs = in_bfloat16(model, tokens=True).forward(params, np.float32([[300, 7, 7, 7], [301, 7, 7, 7]]), None)
+    outputs = in_bfloat16(model, tokens=True).forward(
+        params, np.float32([[300, 7, 7, 7], [301, 7, 7, 7]]), None
+    )
     assert not np.array_equal(outputs[0], outputs[1])
-    data = {"name": "blobs", "samples": 60, "features": 5, "classes": 3, "partition": "iid", "clients": 3}
-    spec = {"data": data, "model": "mclr", "method": ["fedavg"], "train": {"precision": "bfloat16"}, "seeds": [0]}
+    data = {
+        "name": "blobs",
+        "samples": 60,
+        "features": 5,
+        "classes": 3,
+        "partition": "iid",
+        "clients": 3,
+    }
+    spec = {
+        "data": data,
+        "model": "mclr",
+        "method": ["fedavg"],
+        "train": {"precision": "bfloat16"},
+        "seeds": [0],
+    }
     (run,) = read_spec(spec).runs()
     federation = host_federation(run)
     ids = federation.pool._replace(x=np.full((60, 5), 301, np.int32))
-    x, signs = jnp.asarray([[301.0, 300.0, 301.0, 300.0, 0.0]]), jnp.asarray([1.0, -1.0, 1.0, -1.0, 0.0])
+    x, signs = (
+        jnp.asarray([[301.0, 300.0, 301.0, 300.0, 0.0]]),
+        jnp.asarray([1.0, -1.0, 1.0, -1.0, 0.0]),
+    )
     for pool, difference in ((federation.pool, 0.0), (ids, 2.0)):
         model = model_of(run, dataclasses.replace(federation, pool=pool))
         zeros = model.unravel(jnp.zeros(model.size))
@@ -78,6 +110,9 @@ def test_ids_of_tokens_are_not_rounded():
 
 def test_group_normalisation_is_that_of_float32():
     x = 4 + 0.2 * np.random.default_rng(0).normal(size=(2, 8, 8, 4))
-    made = [group_norm(jnp.asarray(x, kind), jnp.ones(4, kind), jnp.zeros(4, kind), 2) for kind in (jnp.bfloat16, jnp.float32)]
+    made = [
+        group_norm(jnp.asarray(x, kind), jnp.ones(4, kind), jnp.zeros(4, kind), 2)
+        for kind in (jnp.bfloat16, jnp.float32)
+    ]
     assert 0.95 < float(jnp.std(made[0].astype(jnp.float32))) < 1.05
     assert made[0].dtype == jnp.bfloat16

@@ -14,7 +14,9 @@ def test_a_layer_agrees_with_a_plain_loop():
     sigmoid = lambda z: 1 / (1 + np.exp(-z))  # noqa: E731
     hidden, cell, steps = np.zeros((2, 4)), np.zeros((2, 4)), []
     for t in range(5):
-        enter, forget, new, leave = np.split(x[:, t] @ kernel + hidden @ recurrent + bias, 4, axis=1)
+        enter, forget, new, leave = np.split(
+            x[:, t] @ kernel + hidden @ recurrent + bias, 4, axis=1
+        )
         cell = sigmoid(forget + 1) * cell + sigmoid(enter) * np.tanh(new)
         hidden = sigmoid(leave) * np.tanh(cell)
         steps.append(hidden)
@@ -43,7 +45,9 @@ def test_more_than_two_classes_have_a_logit_each():
 
 def test_recurrent_kernels_are_orthogonal_gate_by_gate():
     model = build("lstm", {"width": 4, "dense": 3}, (6, 5), 2)
-    recurrent = np.asarray(model.unravel(jax.jit(model.init)(jax.random.key(0)))["lstm_1"]["recurrent"])
+    recurrent = np.asarray(
+        model.unravel(jax.jit(model.init)(jax.random.key(0)))["lstm_1"]["recurrent"]
+    )
     for gate in np.split(recurrent, 4, axis=1):
         np.testing.assert_allclose(gate @ gate.T, np.eye(4), atol=1e-5)
 
@@ -52,11 +56,16 @@ def test_as_many_layers_as_are_asked_for_with_the_forget_bias_in_each():
     model = build("lstm", {"width": 4, "dense": 3, "layers": 3, "forget_bias": 0.0}, (6, 5), 2)
     other = build("lstm", {"width": 4, "dense": 3, "layers": 3, "forget_bias": 2.0}, (6, 5), 2)
     flat = jnp.asarray(np.random.default_rng(0).normal(size=model.size), jnp.float32)
-    params, x = model.unravel(flat), np.random.default_rng(1).normal(size=(2, 6, 5)).astype(np.float32)
+    params, x = (
+        model.unravel(flat),
+        np.random.default_rng(1).normal(size=(2, 6, 5)).astype(np.float32),
+    )
     layers = [name for name in params if name.startswith("lstm")]
     assert len(layers) == 3 and model.size == other.size
     shifted = {name: dict(params[name]) for name in params}
     for name in layers:  # the bias has the gates in the order enter, forget, new, leave
         shifted[name]["bias"] = params[name]["bias"].at[4:8].add(2.0)
-    np.testing.assert_allclose(jax.jit(model.forward)(shifted, x), jax.jit(other.forward)(params, x), atol=1e-5)
+    np.testing.assert_allclose(
+        jax.jit(model.forward)(shifted, x), jax.jit(other.forward)(params, x), atol=1e-5
+    )
     assert not np.allclose(jax.jit(model.forward)(params, x), jax.jit(other.forward)(params, x))

@@ -108,7 +108,10 @@ def test_images_of_any_size_give_a_logit_per_class(name, options, shape):
     model = build(name, options, shape, 10)
     params = jax.eval_shape(lambda key: model.unravel(model.init(key)), jax.random.key(0))
     x = jax.ShapeDtypeStruct((4, *shape), jnp.float32)
-    for logits in (jax.eval_shape(model.forward, params, x), jax.eval_shape(model.forward, params, x, jax.random.key(0))):
+    for logits in (
+        jax.eval_shape(model.forward, params, x),
+        jax.eval_shape(model.forward, params, x, jax.random.key(0)),
+    ):
         assert logits.shape == (4, 10)
         assert logits.dtype == jnp.float32
 
@@ -155,10 +158,20 @@ def test_loss_and_correct_agree_with_numpy(name):
 def test_the_gradients_of_the_cross_entropy_are_those_of_optax():
     rng = np.random.default_rng(0)
     logits, along = (4 * rng.normal(size=(6, 3)).astype(np.float32) for _ in range(2))
-    y, weight = np.int32([0, 2, 1, 3, -1, 0]), np.linspace(0, 2, 6, dtype=np.float32)  # two of the labels are out of range
+    y, weight = (
+        np.int32([0, 2, 1, 3, -1, 0]),
+        np.linspace(0, 2, 6, dtype=np.float32),
+    )  # two of the labels are out of range
     ours = lambda logits: jnp.sum(weight * cross_entropy(logits, y))  # noqa: E731
-    theirs = lambda logits: jnp.sum(weight * optax.softmax_cross_entropy(logits, jax.nn.one_hot(y, 3)))  # noqa: E731
-    bent = lambda f: jax.jit(lambda logits: (f(logits), *jax.jvp(jax.grad(f), (logits,), (along,))))(logits)  # noqa: E731
+
+    def theirs(logits):
+        return jnp.sum(weight * optax.softmax_cross_entropy(logits, jax.nn.one_hot(y, 3)))
+
+    def bent(f):
+        return jax.jit(lambda logits: (f(logits), *jax.jvp(jax.grad(f), (logits,), (along,))))(
+            logits
+        )
+
     for a, b in zip(bent(ours), bent(theirs), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
@@ -171,7 +184,9 @@ def test_the_first_dense_layer_and_the_rest_make_the_whole(name):
     first = model.forward.net.first
     (layer, kernel), (_, bias) = first.kernel, first.bias
     z = x.reshape(len(x), -1) @ np.asarray(params[layer][kernel]) + np.asarray(params[layer][bias])
-    np.testing.assert_allclose(jax.jit(first.rest)(params, z), jax.jit(model.forward)(params, x), atol=1e-5)
+    np.testing.assert_allclose(
+        jax.jit(first.rest)(params, z), jax.jit(model.forward)(params, x), atol=1e-5
+    )
     assert small("lstm")[0].forward.net.first is None
 
 
@@ -204,7 +219,11 @@ def test_dense_layers_are_those_of_flax(hidden):
         return lambda params: jnp.sum(jnp.tanh(forward(params, x)))
 
     ours, flax = loss(model.forward), loss(lambda params, x: theirs.apply({"params": params}, x))
-    jax.tree.map(np.testing.assert_array_equal, jax.value_and_grad(ours)(params), jax.value_and_grad(flax)(params))
+    jax.tree.map(
+        np.testing.assert_array_equal,
+        jax.value_and_grad(ours)(params),
+        jax.value_and_grad(flax)(params),
+    )
 
 
 @pytest.mark.parametrize(("name", "options", "shape", "words"), [
@@ -238,11 +257,17 @@ def test_initial_weights_have_the_variance_of_their_name(start, low, high):
     assert (start == "torch") == bool(np.any(layer["bias"]))
 
 
-@pytest.mark.parametrize("name", every(SMALL, often=set(SMALL) - {"mobilenet_v2", "resnet18", "cnn", "lstm"}))
+@pytest.mark.parametrize(
+    "name", every(SMALL, often=set(SMALL) - {"mobilenet_v2", "resnet18", "cnn", "lstm"})
+)
 def test_every_model_takes_every_start(name):
     words = MODELS.entry(name).options.__dataclass_fields__["init"].metadata["choices"]
     models = [small(name, init=word)[0] for word in words]
-    for word, flat in zip(words, jax.jit(lambda key: [model.init(key) for model in models])(jax.random.key(0)), strict=True):
+    for word, flat in zip(
+        words,
+        jax.jit(lambda key: [model.init(key) for model in models])(jax.random.key(0)),
+        strict=True,
+    ):
         assert np.isfinite(flat).all()
         assert (word == "zeros") == (not np.asarray(flat).any())
 
@@ -262,6 +287,9 @@ def test_part_of_says_which_numbers_belong_to_a_layer(prefix):
 
 def test_part_of_takes_a_path_and_refuses_what_is_no_parameter():
     model = small("cnn")[0]
-    assert part_of(model, "params").all() and part_of(model, "head/dense_1/bias").sum() == small("cnn")[2]
+    assert (
+        part_of(model, "params").all()
+        and part_of(model, "head/dense_1/bias").sum() == small("cnn")[2]
+    )
     with pytest.raises(SpecError, match='"dense_0"'):
         part_of(model, "dense_0")

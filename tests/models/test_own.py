@@ -90,14 +90,20 @@ def test_dropout_does_not_depend_on_padding_behind(kind):
     forward = jax.jit(model.forward)
     padded = np.concatenate([X, np.ones((3, 5), np.float32)])
     with jax.threefry_partitionable(False):
-        short, long = forward(params, X, jax.random.key(1)), forward(params, padded, jax.random.key(1))
+        short, long = (
+            forward(params, X, jax.random.key(1)),
+            forward(params, padded, jax.random.key(1)),
+        )
     np.testing.assert_allclose(short, long[:4], rtol=1e-5, atol=1e-5)
 
 
 def test_the_dropout_layers_of_an_nnx_module_draw_apart():
     model = from_module(lambda rngs: Wide(rngs), (1,), 400)  # a factory, not a class
     params = model.unravel(model.init(jax.random.key(0)))
-    kept = np.asarray(jax.jit(model.forward)(params, np.zeros((1, 1), np.float32), jax.random.key(0))) != 0
+    kept = (
+        np.asarray(jax.jit(model.forward)(params, np.zeros((1, 1), np.float32), jax.random.key(0)))
+        != 0
+    )
     assert 60 < kept.sum() < 140  # a quarter; a half if both had the same mask
 
 

@@ -11,7 +11,13 @@ from cfljax.errors import SpecError, SpecWarning
 from cfljax.models import MODELS, build
 from cfljax.models.features import split_features, with_features
 from cfljax.models.options import ModelOptions
-from cfljax.models.started import POOLED_MODELS, Adapters, apply_start, common_options, to_head_model
+from cfljax.models.started import (
+    POOLED_MODELS,
+    Adapters,
+    apply_start,
+    common_options,
+    to_head_model,
+)
 from cfljax.models.weights import read_arrays, read_start
 from cfljax.results.export import named, state_dict
 from tests.models.test_models import SMALL, batch, small, weights
@@ -29,9 +35,14 @@ def test_every_model_comes_back_from_either_layout(name, layout, tmp_path):
     model = small(name)[0]
     flat = weights(model)
     params = jax.tree.map(np.asarray, model.unravel(flat))
-    arrays = named(params) if layout == "jax" else state_dict(params, 0.5, name not in POOLED_MODELS)
+    arrays = (
+        named(params) if layout == "jax" else state_dict(params, 0.5, name not in POOLED_MODELS)
+    )
     start = read_start(
-        model, write(tmp_path / "a.safetensors", arrays), 0.5 if layout == "torch" else 9.0, name not in POOLED_MODELS
+        model,
+        write(tmp_path / "a.safetensors", arrays),
+        0.5 if layout == "torch" else 9.0,
+        name not in POOLED_MODELS,
     )
     np.testing.assert_allclose(start.flat, flat, atol=1e-6)
     assert start.known.all() and not start.misfit
@@ -43,11 +54,18 @@ def test_a_head_of_another_shape_begins_anew_and_nothing_else_may(tmp_path):
     file = write(tmp_path / "three.safetensors", named(three.unravel(flat)))
     with pytest.warns(SpecWarning, match="the head is initialised: dense_1/bias is 3, here 5"):
         model = apply_start(five, ModelOptions(weights=file), None)
-    begun, own = model.unravel(model.init(jax.random.key(3))), five.unravel(five.init(jax.random.key(3)))
-    np.testing.assert_array_equal(begun["dense_0"]["kernel"], three.unravel(flat)["dense_0"]["kernel"])
+    begun, own = (
+        model.unravel(model.init(jax.random.key(3))),
+        five.unravel(five.init(jax.random.key(3))),
+    )
+    np.testing.assert_array_equal(
+        begun["dense_0"]["kernel"], three.unravel(flat)["dense_0"]["kernel"]
+    )
     np.testing.assert_array_equal(begun["dense_1"]["kernel"], own["dense_1"]["kernel"])
     wide = build("mlp", {"hidden": [7]}, (6,), 3)
-    with pytest.raises(SpecError, match=r'does not fit model "mlp": dense_0/bias 4, here 7 \(and 1 more\)'):
+    with pytest.raises(
+        SpecError, match=r'does not fit model "mlp": dense_0/bias 4, here 7 \(and 1 more\)'
+    ):
         apply_start(wide, ModelOptions(weights=file), None)
     with pytest.raises(SpecError, match="conv_0/bias is missing"):
         apply_start(small("cnn")[0], ModelOptions(weights=file), None)
@@ -89,9 +107,16 @@ def test_jitter_differs_by_key_and_has_the_size_of_each_layer(tmp_path):
     params["dense_0"]["kernel"] *= 0.1
     file = write(tmp_path / "a.safetensors", named(params))
     init = apply_start(model, ModelOptions(weights=file, jitter=0.5), None).init
-    one, other = (np.asarray(model.unravel(init(jax.random.key(seed)))["dense_0"]["kernel"]) for seed in (0, 1))
+    one, other = (
+        np.asarray(model.unravel(init(jax.random.key(seed)))["dense_0"]["kernel"])
+        for seed in (0, 1)
+    )
     assert not np.allclose(one, other)
-    assert 0.45 < np.std(one - params["dense_0"]["kernel"]) / np.std(params["dense_0"]["kernel"]) < 0.55
+    assert (
+        0.45
+        < np.std(one - params["dense_0"]["kernel"]) / np.std(params["dense_0"]["kernel"])
+        < 0.55
+    )
 
 
 LORA = {"width": 8, "depth": 1, "heads": 2, "hidden": 12}
@@ -105,7 +130,9 @@ LORA = {"width": 8, "depth": 1, "heads": 2, "hidden": 12}
         ("all", True, 4 * 2 * (8 + 8) + 2 * 2 * (8 + 12) + 8 * 5 + 5),
     ],
 )
-def test_adapters_begin_as_the_file_and_move_the_kernels_by_their_product(where, head, size, tmp_path):
+def test_adapters_begin_as_the_file_and_move_the_kernels_by_their_product(
+    where, head, size, tmp_path
+):
     full = build("transformer", LORA, (6,), 5)
     flat = weights(full)
     base = jax.tree.map(np.asarray, full.unravel(flat))
@@ -117,7 +144,11 @@ def test_adapters_begin_as_the_file_and_move_the_kernels_by_their_product(where,
     jax.tree.map(np.testing.assert_array_equal, whole(params), base)
     moved = model.unravel(np.asarray(model.ravel(params)) + np.float32(0.1))
     changed = whole(moved)
-    layer, path = ("dense_0", ("block_0", "dense_0")) if where == "dense" else ("query", ("block_0", "attention", "query"))
+    layer, path = (
+        ("dense_0", ("block_0", "dense_0"))
+        if where == "dense"
+        else ("query", ("block_0", "attention", "query"))
+    )
     adapter, kernel, old = moved, changed, base
     for step in path:
         adapter, kernel, old = adapter[step], kernel[step], old[step]
@@ -127,7 +158,9 @@ def test_adapters_begin_as_the_file_and_move_the_kernels_by_their_product(where,
     np.testing.assert_array_equal(kernel["bias"], old["bias"])
     assert np.array_equal(changed["head"]["kernel"], base["head"]["kernel"]) != head
     x = np.array([[0, 1, 2, 3, 4, 0]], np.float32)
-    ours, wanted = jax.jit(lambda moved, changed: (model.forward(moved, x), full.forward(changed, x)))(moved, changed)
+    ours, wanted = jax.jit(
+        lambda moved, changed: (model.forward(moved, x), full.forward(changed, x))
+    )(moved, changed)
     np.testing.assert_allclose(ours, wanted, atol=1e-5)
 
 
@@ -150,7 +183,9 @@ def test_adapters_with_jitter_move_kernels_by_their_spread(tmp_path):
 )
 def test_adapters_without_a_layer_are_refused(name, lora, words, tmp_path):
     model = small(name)[0]
-    told = ModelOptions(weights=write(tmp_path / "a.safetensors", named(model.unravel(weights(model)))))
+    told = ModelOptions(
+        weights=write(tmp_path / "a.safetensors", named(model.unravel(weights(model))))
+    )
     with pytest.raises(SpecError, match=words):
         apply_start(model, told, lora)
 
@@ -171,11 +206,27 @@ def test_an_own_option_called_weights_is_the_users():
     assert common_options(made) == ModelOptions(frozen="body")
 
 
-EVERY = ("mclr", "mlp", "cnn", "cnn_cifar", "lstm", "resnet20", "resnet18", "mobilenet_v2", "vit_tiny", "char_lstm", "transformer")
+EVERY = (
+    "mclr",
+    "mlp",
+    "cnn",
+    "cnn_cifar",
+    "lstm",
+    "resnet20",
+    "resnet18",
+    "mobilenet_v2",
+    "vit_tiny",
+    "char_lstm",
+    "transformer",
+)
 
 
-@pytest.mark.parametrize("name", every(EVERY, often=set(EVERY) - {"cnn", "resnet18", "mobilenet_v2", "char_lstm"}))
-def test_every_model_has_a_head_that_makes_its_outputs_of_the_features_of_a_frozen_body(name, tmp_path):
+@pytest.mark.parametrize(
+    "name", every(EVERY, often=set(EVERY) - {"cnn", "resnet18", "mobilenet_v2", "char_lstm"})
+)
+def test_every_model_has_a_head_that_makes_its_outputs_of_the_features_of_a_frozen_body(
+    name, tmp_path
+):
     network, shape, classes = small(name)
     flat = weights(network)
     file = write(tmp_path / "a.safetensors", named(network.unravel(flat)))
@@ -184,11 +235,18 @@ def test_every_model_has_a_head_that_makes_its_outputs_of_the_features_of_a_froz
     both, width = split_features(network)
     x, _ = batch(shape, classes)
     if name != "mclr":
-        seen, trained = (with_features(network)[0](network.unravel(flat), x, key) for key in (None, jax.random.key(2)))
+        seen, trained = (
+            with_features(network)[0](network.unravel(flat), x, key)
+            for key in (None, jax.random.key(2))
+        )
         np.testing.assert_array_equal(seen, np.concatenate(both(network.unravel(flat), x), axis=1))
         assert trained.shape == seen.shape and np.isfinite(trained).all()
     alone = to_head_model(network, divided, classes, width)
-    assert alone.size == divided.size == width * (1 if classes == 2 else classes) + (1 if classes == 2 else classes)
+    assert (
+        alone.size
+        == divided.size
+        == width * (1 if classes == 2 else classes) + (1 if classes == 2 else classes)
+    )
 
     @jax.jit
     def outputs(body, params):

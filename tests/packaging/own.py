@@ -14,7 +14,8 @@ REGISTRIES = (METHODS, MODELS, PARTITIONS, SOURCES, METRICS)
 
 @contextlib.contextmanager
 def forgotten():
-    """Whatever is registered inside is gone afterwards: other tests look at everything that is registered."""
+    """Whatever is registered inside is gone afterwards: other tests look at everything that is
+    registered."""
     before = [(dict(r._lines), dict(r._own), r._offered) for r in REGISTRIES]
     loaded = dict(plugins._loaded)
     try:

@@ -54,7 +54,9 @@ def test_commands_run(capsys):
 
 def test_methods_of_a_file_are_listed(capsys, tmp_path):
     page = Path(__file__).parents[2].joinpath("docs", "own.md").read_text()
-    (tmp_path / "mine.py").write_text(re.search(r'title="my_method.py"\n(.*?)```', page, re.S)[1].replace('"median"', '"listed"'))
+    (tmp_path / "mine.py").write_text(
+        re.search(r'title="my_method.py"\n(.*?)```', page, re.S)[1].replace('"median"', '"listed"')
+    )
     with forgotten():
         assert cli.main(["methods", "--plugin", str(tmp_path / "mine.py")]) == 0
         assert "\nlisted" in capsys.readouterr().out
@@ -63,17 +65,25 @@ def test_methods_of_a_file_are_listed(capsys, tmp_path):
 
 
 def test_a_reader_that_has_gone_is_an_error_without_a_traceback():
-    kept = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}  # what is printed waits for the end
+    kept = {
+        name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"
+    }  # what is printed waits for the end
     words = [sys.executable, "-m", "cfljax.methods"]
-    begun = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=kept)
+    begun = subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=kept
+    )
     begun.stdout.close()
     assert (begun.stderr.read(), begun.wait()) == ("", 0)
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")
+@pytest.mark.skipif(
+    not Path("/dev/full").exists(), reason="this system has no device that is always full"
+)
 def test_a_full_disk_is_a_line_and_an_exit_code():
     with Path("/dev/full").open("w") as full:
-        ran = subprocess.run([sys.executable, "-m", "cfljax.methods"], stdout=full, stderr=subprocess.PIPE, text=True)
+        ran = subprocess.run(
+            [sys.executable, "-m", "cfljax.methods"], stdout=full, stderr=subprocess.PIPE, text=True
+        )
     assert ran.returncode == 3 and ran.stderr.startswith("cfljax: No space left")
 
 
@@ -95,20 +105,29 @@ sys.exit(5)
     "text",
     [
         "{kill}\nfrom cfljax import script\nsys.meta_path.insert(0, Kill)\nscript.main()",
-        "{kill}\nfrom cfljax.commands import cli\ncli.process.importlib.import_module = Kill.find_spec\ncli.run_program()",
+        "{kill}\nfrom cfljax.commands import cli\ncli.process.importlib.import_module = "
+        "Kill.find_spec\ncli.run_program()",
     ],
 )
 def test_a_signal_while_modules_are_imported_is_a_line_and_no_traceback(text):
     kill = "class Kill:\n  def find_spec(*_): os.kill(os.getpid(), signal.SIGINT)"
     begun = "import os, signal, sys\nsys.argv = ['', 'sweep']\n" + text.format(kill=kill)
     ran = subprocess.run([sys.executable, "-c", begun], capture_output=True, text=True)
-    assert ran.returncode == 130 and ran.stderr == "cfljax: stopped; start the same command again to go on\n"
+    assert (
+        ran.returncode == 130
+        and ran.stderr == "cfljax: stopped; start the same command again to go on\n"
+    )
 
 
 def complete(words, shell="bash"):
     text = SHELLS[shell]()
-    line = f"COMP_WORDS=({' '.join(words)} ''); COMP_CWORD={len(words)}; _cfljax; echo ${{COMPREPLY[@]}}"
-    return subprocess.run(["bash", "-c", f"{text}\n{line}"], capture_output=True, text=True, check=True).stdout.split()
+    line = (
+        f"COMP_WORDS=({' '.join(words)} ''); COMP_CWORD={len(words)}; _cfljax; echo "
+        f"${{COMPREPLY[@]}}"
+    )
+    return subprocess.run(
+        ["bash", "-c", f"{text}\n{line}"], capture_output=True, text=True, check=True
+    ).stdout.split()
 
 
 @pytest.mark.skipif(not shutil.which("bash"), reason="needs bash")
@@ -117,8 +136,12 @@ def test_bash_completes_commands_flags_and_values():
     offered = set(complete(["cfljax", "sweep"]))
     assert {"--out", "--dry-run", "--shard"} <= offered and "--as-worker" not in offered
     assert complete(["cfljax", "sweep", "--keep"]) == ["models", "labels", "none"]
-    assert complete(["cfljax", "run", "--model"])[:2] == ["mclr", "mlp"] and "wandb" in complete(["cfljax", "load", "--log"])
-    assert {"ifca", "fedgroup"} <= set(complete(["cfljax", "run"])) and "import" in complete(["cfljax", "data"])
+    assert complete(["cfljax", "run", "--model"])[:2] == ["mclr", "mlp"] and "wandb" in complete(
+        ["cfljax", "load", "--log"]
+    )
+    assert {"ifca", "fedgroup"} <= set(complete(["cfljax", "run"])) and "import" in complete(
+        ["cfljax", "data"]
+    )
 
 
 @pytest.mark.skipif(not shutil.which("bash"), reason="needs bash")
@@ -141,9 +164,14 @@ def test_bash_completes_keys_and_values_of_set(typed, offered):
     typed = [word for word in typed if word]
     text = SHELLS["bash"]()
     last = [*["cfljax", "sweep", "--set"], *typed]
-    line = f"COMP_WORDS=({' '.join(map(shlex.quote, last))}); COMP_CWORD={len(last) - 1}; _cfljax; echo ${{COMPREPLY[@]}}"
+    line = (
+        f"COMP_WORDS=({' '.join(map(shlex.quote, last))}); COMP_CWORD={len(last) - 1}; _cfljax; "
+        f"echo ${{COMPREPLY[@]}}"
+    )
     called = f'cfljax() {{ {sys.executable} -m cfljax.commands.cli "$@"; }}'
-    done = subprocess.run(["bash", "-c", f"{text}\n{called}\n{line}"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["bash", "-c", f"{text}\n{called}\n{line}"], capture_output=True, text=True, check=True
+    )
     assert done.stdout.split() == offered and not done.stderr
 
 
@@ -167,9 +195,22 @@ def test_options_of_the_one_method_need_no_name(capsys):
 
 @pytest.mark.parametrize("lr", [1e9, 0.1])
 def test_a_run_that_diverges_says_what_to_lower(lr, capsys):
-    words = ["--rounds", "2", "--lr", str(lr), "--data", "blobs", "--set", "data.samples=200", "--quiet"]
+    words = [
+        "--rounds",
+        "2",
+        "--lr",
+        str(lr),
+        "--data",
+        "blobs",
+        "--set",
+        "data.samples=200",
+        "--quiet",
+    ]
     assert cli.main(["run", "fedavg", *words]) == 0
-    hint = re.fullmatch(r"cfljax: a run diverged, the first in round [12]: lower train.lr \(1e\+09\)\n", capsys.readouterr().err)
+    hint = re.fullmatch(
+        r"cfljax: a run diverged, the first in round [12]: lower train.lr \(1e\+09\)\n",
+        capsys.readouterr().err,
+    )
     assert (hint is not None) == (lr > 1)
 
 
@@ -177,12 +218,23 @@ def test_options_of_a_run_are_flags_and_what_others_call_them_is_known(capsys):
     words = ["--set", "data.samples=200", "--data", "blobs", "--quiet"]
     assert cli.main(["run", "--rounds", "1", "ifca", "--clusters=2", "--lr", "0.1", *words]) == 0
     short = capsys.readouterr().out
-    long = ["--set", "train.rounds=1", "--set", "method.clusters=2", "--set", "train.lr=0.1", *words]
+    long = [
+        "--set",
+        "train.rounds=1",
+        "--set",
+        "method.clusters=2",
+        "--set",
+        "train.lr=0.1",
+        *words,
+    ]
     assert cli.main(["run", "ifca", *long]) == 0 and capsys.readouterr().out == short
     for wrong, told in (
         (["run", "ifca", "--k", "4"], '"clusters"'),
         (["run", "fedavg", "--learning_rate", "4"], '"lr"'),
-        (["run", "fedavg", "--num_clients", "20"], "--num_clients: is an option of data; write --set data.clients=20"),
+        (
+            ["run", "fedavg", "--num_clients", "20"],
+            "--num_clients: is an option of data; write --set data.clients=20",
+        ),
         (["run", "fedavg", "--lr"], "its value is missing"),
         (["sweep", "--set", "clusters=4"], '"method.NAME.clusters"'),
         (["sweep", "--set", "num_rounds=4"], '"train.rounds"'),

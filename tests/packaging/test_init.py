@@ -28,10 +28,15 @@ def test_without_data_a_spec_and_a_plugin_are_written_and_run(capsys):
         assert "next: cfljax run my_method --plugin my_method.py" in capsys.readouterr().out
         spec = read_spec("digits.toml")
         assert len(spec.runs()) == 11 * 5
-        assert one_run("digits.toml", ["method=my_method", "seeds=0:1", "train.rounds=1"]).status == "done"
+        assert (
+            one_run("digits.toml", ["method=my_method", "seeds=0:1", "train.rounds=1"]).status
+            == "done"
+        )
     before = Path("digits.toml").read_text()
     Path("my_method.py").unlink()
-    assert cli.main(["init"]) == 2 and capsys.readouterr().err.startswith("cfljax: digits.toml: exists already")
+    assert cli.main(["init"]) == 2 and capsys.readouterr().err.startswith(
+        "cfljax: digits.toml: exists already"
+    )
     assert Path("digits.toml").read_text() == before and not Path("my_method.py").exists()
 
 
@@ -40,7 +45,8 @@ def test_data_are_imported_described_and_compared(kind, here, capsys):
     x, y = np.random.default_rng(0).normal(size=(60, 4)).round(3), np.arange(60) % 3
     np.savez("seen.npz", x=x.astype(np.float32), y=y)
     Path("seen.csv").write_text(
-        "a,b,c,d,label,user\n" + "\n".join(f"{','.join(map(str, r))},{k},u{k}" for r, k in zip(x, y, strict=True))
+        "a,b,c,d,label,user\n"
+        + "\n".join(f"{','.join(map(str, r))},{k},u{k}" for r, k in zip(x, y, strict=True))
     )
     for at in range(12):
         (folder := here / "seen" / f"class{at % 2}").mkdir(parents=True, exist_ok=True)
@@ -48,20 +54,34 @@ def test_data_are_imported_described_and_compared(kind, here, capsys):
     source = {"csv": "seen.csv", "npz": "seen.npz", "images": "seen", "name": "digits"}[kind]
     assert cli.main(["init", source]) == 0
     said, file = capsys.readouterr().out, f"{'digits' if kind == 'name' else 'seen'}.toml"
-    assert "classes of a client" in said and "time on this machine: about" in said and said.endswith(f"cfljax sweep {file}\n")
+    assert (
+        "classes of a client" in said
+        and "time on this machine: about" in said
+        and said.endswith(f"cfljax sweep {file}\n")
+    )
     table = tomllib.loads(Path(file).read_text())
-    assert len(table["method"]) == 10 and table["seeds"] == "0:5" and len(read_spec(file).runs()) == 50
-    wanted = {"csv": ("user", "pixel"), "npz": ("dirichlet", "pixel")}.get(kind, ("dirichlet", "unit"))
-    assert (table["data"]["partition"], table["data"]["normalise"]) == wanted and table["data"]["validation"] == 0.1
+    assert (
+        len(table["method"]) == 10 and table["seeds"] == "0:5" and len(read_spec(file).runs()) == 50
+    )
+    wanted = {"csv": ("user", "pixel"), "npz": ("dirichlet", "pixel")}.get(
+        kind, ("dirichlet", "unit")
+    )
+    assert (table["data"]["partition"], table["data"]["normalise"]) == wanted and table["data"][
+        "validation"
+    ] == 0.1
     assert cli.main(["init", source]) == 2 and "exists already" in capsys.readouterr().err
 
 
 def test_texts_need_another_model(capsys):
-    Path("said.csv").write_text("text,label\n" + "\n".join(f"{'yes no '[k % 5 :]} now,{k % 2}" for k in range(40)))
+    Path("said.csv").write_text(
+        "text,label\n" + "\n".join(f"{'yes no '[k % 5 :]} now,{k % 2}" for k in range(40))
+    )
     assert cli.main(["init", "said.csv", "--text", "text"]) == 2
     assert "samples are texts" in capsys.readouterr().err and not Path("said.toml").exists()
 
 
 @pytest.mark.parametrize("source", ["visist.csv", "photos/"])
 def test_a_file_that_is_not_there_is_no_name_of_a_data_set(source, capsys):
-    assert cli.main(["init", source]) == 2 and capsys.readouterr().err.endswith(f"{source}: there is no such file or folder\n")
+    assert cli.main(["init", source]) == 2 and capsys.readouterr().err.endswith(
+        f"{source}: there is no such file or folder\n"
+    )

@@ -1,4 +1,5 @@
-"""What a notebook or script registers is known by its source, and by the version that the user gives."""
+"""What a notebook or script registers is known by its source, and by the version that the user
+gives."""
 
 import itertools
 import linecache
@@ -31,7 +32,8 @@ number = itertools.count()
 
 
 def cell(text):
-    """Run a notebook's cell. Its text is in no file; Python has it from `linecache`, as in IPython."""
+    """Run a notebook's cell. Its text is in no file; Python has it from `linecache`, as in
+    IPython."""
     name = f"<cell-{next(number)}>"
     linecache.cache[name] = (len(text), None, text.splitlines(True), name)
     exec(compile(text, name, "exec"), {"__name__": "__main__"})
@@ -60,11 +62,15 @@ def test_the_text_of_a_function_and_its_options_are_its_identity():
 
 
 def test_a_function_without_a_text_needs_a_version():
-    code = "import cfljax\n@cfljax.register_metric('odd'{})\ndef odd(seen):\n    return 0.0 * seen.correct.sum()\n"
+    code = (
+        "import cfljax\n@cfljax.register_metric('odd'{})\ndef odd(seen):\n    return 0.0 * "
+        "seen.correct.sum()\n"
+    )
     table = {"train": {"rounds": 1, "metrics": ["odd"]}}
     exec(code.format(""), {"__name__": "__main__"})
     with pytest.raises(
-        SpecError, match=r'the source of metric "odd" cannot be read.*give its register function a version'
+        SpecError,
+        match=r'the source of metric "odd" cannot be read.*give its register function a version',
     ) as raised:
         id_now("fedavg", **table)
     assert "\n" not in str(raised.value)
@@ -79,7 +85,9 @@ def test_networks_that_are_handed_over_are_told_apart():
     from flax import linen
 
     data = {"name": "blobs", "samples": 60, "clients": 3}
-    nets = [linen.Sequential([linen.Dense(width), linen.relu, linen.Dense(4)]) for width in (3, 5, 3)]
+    nets = [
+        linen.Sequential([linen.Dense(width), linen.relu, linen.Dense(4)]) for width in (3, 5, 3)
+    ]
     found = [cfljax.run("fedavg", data, net, rounds=1).run for net in nets]
     assert found[0] == found[2] != found[1]
 
@@ -88,12 +96,15 @@ def test_a_script_counts_with_its_file_and_a_number_from_outside_is_its_version(
     script = tmp_path / "script.py"
     text = (
         "import sys, cfljax\nfrom cfljax.config import read_spec\nscale = float(sys.argv[1])\n"
-        "@cfljax.register_metric('scaled', version=scale)\ndef scaled(seen):\n    return scale * seen.correct.sum()\n"
+        "@cfljax.register_metric('scaled', version=scale)\ndef scaled(seen):\n    return "
+        "scale * seen.correct.sum()\n"
         f"print(read_spec({SMALL | {'method': 'fedavg', 'train': {'rounds': 1, 'metrics': ['scaled']}}!r}).runs()[0].id)\n"
     )
 
     def said(word, text=text):
         script.write_text(text)
-        return subprocess.run([sys.executable, script, word], capture_output=True, text=True, check=True).stdout
+        return subprocess.run(
+            [sys.executable, script, word], capture_output=True, text=True, check=True
+        ).stdout
 
     assert len({said("1"), said("1.0"), said("2"), said("1", text + "# changed\n")}) == 3

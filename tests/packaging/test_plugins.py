@@ -1,4 +1,5 @@
-"""Users' own things: loaded from files, modules and installed packages, told apart by their source, wrong in one line."""
+"""Users' own things: loaded from files, modules and installed packages, told apart by their source,
+wrong in one line."""
 
 import importlib
 import importlib.machinery
@@ -29,7 +30,11 @@ def make(config, model, solver):
     '''Mine: FedAvg under another name.'''
     return method_of("mine", config, model, solver)
 """
-SMALL = {"data": {"name": "blobs", "samples": 60, "partition": "iid", "clients": 3}, "model": "mclr", "train": {"rounds": 1}}
+SMALL = {
+    "data": {"name": "blobs", "samples": 60, "partition": "iid", "clients": 3},
+    "model": "mclr",
+    "train": {"rounds": 1},
+}
 
 
 @pytest.fixture
@@ -40,12 +45,15 @@ def plugin(tmp_path):
 
 
 def ids(plugin, method="mine"):
-    return [run.id for run in read_spec(SMALL | {"method": method, "plugins": [str(plugin)]}).runs()]
+    return [
+        run.id for run in read_spec(SMALL | {"method": method, "plugins": [str(plugin)]}).runs()
+    ]
 
 
 def test_a_method_in_one_file_runs_as_the_one_it_copies(plugin, tmp_path):
     (tmp_path / "spec.toml").write_text(
-        'plugins = ["mine.py"]\nmethod = ["mine", "fedavg"]\nmodel = "mclr"\ntrain = { rounds = 2 }\n'
+        'plugins = ["mine.py"]\nmethod = ["mine", "fedavg"]\nmodel = "mclr"\ntrain = { '
+        "rounds = 2 }\n"
         'data = { name = "blobs", samples = 60, partition = "iid", clients = 3 }'
     )
     results = cfljax.sweep(tmp_path / "spec.toml", tmp_path / "r", quiet=True)
@@ -65,7 +73,11 @@ def test_the_id_follows_the_source_and_what_it_imports(plugin, tmp_path):
     (tmp_path / "helper.py").write_text("x = 2")
     fourth = ids(plugin)
     assert len({*first, *second, *third, *fourth}) == 4
-    assert fedavg == ids(plugin, "fedavg") == [run.id for run in read_spec(SMALL | {"method": "fedavg"}).runs()]
+    assert (
+        fedavg
+        == ids(plugin, "fedavg")
+        == [run.id for run in read_spec(SMALL | {"method": "fedavg"}).runs()]
+    )
 
 
 def test_a_resolved_run_brings_its_plugin(plugin):
@@ -84,14 +96,22 @@ def test_a_plugin_that_is_wrong_says_so_in_one_line(plugin, text, words):
     plugin.write_text(text)
     with pytest.raises(SpecError) as raised:
         ids(plugin)
-    assert words in str(raised.value) and "mine.py" in str(raised.value) and "\n" not in str(raised.value)
+    assert (
+        words in str(raised.value)
+        and "mine.py" in str(raised.value)
+        and "\n" not in str(raised.value)
+    )
 
 
 def test_a_run_that_fails_in_a_plugin_says_in_which_line(plugin, tmp_path):
     (tmp_path / "helper.py").write_text("def centre():\n    raise KeyError('no centre')\n")
-    plugin.write_text(METHOD.replace("    return", "    import helper\n    helper.centre()\n    return"))
+    plugin.write_text(
+        METHOD.replace("    return", "    import helper\n    helper.centre()\n    return")
+    )
     for method, words in (("mine", "helper.py, line 2: KeyError: 'no centre'"), ("fedavg", "")):
-        results = cfljax.sweep(SMALL | {"method": method, "plugins": [str(plugin)]}, tmp_path / method, quiet=True)
+        results = cfljax.sweep(
+            SMALL | {"method": method, "plugins": [str(plugin)]}, tmp_path / method, quiet=True
+        )
         assert [result.record["error"] or "" for result in results] == [words]
 
 
@@ -109,7 +129,9 @@ class Point(importlib.metadata.EntryPoint):
 
 
 def test_an_installed_package_offers_methods(monkeypatch):
-    METHODS._offered = {name: Point(name, "somewhere:x", "cfljax.methods") for name in ("offered", "broken")}
+    METHODS._offered = {
+        name: Point(name, "somewhere:x", "cfljax.methods") for name in ("offered", "broken")
+    }
     assert "offered" in METHODS and "offered" in list(METHODS)
     (run,) = read_spec(SMALL | {"method": "offered"}).runs()
     assert len(run.foreign) == 1 and run.resolved()["plugins"] == ["somewhere"]
@@ -125,11 +147,16 @@ def test_ones_own_may_be_registered_again_and_the_new_one_counts():
         def constant(seen, value=value):
             return jnp.float32(value)
 
-        result = cfljax.run("fedavg", SMALL["data"], "mclr", rounds=1, train={"metrics": ["constant"]})
+        result = cfljax.run(
+            "fedavg", SMALL["data"], "mclr", rounds=1, train={"metrics": ["constant"]}
+        )
         assert result.summary["constant_last"] == value
 
 
-@pytest.mark.parametrize(("metric", "words"), [(lambda seen: seen.correct, "must be one number"), (lambda seen: 1.0, "exists")])
+@pytest.mark.parametrize(
+    ("metric", "words"),
+    [(lambda seen: seen.correct, "must be one number"), (lambda seen: 1.0, "exists")],
+)
 def test_a_metric_is_one_number_under_a_free_name(metric, words):
     name = "accuracy" if words == "exists" else "wide"
     cfljax.register_metric(name)(metric)
@@ -138,7 +165,9 @@ def test_a_metric_is_one_number_under_a_free_name(metric, words):
 
 
 def test_own_data_are_checked():
-    cfljax.register_data("holes")(lambda options, rng: {"x_train": [[1.0]], "y_train": [0], "x_test": [[1.0]]})
+    cfljax.register_data("holes")(
+        lambda options, rng: {"x_train": [[1.0]], "y_train": [0], "x_test": [[1.0]]}
+    )
     with pytest.raises(cfljax.DataError, match="it has no y_test"):
         cfljax.run("fedavg", {"name": "holes", "clients": 1}, rounds=1)
 
@@ -150,23 +179,37 @@ def test_a_package_on_the_path_offers_its_method_to_the_commands(tmp_path):
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my-methods\nVersion: 1.0\n")
     (info / "RECORD").write_text("my_methods.py,,\n")
     (info / "entry_points.txt").write_text("[cfljax.methods]\nmine = my_methods:make\n")
-    code = "from cfljax.commands import methods; from cfljax.config import read_spec; from cfljax.methods import METHODS;"
+    code = (
+        "from cfljax.commands import methods; from cfljax.config import read_spec; from "
+        "cfljax.methods import METHODS;"
+    )
     code += "print(methods.details('mine'));"
-    code += f"run, = read_spec({SMALL | {'method': 'mine'}!r}).runs(); print(run.id, run.resolved()['plugins'], 'mine' in METHODS)"
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])}
+    code += (
+        f"run, = read_spec({SMALL | {'method': 'mine'}!r}).runs(); print(run.id, "
+        "run.resolved()['plugins'], 'mine' in METHODS)"
+    )
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])
+    }
 
     def said():
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, env=environment
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     first = said()
-    assert first.startswith("mine: Mine: FedAvg under another name.") and "['my_methods'] True" in first
+    assert (
+        first.startswith("mine: Mine: FedAvg under another name.")
+        and "['my_methods'] True" in first
+    )
     (tmp_path / "my_methods.py").write_text(METHOD + "# changed\n")
     assert said().split()[-3] != first.split()[-3]  # another id
 
 
-# --- what a plugin consists of -----------------------------------------------------------------------------------------------
+# --- what a plugin consists of
+# -----------------------------------------------------------------------------------------------
 
 
 def package(folder, name="lab"):
@@ -181,14 +224,24 @@ def package(folder, name="lab"):
 
 def told(*words, **environment):
     """Ids of the runs with `mine`, as a new process finds them."""
-    code = f"import sys; from cfljax.config import read_spec; table = {SMALL | {'method': 'mine'}!r} | {{'plugins': sys.argv[1:]}};"
+    code = (
+        "import sys; from cfljax.config import read_spec; table = "
+        f"{SMALL | {'method': 'mine'}!r} | {{'plugins': sys.argv[1:]}};"
+    )
     code += "print(*[run.id for run in read_spec(table).runs()])"
-    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, env=os.environ | environment)
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words],
+        capture_output=True,
+        text=True,
+        env=os.environ | environment,
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-@pytest.mark.parametrize("edited", [rarely("__init__.py"), rarely("methods.py"), rarely("deep/tools.py"), "deep/new.py"])
+@pytest.mark.parametrize(
+    "edited", [rarely("__init__.py"), rarely("methods.py"), rarely("deep/tools.py"), "deep/new.py"]
+)
 def test_every_module_of_a_package_counts(tmp_path, edited):
     lab = package(tmp_path)
     path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])
@@ -225,7 +278,10 @@ USES = {
     "elsewhere on the path": "import library", "in a package elsewhere": "from laboratory.deep import tools",
     "of a module that it imports": "import second",
 }  # fmt: skip
-FILES = {"beside": ("helper.py", "tools/inner.py", "loose/part.py"), "elsewhere": ("library.py", "laboratory/deep/tools.py")}
+FILES = {
+    "beside": ("helper.py", "tools/inner.py", "loose/part.py"),
+    "elsewhere": ("library.py", "laboratory/deep/tools.py"),
+}
 EDITED = {"in a package beside": "tools/inner.py", "of a package without __init__": "loose/part.py",
           "elsewhere on the path": "library.py",
           "in a package elsewhere": "laboratory/deep/tools.py"}  # fmt: skip
@@ -280,7 +336,11 @@ def test_plugins_in_two_folders_have_helpers_of_their_own(tmp_path, monkeypatch)
     monkeypatch.syspath_prepend(tmp_path / "here")
     before = list(sys.path)
     plugins = [str(tmp_path / folder / "metric.py") for folder in ("one", "two")]
-    table = SMALL | {"method": "fedavg", "train": {"rounds": 1, "metrics": ["one", "two"]}, "plugins": plugins}
+    table = SMALL | {
+        "method": "fedavg",
+        "train": {"rounds": 1, "metrics": ["one", "two"]},
+        "plugins": plugins,
+    }
     summary = next(iter(cfljax.sweep(table, tmp_path / "r", quiet=True))).summary
     assert (summary["one_last"], summary["two_last"]) == (1111, 2222)
     assert sys.path == before and "helper" not in sys.modules
@@ -310,15 +370,21 @@ def test_a_package_that_is_installed_to_be_edited_counts_with_its_sources(tmp_pa
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: lab-editable\nVersion: 1.0\n")
     (info / "RECORD").write_text("__editable__.lab_editable-1.0.pth,,\n")
     (info / "entry_points.txt").write_text("[cfljax.methods]\nmine = lab_editable.methods:make\n")
-    path = os.pathsep.join(map(str, [tmp_path / "site", tmp_path / "source", Path(__file__).parents[2]]))
+    path = os.pathsep.join(
+        map(str, [tmp_path / "site", tmp_path / "source", Path(__file__).parents[2]])
+    )
     first = told(PYTHONPATH=path)
     (lab / "deep" / "tools.py").write_text("SCALE = 2\n")
     assert told(PYTHONPATH=path) != first
 
 
-def test_a_plugin_of_a_spec_that_was_copied_is_found_in_the_current_folder(plugin, tmp_path, monkeypatch):
+def test_a_plugin_of_a_spec_that_was_copied_is_found_in_the_current_folder(
+    plugin, tmp_path, monkeypatch
+):
     (tmp_path / "r").mkdir()
-    (tmp_path / "r" / "spec.toml").write_text('plugins = ["mine.py"]\nmethod = "mine"\ndata = "digits"\n')
+    (tmp_path / "r" / "spec.toml").write_text(
+        'plugins = ["mine.py"]\nmethod = "mine"\ndata = "digits"\n'
+    )
     monkeypatch.chdir(tmp_path)
     assert read_spec("r/spec.toml").runs()[0].resolved()["plugins"] == [str(plugin)]
     monkeypatch.chdir(tmp_path / "r")
@@ -327,7 +393,8 @@ def test_a_plugin_of_a_spec_that_was_copied_is_found_in_the_current_folder(plugi
 
 
 def test_a_module_that_says_no_file_has_none(tmp_path, monkeypatch):
-    """It was made by a program: the files of the folder that this process happens to work in are not its own."""
+    """It was made by a program: the files of the folder that this process happens to work in are
+    not its own."""
     made = types.ModuleType("made_up")
     made.__spec__ = importlib.machinery.ModuleSpec("made_up", None)
     monkeypatch.setitem(sys.modules, "made_up", made)

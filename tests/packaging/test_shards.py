@@ -38,4 +38,7 @@ def test_the_flag_is_checked_and_handed_to_workers():
         with pytest.raises(SpecError, match="--shard"):
             _part(wrong)
     words = _for_workers(parser().parse_args(["s.toml", "--shard", "1/2", "--plugin", "x.py"]), "r")
-    assert words[words.index("--shard") : words.index("--shard") + 2] == ["--shard", "1/2"] and "x.py" in words
+    assert (
+        words[words.index("--shard") : words.index("--shard") + 2] == ["--shard", "1/2"]
+        and "x.py" in words
+    )

@@ -51,19 +51,40 @@ RIGHT = {
 }
 WRONG = [
     ('register_method("a", Config)', "def f(config: Config, model: Model) -> Method:"),
-    ('register_method("a", Config)', "def f(model: Model, config: Config, solver: Solver) -> Method:"),
-    ('register_method("a", Config)', "def f(config: Config, model: Model, solver: Solver) -> Model:"),
+    (
+        'register_method("a", Config)',
+        "def f(model: Model, config: Config, solver: Solver) -> Method:",
+    ),
+    (
+        'register_method("a", Config)',
+        "def f(config: Config, model: Model, solver: Solver) -> Model:",
+    ),
     ('register_model("n")', "def f(options: Options, classes: int) -> tuple:"),
     ('register_partition("p")', "def f(options: Options, source: Source) -> Parts:"),
-    ('register_partition("p")', "def f(options: Options, rng: np.random.Generator, source: Source) -> Parts:"),
-    ('register_partition("p")', "def f(options: Options, source: Source, rng: np.random.Generator) -> list[np.ndarray]:"),
+    (
+        'register_partition("p")',
+        "def f(options: Options, rng: np.random.Generator, source: Source) -> Parts:",
+    ),
+    (
+        'register_partition("p")',
+        "def f(options: Options, source: Source, rng: np.random.Generator) -> list[np.ndarray]:",
+    ),
     ('register_data("d")', "def f(options: Options) -> Source:"),
     ('register_data("d")', "def f(options: Options, rng: np.random.Generator) -> np.ndarray:"),
     ('register_metric("m")', "def f(seen: Seen, more: int) -> jax.Array:"),
     ('register_metric("m")', "def f(seen: Seen) -> str:"),
-    ('register_model("m")', "def f(options: Options, sample_shape: tuple[int, ...]) -> linen.Module:"),
-    ('register_model("m")', "def f(options: Options, sample_shape: int, classes: int) -> linen.Module:"),
-    ('register_model("m")', "def f(options: Options, sample_shape: tuple[int, ...], classes: int) -> jax.Array:"),
+    (
+        'register_model("m")',
+        "def f(options: Options, sample_shape: tuple[int, ...]) -> linen.Module:",
+    ),
+    (
+        'register_model("m")',
+        "def f(options: Options, sample_shape: int, classes: int) -> linen.Module:",
+    ),
+    (
+        'register_model("m")',
+        "def f(options: Options, sample_shape: tuple[int, ...], classes: int) -> jax.Array:",
+    ),
 ]
 
 
@@ -91,23 +112,56 @@ def make(config: MethodConfig, model: Model, solver: Solver) -> Method[Clusters]
     return Method(init, round, models, score=score)
 """
 MISTAKES = [
-    ("cohort: Cohort, hyper: Hyper) ->", "hyper: Hyper) ->", "Federation, Cohort, dict[str, Array]], tuple[Clusters, Info]]"),
-    ("hyper: Hyper) -> tuple[Clusters, Info]", "hyper: Hyper) -> Clusters", "dict[str, Array]], tuple[Clusters, Info]]"),
-    ("hyper: Hyper, setup: dict[str, Array]", "hyper: Hyper", "dict[str, Array], dict[str, Any]], Clusters]"),
+    (
+        "cohort: Cohort, hyper: Hyper) ->",
+        "hyper: Hyper) ->",
+        "Federation, Cohort, dict[str, Array]], tuple[Clusters, Info]]",
+    ),
+    (
+        "hyper: Hyper) -> tuple[Clusters, Info]",
+        "hyper: Hyper) -> Clusters",
+        "dict[str, Array]], tuple[Clusters, Info]]",
+    ),
+    (
+        "hyper: Hyper, setup: dict[str, Array]",
+        "hyper: Hyper",
+        "dict[str, Array], dict[str, Any]], Clusters]",
+    ),
     ("return state.models, state.labels", "return state.models", 'expected "tuple[Array, Array]"'),
-    ("score(state: Clusters, federation: Federation, hyper: Hyper)", "score(state: Clusters, hyper: Hyper)", 'Argument "score"'),
+    (
+        "score(state: Clusters, federation: Federation, hyper: Hyper)",
+        "score(state: Clusters, hyper: Hyper)",
+        'Argument "score"',
+    ),
     ("return Clusters(first_model", "return (first_model", 'expected "Clusters"'),
 ]
-"""What the author of a method may write in place of what is right, and what the message then has."""
+"""What the author of a method may write in place of what is right, and what the message then
+has."""
 
 
 def mypy(folder, texts):
-    """Its messages on these files. The path is there since mypy does not follow the hook of an editable installation."""
+    """Its messages on these files. The path is there since mypy does not follow the hook of an
+    editable installation."""
     for name, text in texts.items():
         (folder / name).write_text(text.lstrip(), encoding="utf-8")
-    command = [sys.executable, "-m", "mypy", "--config-file", "", "--ignore-missing-imports", *texts]
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--config-file",
+        "",
+        "--ignore-missing-imports",
+        *texts,
+    ]
     place = {"PYTHONPATH": str(Path(cfljax.__file__).parents[1])}
-    done = subprocess.run(command, cwd=folder, env=os.environ | place, capture_output=True, text=True, encoding="utf-8")
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=os.environ | place,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+    )
     assert done.returncode in (0, 1), done.stderr
     return done.stdout.splitlines()
 
@@ -118,17 +172,29 @@ def complaints(folder, functions):
     places = {}
     for number, (register, line) in enumerate(functions):
         places[text.count("\n") + 1] = number
-        text += f"@cfljax.{register}\n{line.replace('def f', f'def f{number}')}\n    raise NotImplementedError\n\n\n"
-    return sorted(places[int(line.split(":")[1])] for line in mypy(folder, {"plugin.py": text}) if ": error: " in line)
+        text += (
+            f"@cfljax.{register}\n{line.replace('def f', f'def f{number}')}\n    raise "
+            "NotImplementedError\n\n\n"
+        )
+    return sorted(
+        places[int(line.split(":")[1])]
+        for line in mypy(folder, {"plugin.py": text})
+        if ": error: " in line
+    )
 
 
 def test_wrong_signatures_are_type_errors_and_right_ones_are_not(tmp_path):
-    assert complaints(tmp_path, [*RIGHT.items(), *WRONG]) == list(range(len(RIGHT), len(RIGHT) + len(WRONG)))
+    assert complaints(tmp_path, [*RIGHT.items(), *WRONG]) == list(
+        range(len(RIGHT), len(RIGHT) + len(WRONG))
+    )
 
 
 def test_what_is_wrong_with_a_function_of_a_method_is_named(tmp_path):
     assert all(METHOD.count(right) == 1 for right, *_ in MISTAKES)
-    wrong = {f"wrong{number}.py": METHOD.replace(right, mistake) for number, (right, mistake, _) in enumerate(MISTAKES)}
+    wrong = {
+        f"wrong{number}.py": METHOD.replace(right, mistake)
+        for number, (right, mistake, _) in enumerate(MISTAKES)
+    }
     lines = mypy(tmp_path, {"right.py": METHOD, **wrong})
     assert not [line for line in lines if line.startswith("right.py")]
     for name, (_, mistake, word) in zip(wrong, MISTAKES, strict=True):

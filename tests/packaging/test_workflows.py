@@ -1,4 +1,5 @@
-"""What runs where the project is public: the workflows name what is there, and run on the versions that are promised."""
+"""What runs where the project is public: the workflows name what is there, and run on the versions
+that are promised."""
 
 import json
 import re
@@ -10,7 +11,10 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
-OTHERS = [ROOT / ".pre-commit-config.yaml", *sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))]
+OTHERS = [
+    ROOT / ".pre-commit-config.yaml",
+    *sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml")),
+]
 
 
 def read(path):
@@ -25,14 +29,20 @@ def test_every_file_is_yaml(path):
 def test_no_workflow_needs_a_secret_and_none_may_write_more_than_it_must():
     assert len(WORKFLOWS) == 3
     for path in WORKFLOWS:
-        assert "secrets." not in path.read_text() and read(path)["permissions"] == {"contents": "read"}
+        assert "secrets." not in path.read_text() and read(path)["permissions"] == {
+            "contents": "read"
+        }
         for job in read(path)["jobs"].values():
             assert "timeout-minutes" in job or job.get("continue-on-error")
 
 
 def test_the_tests_run_on_every_python_that_is_promised():
-    promised = [line.rpartition(" ")[2] for line in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", line)]
-    matrix = read(ROOT / ".github" / "workflows" / "tests.yml")["jobs"]["tests"]["strategy"]["matrix"]
+    promised = [
+        line.rpartition(" ")[2] for line in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", line)
+    ]
+    matrix = read(ROOT / ".github" / "workflows" / "tests.yml")["jobs"]["tests"]["strategy"][
+        "matrix"
+    ]
     assert matrix["python"] == promised and all(each["tried"] for each in matrix["include"])
 
 

@@ -1,6 +1,8 @@
-"""FedPer (Arivazhagan et al. 2019) as a plug-in: one body for everybody, and a last layer that stays with each client.
+"""FedPer (Arivazhagan et al. 2019) as a plug-in: one body for everybody, and a last layer that
+stays with each client.
 
-Communication per participant and round: one model down, one update up (of which the server uses the body).
+Communication per participant and round: one model down, one update up (of which the server uses the
+body).
 """
 
 import dataclasses
@@ -60,7 +62,9 @@ def make(config: Config, model: Model, solver: Solver) -> Method[State]:
         first = first_model(key, model)
         return State(first[None], jnp.tile(first, (federation.clients, 1)))
 
-    def round(key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
+    def round(
+        key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper
+    ) -> tuple[State, Info]:
         everyone, each = jnp.zeros_like(cohort.ids), jnp.arange(cohort.ids.shape[0])
         start = jnp.where(head, state.heads[cohort.ids], state.shared)
         updates = solver.fit(key, federation, jobs_from(cohort, start, each), hyper)
@@ -68,9 +72,13 @@ def make(config: Config, model: Model, solver: Solver) -> Method[State]:
         mix = weights_by(everyone, cohort.mask, sizes(federation, cohort), 1)
         mixed = mix_updates(mix, body, state.shared, solver.rule(key, hyper))
         trained = (cohort.mask & usable(updates.delta))[:, None]
-        heads = state.heads.at[cohort.ids].set(jnp.where(trained, start + updates.delta, state.heads[cohort.ids]))
+        heads = state.heads.at[cohort.ids].set(
+            jnp.where(trained, start + updates.delta, state.heads[cohort.ids])
+        )
         end = jnp.where(head, heads[cohort.ids], mixed.new)
-        return State(mixed.new, heads), report(federation, cohort, updates, start, end, mixed, traffic(cohort))
+        return State(mixed.new, heads), report(
+            federation, cohort, updates, start, end, mixed, traffic(cohort)
+        )
 
     def models(state: State) -> tuple[Array, Array]:
         return jnp.where(head, state.heads, state.shared), jnp.arange(state.heads.shape[0])

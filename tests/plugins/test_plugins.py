@@ -32,34 +32,63 @@ def loaded():
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_a_plug_in_needs_nothing_but_the_facade(path):
-    modules = {node.module for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)}
+    modules = {
+        node.module
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom)
+    }
     assert {name for name in modules if name.startswith("cfljax")} == {"cfljax.extend"}
     assert len(path.read_text().splitlines()) <= 85
 
 
 def test_the_facade_has_all_that_the_pages_import():
     for page in (ROOT / "docs").glob("*.md"):
-        for module, names in re.findall(r"^from (cfljax[\w.]*) import ([\w, ]+)$", page.read_text(), re.MULTILINE):
+        for module, names in re.findall(
+            r"^from (cfljax[\w.]*) import ([\w, ]+)$", page.read_text(), re.MULTILINE
+        ):
             for name in names.split(", "):
-                assert hasattr(importlib.import_module(module), name), f"{page.name}: {module} has no {name}"
+                assert hasattr(importlib.import_module(module), name), (
+                    f"{page.name}: {module} has no {name}"
+                )
             if page.name == "own.md":
                 assert module == "cfljax.extend"
 
 
 def test_the_facade_lists_what_it_has_and_each_thing_says_what_it_is():
-    public = {name for name, value in vars(extend).items() if not name.startswith("_") and getattr(value, "__module__", "") != ""}
+    public = {
+        name
+        for name, value in vars(extend).items()
+        if not name.startswith("_") and getattr(value, "__module__", "") != ""
+    }
     assert set(extend.__all__) <= public
     for name in set(extend.__all__) - {"Array", "Hyper", "Tree"}:
         assert (getattr(extend, name).__doc__ or "").strip(), name
 
 
 @pytest.mark.parametrize(
-    ("work", "hidden"), [({"gram": 4096}, 7), rarely({}, 7), rarely({"sequential": False}, None), ({"stream": 4}, None)]
+    ("work", "hidden"),
+    [
+        ({"gram": 4096}, 7),
+        rarely({}, 7),
+        rarely({"sequential": False}, None),
+        ({"stream": 4}, None),
+    ],
 )
 def test_the_soft_method_agrees_with_a_plain_program(loaded, work, hidden):
     federation, model, net = toy.federation(), toy.model(hidden), plain.Net(6, 4, hidden)
-    played = play.rounds("soft", federation, rounds=3, participants=5, seed=2, work=work | {"epochs": 2}, model=model, clusters=3)
-    models, mixture = fedem.fedem(net, plain.Clients(federation), played.states[0].models, 2, 3, 5, 0.1, 5, 2)
+    played = play.rounds(
+        "soft",
+        federation,
+        rounds=3,
+        participants=5,
+        seed=2,
+        work=work | {"epochs": 2},
+        model=model,
+        clusters=3,
+    )
+    models, mixture = fedem.fedem(
+        net, plain.Clients(federation), played.states[0].models, 2, 3, 5, 0.1, 5, 2
+    )
     np.testing.assert_allclose(played.models(), models, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(played.states[-1].mixture, mixture, rtol=1e-4, atol=1e-5)
     assert np.abs(mixture - 1 / 3).max() > 0.05
@@ -74,20 +103,33 @@ def test_clients_are_scored_by_their_mixture_of_the_models(loaded, test):
     found = extend.score_mixtures(model, federation, federation.test, models, weights, who)
     clients, net = plain.Clients(federation), plain.Net(6, 4)
     for c, (x, y) in enumerate(clients.test):
-        p = sum(float(weights[c, k]) * fedem.softmax(net.logits(np.asarray(models[k], np.float64), x).T).T for k in range(3))
+        p = sum(
+            float(weights[c, k])
+            * fedem.softmax(net.logits(np.asarray(models[k], np.float64), x).T).T
+            for k in range(3)
+        )
         assert found.samples[c] == (len(y) if who[c] else 0)
         assert found.correct[c] == ((p.argmax(1) == y).sum() if who[c] else 0)
-        assert np.isclose(found.loss[c], -np.log(p[np.arange(len(y)), y]).sum() if who[c] else 0, rtol=1e-4)
+        assert np.isclose(
+            found.loss[c], -np.log(p[np.arange(len(y)), y]).sum() if who[c] else 0, rtol=1e-4
+        )
 
 
 def test_mixtures_of_models_with_one_logit_mix_probabilities():
     source = data.load("blobs", {"samples": 400, "features": 6, "classes": 2}, seed=0)
     federation = toy.federation(source=source, test="own")
-    model = from_module((lambda key: jnp.zeros((6, 1)), lambda w, x: x @ w), (6,), 2, loss="sigmoid")
+    model = from_module(
+        (lambda key: jnp.zeros((6, 1)), lambda w, x: x @ w), (6,), 2, loss="sigmoid"
+    )
     models = 0.5 * jax.random.normal(jax.random.key(1), (3, 6))
-    weights = np.asarray(jax.nn.softmax(2 * jax.random.normal(jax.random.key(2), (federation.clients, 3))), np.float64)
+    weights = np.asarray(
+        jax.nn.softmax(2 * jax.random.normal(jax.random.key(2), (federation.clients, 3))),
+        np.float64,
+    )
     who = jnp.ones(federation.clients, bool)
-    found = extend.score_mixtures(model, federation, federation.test, models, jnp.float32(weights), who)
+    found = extend.score_mixtures(
+        model, federation, federation.test, models, jnp.float32(weights), who
+    )
     for c, (x, y) in enumerate(plain.Clients(federation).test):
         p = 1 / (1 + np.exp(-x @ np.asarray(models, np.float64).T)) @ weights[c]
         assert found.correct[c] == ((p > 0.5) == (y == 1)).sum()
@@ -95,7 +137,14 @@ def test_mixtures_of_models_with_one_logit_mix_probabilities():
 
 
 def test_a_soft_method_runs_from_a_spec_and_finds_the_groups(loaded):
-    data = {"name": "blobs", "samples": 400, "partition": "label_permutation", "groups": 2, "clients": 8, "samples_per_client": 50}
+    data = {
+        "name": "blobs",
+        "samples": 400,
+        "partition": "label_permutation",
+        "groups": 2,
+        "clients": 8,
+        "samples_per_client": 50,
+    }
     options = {"data": data, "model": "mclr", "rounds": 20, "lr": 0.3, "epochs": 3, "seed": 1}
     soft, one = cfljax.run("soft", clusters=2, **options), cfljax.run("fedavg", **options)
     assert soft.summary["accuracy_last"] > one.summary["accuracy_last"] + 0.15
@@ -105,13 +154,17 @@ def test_a_soft_method_runs_from_a_spec_and_finds_the_groups(loaded):
 
 def test_the_head_of_a_partly_personal_method_stays_at_home(loaded):
     federation, model = toy.federation(), toy.model(7)
-    played = play.rounds("partly", federation, rounds=2, participants=5, model=model, head="dense_1")
+    played = play.rounds(
+        "partly", federation, rounds=2, participants=5, model=model, head="dense_1"
+    )
     models, head = played.models(), np.asarray(extend.part_of(model, "dense_1"))
     assert 0 < head.sum() < model.size
     assert (models[:, ~head] == models[0, ~head]).all()  # the body is everybody's
     drawn = {int(c) for t in range(2) for c in plain.cohort(0, t, np.asarray(federation.uid), 5)}
     first = played.models(0)
-    assert {c for c in range(federation.clients) if (models[c, head] != first[c, head]).any()} == drawn
+    assert {
+        c for c in range(federation.clients) if (models[c, head] != first[c, head]).any()
+    } == drawn
     assert (models[:, ~head] != first[:, ~head]).any()
 
 
@@ -125,7 +178,9 @@ def test_an_option_called_mu_is_the_method_s_own(loaded):
         return method_of("fedavg", FedAvg(), model, solver)
 
     federation = toy.federation()
-    ours, plain_one = (play.rounds(name, federation, rounds=2, participants=5) for name in ("with_mu", "fedavg"))
+    ours, plain_one = (
+        play.rounds(name, federation, rounds=2, participants=5) for name in ("with_mu", "fedavg")
+    )
     assert np.array_equal(ours.models(), plain_one.models())
 
 
@@ -157,7 +212,13 @@ FEATURES = {
         "dropout": 0.2,
         "stragglers": 0.5,
     },
-    "arrivals": {"clock": CLOCK, "asynchronous": {"buffer": 2}, "freeze": "head", "optimizer": "adam", "finetune_steps": 3},
+    "arrivals": {
+        "clock": CLOCK,
+        "asynchronous": {"buffer": 2},
+        "freeze": "head",
+        "optimizer": "adam",
+        "finetune_steps": 3,
+    },
 }
 
 
@@ -167,15 +228,33 @@ def test_the_recipes_of_the_page_have_the_features_that_they_do_not_name(feature
     file = tmp_path / "my_clusters.py"
     file.write_text(next(each.text for each in page if each.title == file.name))
     plugins.load([str(file)])
-    data = {"name": "blobs", "samples": 300, "clients": 9, "validation": 0.2, "new_clients": {"share": 0.2, "steps": [2]}}
-    lacking = {"balanced": set(), "tempered": {"feedback", "choice", "optimizer_state", "parts", "asynchronous", "freeze"}}
+    data = {
+        "name": "blobs",
+        "samples": 300,
+        "clients": 9,
+        "validation": 0.2,
+        "new_clients": {"share": 0.2, "steps": [2]},
+    }
+    lacking = {
+        "balanced": set(),
+        "tempered": {"feedback", "choice", "optimizer_state", "parts", "asynchronous", "freeze"},
+    }
     for name, lacks in lacking.items():
         without = METHODS.check(name, {}, "m").without
         assert {key.split(".")[-1] for key in without} == lacks
         train = {key: each for key, each in FEATURES[feature].items() if key not in without}
         for table, key in (each.split(".") for each in without if "." in each):
-            train |= {table: {k: v for k, v in train[table].items() if k != key}} if table in train else {}
-        run = cfljax.run(name, data, {"name": "mlp", "hidden": [7]}, rounds=2, train=train | {"lr": 0.1})
-        assert np.isfinite(run.history["accuracy"]).all() and np.isfinite(run.history["val_accuracy"]).all()
+            train |= (
+                {table: {k: v for k, v in train[table].items() if k != key}}
+                if table in train
+                else {}
+            )
+        run = cfljax.run(
+            name, data, {"name": "mlp", "hidden": [7]}, rounds=2, train=train | {"lr": 0.1}
+        )
+        assert (
+            np.isfinite(run.history["accuracy"]).all()
+            and np.isfinite(run.history["val_accuracy"]).all()
+        )
         assert ("clock_s" in run.summary) == ("clock" in train)
         assert "privacy" not in train or 0 < run.summary["epsilon"] < np.inf

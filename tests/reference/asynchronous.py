@@ -1,5 +1,6 @@
-"""Buffered asynchronous aggregation inside clusters, from the description in the documentation alone: a queue of events, one client
-at a time, in float64 and absolute time. A client that leaves the queue is free again."""
+"""Buffered asynchronous aggregation inside clusters, from the description in the documentation
+alone: a queue of events, one client at a time, in float64 and absolute time. A client that leaves
+the queue is free again."""
 
 import heapq
 from typing import NamedTuple
@@ -41,15 +42,23 @@ def drawn(seed, t, uid, away, number):
 def run(
     net, clients, models, steps, under_way, buffer, seconds, lr, choose, weight, s, seed=0, train=plain.fit, **local
 ):  # fmt: skip
-    """The state after each step. `seconds(c)`: from a client's beginning to its arrival. `choose(models, c)`: its cluster.
-    `weight(c)`: its weight in a mean. `s(tau)`: the factor of an update that is tau steps old."""
+    """The state after each step. `seconds(c)`: from a client's beginning to its arrival.
+    `choose(models, c)`: its cluster. `weight(c)`: its weight in a mean. `s(tau)`: the factor of an
+    update that is tau steps old."""
     models, uid = [np.array(m, np.float64) for m in models], clients.uid
     queue, trips, out = [], [], []
     now, stale, applied, labels = 0.0, [], np.zeros(len(models), int), np.full(len(uid), -1)
     for t in range(steps):
         for c in drawn(seed, t, uid, {event[2] for event in queue}, under_way - len(queue)):
             k = choose(models, c)
-            w, _ = train(net, models[k], clients.train[c], plain.local_key(plain.round_key(seed, t), uid[c]), lr, **local)
+            w, _ = train(
+                net,
+                models[k],
+                clients.train[c],
+                plain.local_key(plain.round_key(seed, t), uid[c]),
+                lr,
+                **local,
+            )
             labels[c] = k
             trips.append((now, now + seconds(c)))
             heapq.heappush(queue, (now + seconds(c), int(uid[c]), c, k, t, w - models[k]))
@@ -60,9 +69,24 @@ def run(
             plainly = [weight(c) for _, _, c, _, _, _ in mine]
             less = [weight(c) * s(t - begun) for _, _, c, _, begun, _ in mine]
             total = sum(plainly)
-            models[k] = models[k] + sum(f * event[5] / total for f, event in zip(less, mine, strict=True)) if mine else models[k]
+            models[k] = (
+                models[k] + sum(f * event[5] / total for f, event in zip(less, mine, strict=True))
+                if mine
+                else models[k]
+            )
             applied[k] += len(mine)
         stale += [t - event[4] for event in arrived]
         busy = sum(min(end, now) - begin for begin, end in trips)
-        out.append(Step(np.array(models), labels.copy(), now, busy, np.mean(stale), applied.copy(), len(trips), len(stale)))
+        out.append(
+            Step(
+                np.array(models),
+                labels.copy(),
+                now,
+                busy,
+                np.mean(stale),
+                applied.copy(),
+                len(trips),
+                len(stale),
+            )
+        )
     return out

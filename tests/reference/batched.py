@@ -8,14 +8,18 @@ EPSILON = 1e-5
 
 
 class Net(plain.Net):
-    """As `plain.Net`. The gradient by running statistics is what a step of `lr` moves them by, to momentum · old + (1 − momentum) ·
-    the batch's. Vectors are in the order of the package: bias, mean, variance and scale of BatchNorm before the dense layers."""
+    """As `plain.Net`. The gradient by running statistics is what a step of `lr` moves them by, to
+    momentum · old + (1 − momentum) · the batch's. Vectors are in the order of the package: bias,
+    mean, variance and scale of BatchNorm before the dense layers."""
 
     def __init__(self, features, classes, hidden, lr, momentum=0.8):
         self.sizes, self.lr, self.momentum = [features, hidden, classes], lr, momentum
 
     def split(self, w):
-        (c, mean, var, g), dense = np.reshape(w[: 4 * self.sizes[1]], (4, -1)), self.layers(w[4 * self.sizes[1] :])
+        (c, mean, var, g), dense = (
+            np.reshape(w[: 4 * self.sizes[1]], (4, -1)),
+            self.layers(w[4 * self.sizes[1] :]),
+        )
         return c, mean, var, g, *dense
 
     def logits(self, w, x):
@@ -38,4 +42,6 @@ class Net(plain.Net):
         by_z = (by_n - by_n.mean(0) - n * (by_n * n).mean(0)) / np.sqrt(own_var + EPSILON)
         left = (1 - self.momentum) / self.lr
         norm = [back.sum(0), left * (mean - own_mean), left * (var - own_var), (back * n).sum(0)]
-        return np.concatenate([*norm, by_z.sum(0), (x.T @ by_z).ravel(), p.sum(0), (h.T @ p).ravel()])
+        return np.concatenate(
+            [*norm, by_z.sum(0), (x.T @ by_z).ravel(), p.sum(0), (h.T @ p).ravel()]
+        )

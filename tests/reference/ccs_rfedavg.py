@@ -26,7 +26,8 @@ def cosines(vectors):
 
 
 def rfedavg(labels, counts, total):
-    """p ∝ 1 / I_C, I_C = I of the most imbalanced member less the samples of the others (eq. 17)."""
+    """p ∝ 1 / I_C, I_C = I of the most imbalanced member less the samples of the others (eq.
+    17)."""
     level, size = np.abs(total / counts.shape[1] - counts).sum(axis=1), counts.sum(axis=1)
     p = []
     for n in range(labels.max() + 1):
@@ -41,14 +42,22 @@ def optimal(shares):
     n, m = shares.shape
     sums = {"type": "eq", "fun": lambda p: p.sum() - 1}
     objective = lambda p: 1e3 * ((p @ shares - 1 / m) ** 2).sum()  # noqa: E731
-    return minimize(objective, np.full(n, 1 / n), bounds=[(0, 1)] * n, constraints=sums, options={"ftol": 1e-13, "maxiter": 1000}).x
+    return minimize(
+        objective,
+        np.full(n, 1 / n),
+        bounds=[(0, 1)] * n,
+        constraints=sums,
+        options={"ftol": 1e-13, "maxiter": 1000},
+    ).x
 
 
 def run(net, federation, w, seed, rounds, participants, lr=0.1, weights="rfedavg", local="gradient", theta=0.1, l_star=0.05,
         **fit):  # fmt: skip
     """(w, a list with labels, ε, p and b̃ of each round)."""
     clients, loss0, seen = plain.Clients(federation), None, []
-    counts = np.array([np.bincount(y, minlength=federation.classes) for _, y in clients.train], float)
+    counts = np.array(
+        [np.bincount(y, minlength=federation.classes) for _, y in clients.train], float
+    )
     for t in range(rounds):
         ids, key = plain.cohort(seed, t, clients.uid, participants), plain.round_key(seed, t)
         size, data = clients.size[ids], [clients.train[i] for i in ids]
@@ -57,7 +66,10 @@ def run(net, federation, w, seed, rounds, participants, lr=0.1, weights="rfedavg
             losses = [net.loss(w, *d) for d in data]
         else:
             each = zip(ids, data, strict=True)
-            trained = [plain.fit(net, w, d, plain.local_key(key, clients.uid[i]), lr, **fit)[0] for i, d in each]
+            trained = [
+                plain.fit(net, w, d, plain.local_key(key, clients.uid[i]), lr, **fit)[0]
+                for i, d in each
+            ]
             g = [-(v - w) / lr for v in trained]
             losses = [net.loss(w, *d) for d in data]
         now = np.average(losses, weights=size)
@@ -66,10 +78,15 @@ def run(net, federation, w, seed, rounds, participants, lr=0.1, weights="rfedavg
         epsilon = np.cos(theta + (np.pi / 2 - theta) * fraction)  # eq. 7
         labels = np.zeros(len(ids), int) if weights == "fedavg" else cover(cosines(g) >= epsilon)
         names = range(labels.max() + 1)
-        shares = np.array([counts[ids][labels == n].sum(axis=0) / size[labels == n].sum() for n in names])
+        shares = np.array(
+            [counts[ids][labels == n].sum(axis=0) / size[labels == n].sum() for n in names]
+        )
         rule = {"fedavg": lambda: np.ones(1), "optimal": lambda s=shares: optimal(s)}
         p = rule.get(weights, lambda k=labels, i=ids: rfedavg(k, counts[i], counts.sum()))()
-        means = [plain.average([v for v, k in zip(g, labels, strict=True) if k == n], size[labels == n]) for n in names]
+        means = [
+            plain.average([v for v, k in zip(g, labels, strict=True) if k == n], size[labels == n])
+            for n in names
+        ]
         w = w - lr * (p @ np.array(means))
         seen.append((labels, epsilon, p, p @ shares))
     return w, seen

@@ -7,7 +7,11 @@ from tests.reference import plain
 
 def cfl_mgd(net, clients, models, seed, rounds, participants, lr, beta, work, aggregate, estimate):
     """[(models, labels)] after each round; the buffers as a third."""
-    models, labels, history = [np.array(m, np.float64) for m in models], np.full(len(clients.uid), -1), []
+    models, labels, history = (
+        [np.array(m, np.float64) for m in models],
+        np.full(len(clients.uid), -1),
+        [],
+    )
     buffers = [np.zeros_like(m) for m in models]
     for t in range(rounds):
         key, present = plain.round_key(seed, t), plain.cohort(seed, t, clients.uid, participants)
@@ -25,8 +29,14 @@ def cfl_mgd(net, clients, models, seed, rounds, participants, lr, beta, work, ag
             members = [i for i in present if which[i] == p]
             ends = []
             for i in members:
-                steps = work if aggregate == "model" else {"batch": work["batch"] if estimate == "batch" else "full", "steps": 1}
-                ends.append(plain.fit(net, w, trained[i], seen[i], lr, momentum=beta, velocity=u, **steps))
+                steps = (
+                    work
+                    if aggregate == "model"
+                    else {"batch": work["batch"] if estimate == "batch" else "full", "steps": 1}
+                )
+                ends.append(
+                    plain.fit(net, w, trained[i], seen[i], lr, momentum=beta, velocity=u, **steps)
+                )
             if aggregate == "model":
                 new.append(np.mean([e[0] for e in ends], axis=0) if ends else w)
             else:

@@ -1,4 +1,5 @@
-"""The simulated clock in plain Python, from the description in the documentation alone: no JAX, one client at a time."""
+"""The simulated clock in plain Python, from the description in the documentation alone: no JAX, one
+client at a time."""
 
 import csv
 import math
@@ -11,7 +12,8 @@ def steps_of(samples, epochs=1, steps=None, batch=5, work=1.0):
 
 
 def seconds_of(steps, speed, down, up, clock):
-    """The seconds of a participant that receives `down` bytes, does `steps` steps and sends `up` bytes."""
+    """The seconds of a participant that receives `down` bytes, does `steps` steps and sends `up`
+    bytes."""
     receives = 8 * down / (clock["down_mbps"] * 1e6)
     computes = steps * clock["step_ms"] / 1000 / speed
     sends = 8 * up / (clock["up_mbps"] * 1e6)
@@ -19,11 +21,16 @@ def seconds_of(steps, speed, down, up, clock):
 
 
 def walk(rounds, deadline=None, before=None):
-    """`rounds`: for each round a dict client → seconds of its participants. Returns the clock after 0, 1, … rounds, the seconds of
-    the devices, and who is late in each round. `before`: seconds of what comes before each round."""
+    """`rounds`: for each round a dict client → seconds of its participants. Returns the clock after
+    0, 1, … rounds, the seconds of the devices, and who is late in each round. `before`: seconds of
+    what comes before each round."""
     clock, devices, late = [0.0], [0.0], []
     for t, participants in enumerate(rounds):
-        slow = {client for client, took in participants.items() if deadline is not None and took > deadline}
+        slow = {
+            client
+            for client, took in participants.items()
+            if deadline is not None and took > deadline
+        }
         lasts = deadline if slow else max(participants.values(), default=0.0)
         clock.append(clock[-1] + lasts + (before[t] if before else 0.0))
         devices.append(devices[-1] + sum(min(took, lasts) for took in participants.values()))

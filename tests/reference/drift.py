@@ -1,5 +1,5 @@
-"""FedAvg, inside true groups that change, where each client sees its own images turned as its group of the round says. By hand: a
-list of changes, `np.rot90` and loops."""
+"""FedAvg, inside true groups that change, where each client sees its own images turned as its group
+of the round says. By hand: a list of changes, `np.rot90` and loops."""
 
 import numpy as np
 
@@ -16,7 +16,8 @@ def groups_of(first, changes, t):
 
 
 class Turning:
-    """Clients whose images, as lines of numbers, are turned by a quarter counter-clockwise for each step of their group."""
+    """Clients whose images, as lines of numbers, are turned by a quarter counter-clockwise for each
+    step of their group."""
 
     def __init__(self, images, labels, rows, test_rows, first, changes, quarters):
         self.data, self.rows, self.test_rows = (images, labels), rows, test_rows
@@ -39,7 +40,14 @@ class Turning:
             which = self.group(t) if grouped else np.zeros(len(self.rows), int)
             models, key, updates = [w.copy() for w in history[-1]], plain.round_key(seed, t), {}
             for c, rows in enumerate(self.rows):
-                w, _ = plain.fit(net, models[which[c]], self.own(rows, c, t), plain.local_key(key, c), lr, batch=batch)
+                w, _ = plain.fit(
+                    net,
+                    models[which[c]],
+                    self.own(rows, c, t),
+                    plain.local_key(key, c),
+                    lr,
+                    batch=batch,
+                )
                 updates.setdefault(which[c], []).append((w, sizes[c]))
             for k, members in updates.items():
                 models[k] = plain.average(*zip(*members, strict=True))

@@ -1,4 +1,5 @@
-"""FedAMP as a plain loop: mixtures of all trained models by attention, and local training with a pull to them."""
+"""FedAMP as a plain loop: mixtures of all trained models by attention, and local training with a
+pull to them."""
 
 import numpy as np
 
@@ -7,7 +8,11 @@ from tests.reference import plain
 
 def mixture(own, drawn, i, alpha, sigma):
     """u_i."""
-    weights = {j: alpha / sigma * np.exp(-((own[i] - own[j]) ** 2).sum() / sigma) for j in range(len(own)) if j != i and drawn[j]}
+    weights = {
+        j: alpha / sigma * np.exp(-((own[i] - own[j]) ** 2).sum() / sigma)
+        for j in range(len(own))
+        if j != i and drawn[j]
+    }
     total = sum(weights.values())
     if total > 1:
         weights, total = {j: v / total for j, v in weights.items()}, 1.0
@@ -23,7 +28,11 @@ def run(net, federation, w, seed, rounds, participants, alpha, sigma, lam, lr=0.
         anchors = {i: mixture(own, drawn, i, alpha, sigma) for i in ids}
         for i in ids:
             local = plain.local_key(key, clients.uid[i])
-            own[i] = plain.fit(net, own[i], clients.train[i], local, lr, batch=5, mu=lam / alpha, anchor=anchors[i])[0]
+            own[i] = plain.fit(
+                net, own[i], clients.train[i], local, lr, batch=5, mu=lam / alpha, anchor=anchors[i]
+            )[0]
         drawn[ids] = True
-    mean = plain.average([m for m, there in zip(own, drawn, strict=True) if there], clients.size[drawn])
+    mean = plain.average(
+        [m for m, there in zip(own, drawn, strict=True) if there], clients.size[drawn]
+    )
     return np.array([m if there else mean for m, there in zip(own, drawn, strict=True)])

@@ -5,7 +5,19 @@ import numpy as np
 from tests.reference import plain
 
 
-def fedavg(net, clients, w0, rounds, participants, lr, seed=0, average="samples", labels=None, lr_decay=1.0, **local):
+def fedavg(
+    net,
+    clients,
+    w0,
+    rounds,
+    participants,
+    lr,
+    seed=0,
+    average="samples",
+    labels=None,
+    lr_decay=1.0,
+    **local,
+):
     """Models after each round; `labels` gives each client's cluster (one cluster without)."""
     labels = np.zeros(len(clients.uid), int) if labels is None else labels
     models, history = [w0.copy() for _ in range(labels.max() + 1)], []
@@ -13,8 +25,17 @@ def fedavg(net, clients, w0, rounds, participants, lr, seed=0, average="samples"
         key, updates = plain.round_key(seed, t), {}
         for c in plain.cohort(seed, t, clients.uid, participants):
             start = models[labels[c]]
-            w, _ = plain.fit(net, start, clients.train[c], plain.local_key(key, clients.uid[c]), lr * lr_decay**t, **local)
-            updates.setdefault(labels[c], []).append((w, clients.size[c] if average == "samples" else 1.0))
+            w, _ = plain.fit(
+                net,
+                start,
+                clients.train[c],
+                plain.local_key(key, clients.uid[c]),
+                lr * lr_decay**t,
+                **local,
+            )
+            updates.setdefault(labels[c], []).append(
+                (w, clients.size[c] if average == "samples" else 1.0)
+            )
         for k, members in updates.items():
             models[k] = plain.average(*zip(*members, strict=True))
         history.append([w.copy() for w in models])
@@ -27,5 +48,7 @@ def alone(net, clients, w0, rounds, participants, lr, seed=0, **local):
     for t in range(rounds):
         key = plain.round_key(seed, t)
         for c in plain.cohort(seed, t, clients.uid, participants):
-            models[c], _ = plain.fit(net, models[c], clients.train[c], plain.local_key(key, clients.uid[c]), lr, **local)
+            models[c], _ = plain.fit(
+                net, models[c], clients.train[c], plain.local_key(key, clients.uid[c]), lr, **local
+            )
     return models

@@ -1,4 +1,5 @@
-"""FedBCD as a plain loop: a few local steps on each participant's own model, then z moves to the mean of all."""
+"""FedBCD as a plain loop: a few local steps on each participant's own model, then z moves to the
+mean of all."""
 
 import numpy as np
 
@@ -6,7 +7,20 @@ from cfljax.methods.fedbcd import step_counts
 from tests.reference import plain
 
 
-def run(net, federation, w, seed, rounds, participants, rho, lr_z, local_lr, local_momentum, local_weight_decay, lr_decay=1.0):
+def run(
+    net,
+    federation,
+    w,
+    seed,
+    rounds,
+    participants,
+    rho,
+    lr_z,
+    local_lr,
+    local_momentum,
+    local_weight_decay,
+    lr_decay=1.0,
+):
     """(z, personal models)."""
     clients = plain.Clients(federation)
     z, personal = w.copy(), [w.copy() for _ in clients.train]

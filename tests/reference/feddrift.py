@@ -16,7 +16,8 @@ class Server:
         self.label, self.looked, self.loss = [-1] * clients, [-1] * clients, [np.nan] * clients
 
     def merge(self, net, clients, takes, there, stay, delta):
-        """Makes models that do as well on each other's data one. `takes`: client -> the model whose data its data are."""
+        """Makes models that do as well on each other's data one. `takes`: client -> the model whose
+        data its data are."""
         compared = [k for k in there if k in takes.values()]
         if len(compared) < 2:
             return
@@ -27,14 +28,19 @@ class Server:
                 x, y = (np.concatenate(part) for part in zip(*each, strict=True))
                 loss[a, b] = net.loss(self.models[i], x, y)
         n = range(len(compared))
-        apart = np.array([[max(loss[i, j] - loss[i, i], loss[j, i] - loss[j, j], 0) for j in n] for i in n])
+        apart = np.array(
+            [[max(loss[i, j] - loss[i, i], loss[j, i] - loss[j, j], 0) for j in n] for i in n]
+        )
         np.fill_diagonal(apart, 0)
         union = fcluster(linkage(squareform(apart, checks=False), "complete"), delta, "distance")
         for name in set(union):
             joined = [k for k, u in zip(compared, union, strict=True) if u == name]
             if len(joined) == 1:
                 continue
-            size = [sum(clients.size[c] for c, own in enumerate(self.label) if own == k and stay[c]) for k in joined]
+            size = [
+                sum(clients.size[c] for c, own in enumerate(self.label) if own == k and stay[c])
+                for k in joined
+            ]
             self.models[joined[0]] = plain.average([self.models[k] for k in joined], size)
             for k in joined[1:]:
                 self.models[k] = None
@@ -42,12 +48,19 @@ class Server:
 
     def place(self, given):
         """A place for a new model that is not among those `given`, or None."""
-        able = [k for k, m in enumerate(self.models) if k not in given and (m is None or k not in self.label)]
+        able = [
+            k
+            for k, m in enumerate(self.models)
+            if k not in given and (m is None or k not in self.label)
+        ]
         return min(able, key=lambda k: (self.models[k] is not None, self.used[k], k), default=None)
 
 
-def feddrift(net, at, w0, seed, rounds, participants, lr, batch, epochs, max_clusters, delta, every, begin):
-    """The server after each round, as (models by place, labels). `at(t)`: the clients in round t."""
+def feddrift(
+    net, at, w0, seed, rounds, participants, lr, batch, epochs, max_clusters, delta, every, begin
+):
+    """The server after each round, as (models by place, labels). `at(t)`: the clients in round
+    t."""
     server, history = Server(w0, len(at(0).uid), max_clusters), []
     for t in range(rounds):
         clients, step = at(t), t // every
@@ -62,7 +75,14 @@ def feddrift(net, at, w0, seed, rounds, participants, lr, batch, epochs, max_clu
             server.looked[c], server.loss[c] = step, min(losses)
         if t % every == 0 and step > 0:
             takes = {c: server.label[c] for c in looking if c not in drifting}
-            server.merge(net, clients, takes, there, [c not in drifting for c in range(len(clients.uid))], delta)
+            server.merge(
+                net,
+                clients,
+                takes,
+                there,
+                [c not in drifting for c in range(len(clients.uid))],
+                delta,
+            )
         own = {}
         given = [k for k, m in enumerate(server.models) if m is not None and server.born[k] == step]
         begun = list(given)

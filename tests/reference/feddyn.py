@@ -5,9 +5,22 @@ import numpy as np
 from tests.reference import plain
 
 
-def run(net, federation, w0, seed, rounds, participants, alpha, lr=0.1, momentum=0.0, weight_decay=0.0, labels=None, **how):
-    """(models w, server vectors h, both by cluster; the clients' h_i): `how` says the batches, as in `plain.batches`, `labels` the
-    cluster of each client (one cluster without)."""
+def run(
+    net,
+    federation,
+    w0,
+    seed,
+    rounds,
+    participants,
+    alpha,
+    lr=0.1,
+    momentum=0.0,
+    weight_decay=0.0,
+    labels=None,
+    **how,
+):
+    """(models w, server vectors h, both by cluster; the clients' h_i): `how` says the batches, as
+    in `plain.batches`, `labels` the cluster of each client (one cluster without)."""
     clients = plain.Clients(federation)
     number = len(clients.train)
     labels = np.zeros(number, int) if labels is None else labels
@@ -21,7 +34,12 @@ def run(net, federation, w0, seed, rounds, participants, alpha, lr=0.1, momentum
                 continue
             mine, u = w[k].copy(), np.zeros_like(w0)
             for rows in plain.batches(plain.local_key(key, clients.uid[i]), len(y), **how):
-                g = net.gradient(mine, x[rows], y[rows]) + weight_decay * mine - own[i] + alpha * (mine - w[k])
+                g = (
+                    net.gradient(mine, x[rows], y[rows])
+                    + weight_decay * mine
+                    - own[i]
+                    + alpha * (mine - w[k])
+                )
                 u = momentum * u + g
                 mine = mine - lr * u
             own[i] = own[i] - alpha * (mine - w[k])

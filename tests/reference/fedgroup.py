@@ -1,5 +1,5 @@
-"""FedGroup as a plain loop: pre-training, one of three cold starts, newcomers by eq. 9 or at random, FedAvg inside the
-groups, inter-group aggregation."""
+"""FedGroup as a plain loop: pre-training, one of three cold starts, newcomers by eq. 9 or at
+random, FedAvg inside the groups, inter-group aggregation."""
 
 import itertools
 from typing import NamedTuple
@@ -27,7 +27,9 @@ def madc_labels(delta, m):
     similar = np.array([[cosine(a, b) for b in delta] for a in delta])
     apart = np.zeros((n, n))
     for i, j in itertools.permutations(range(n), 2):
-        apart[i, j] = np.mean([abs(similar[i, z] - similar[j, z]) for z in range(n) if z not in (i, j)])  # eq. 7
+        apart[i, j] = np.mean(
+            [abs(similar[i, z] - similar[j, z]) for z in range(n) if z not in (i, j)]
+        )  # eq. 7
     return AgglomerativeClustering(m, metric="precomputed", linkage="complete").fit_predict(apart)
 
 
@@ -45,7 +47,11 @@ def between(models, eta, how):
             new.append(w + eta * sum((v - w) / np.linalg.norm(v - w) for v in others))
         else:
             pull = w + eta * sum(v / np.linalg.norm(v) for v in others)
-            new.append(pull / (1 + eta * sum(1 / np.linalg.norm(v) for v in others)) if how == "weighted" else pull)
+            new.append(
+                pull / (1 + eta * sum(1 / np.linalg.norm(v) for v in others))
+                if how == "weighted"
+                else pull
+            )
     return new
 
 
@@ -75,7 +81,8 @@ class Work(NamedTuple):
 
 
 def cold_start(delta, founders, names, options):
-    """i64[founders]: their groups by the updates f64[founders, d], numbered as the package does it."""
+    """i64[founders]: their groups by the updates f64[founders, d], numbered as the package does
+    it."""
     if options.cold_start == "rcc":
         return np.arange(options.clusters)
     groups = {"edc": edc_labels, "madc": madc_labels}[options.cold_start](delta, options.clusters)
@@ -85,14 +92,27 @@ def cold_start(delta, founders, names, options):
 
 
 def fedgroup(net, clients, w0, names, seed, rounds, participants, work, options):
-    """([(models, labels)] before and after each round, pre-trainings per round); names i32[C]: how the package numbers the
-    groups of its founders (which is free)."""
+    """([(models, labels)] before and after each round, pre-trainings per round); names i32[C]: how
+    the package numbers the groups of its founders (which is free)."""
     root, uid, o = keys.root(seed), clients.uid, options
 
     def before(key, i, w):
         key = plain.local_key(keys.fold(key, "pretrain"), uid[i])
         steps = None if o.pretrain_epochs else o.pretrain_steps
-        return plain.fit(net, w, clients.train[i], key, work.lr, work.batch, o.pretrain_epochs, steps, mu=o.mu)[0] - w
+        return (
+            plain.fit(
+                net,
+                w,
+                clients.train[i],
+                key,
+                work.lr,
+                work.batch,
+                o.pretrain_epochs,
+                steps,
+                mu=o.mu,
+            )[0]
+            - w
+        )
 
     wanted = o.clusters if o.cold_start == "rcc" else o.alpha * o.clusters
     founders = np.argsort(np.asarray(keys.scores(root, "cold_start", uid)), kind="stable")[:wanted]
@@ -108,7 +128,9 @@ def fedgroup(net, clients, w0, names, seed, rounds, participants, work, options)
         for i in present:
             if o.assign == "random":
                 if labels[i] < 0 or (o.rac == "always" and i not in founders):
-                    labels[i] = random_group(keys.fold(root if o.rac == "once" else key, "rac"), uid[i], o.clusters)
+                    labels[i] = random_group(
+                        keys.fold(root if o.rac == "once" else key, "rac"), uid[i], o.clusters
+                    )
             elif labels[i] < 0:
                 move = before(*((root, i, w0) if o.newcomer == "initial" else (key, i, start)))
                 labels[i] = np.argmin([(1 - cosine(d, move)) / 2 for d in directions])  # eq. 9
@@ -116,14 +138,22 @@ def fedgroup(net, clients, w0, names, seed, rounds, participants, work, options)
         new = list(models)
         for k in range(o.clusters):
             members = [i for i in present if labels[i] == k]
-            each = [(clients.train[i], plain.local_key(key, uid[i]), work.lr, work.batch, work.epochs) for i in members]
+            each = [
+                (clients.train[i], plain.local_key(key, uid[i]), work.lr, work.batch, work.epochs)
+                for i in members
+            ]
             trained = [plain.fit(net, models[k], *args, mu=o.mu)[0] for args in each]
             if members:
-                new[k] = plain.average(trained, clients.size[members] if o.average == "samples" else np.ones(len(members)))
+                new[k] = plain.average(
+                    trained,
+                    clients.size[members] if o.average == "samples" else np.ones(len(members)),
+                )
         new = between(new, o.eta_g, o.inter_group)
         if o.newcomer == "latest":
             met = set(labels[present])
-            directions = [new[k] - models[k] if k in met else directions[k] for k in range(o.clusters)]
+            directions = [
+                new[k] - models[k] if k in met else directions[k] for k in range(o.clusters)
+            ]
             start = np.mean(new, axis=0)
         elif o.newcomer == "auxiliary":
             start = np.mean(new, axis=0)

@@ -1,5 +1,5 @@
-"""FedRC as a plain loop: every participant shares out its samples among the models, less what a model owes to having many samples
-of a label, and trains all models."""
+"""FedRC as a plain loop: every participant shares out its samples among the models, less what a
+model owes to having many samples of a label, and trains all models."""
 
 import numpy as np
 
@@ -19,7 +19,12 @@ def weights_of_labels(sums):
 
 def shares(net, models, mixture, weights, x, y):
     """f64[K, n]."""
-    q = np.array([pi * np.exp(-net.losses(w, x, y)) / c[y] for pi, w, c in zip(mixture, models, weights, strict=True)])
+    q = np.array(
+        [
+            pi * np.exp(-net.losses(w, x, y)) / c[y]
+            for pi, w, c in zip(mixture, models, weights, strict=True)
+        ]
+    )
     return q / q.sum(axis=0)
 
 
@@ -38,6 +43,8 @@ def fedrc(net, clients, models, classes, seed, rounds, participants, lr, batch, 
             sums[i] = [[each[y == label].sum() for label in range(classes)] for each in q]
             for k, w in enumerate(models):
                 own = plain.local_key(key, clients.uid[i])
-                trained[k].append(plain.fit(net, w, (x, y), own, lr, batch, epochs, weights=q[k])[0])
+                trained[k].append(
+                    plain.fit(net, w, (x, y), own, lr, batch, epochs, weights=q[k])[0]
+                )
         models = [plain.average(each, clients.size[present]) for each in trained]
     return np.array(models), mixture, sums

@@ -1,5 +1,5 @@
-"""FedAvg whose clients send the largest numbers of their updates and keep the rest for the next (error feedback), one client after
-another."""
+"""FedAvg whose clients send the largest numbers of their updates and keep the rest for the next
+(error feedback), one client after another."""
 
 import math
 
@@ -9,7 +9,8 @@ from tests.reference import plain
 
 
 def largest(row, keep):
-    """The row f64[d] with zeros in place of all but the share `keep` of its numbers, the largest ones."""
+    """The row f64[d] with zeros in place of all but the share `keep` of its numbers, the largest
+    ones."""
     kept = np.argsort(-np.abs(row), kind="stable")[: max(1, math.ceil(keep * len(row) - 1e-6))]
     out = np.zeros_like(row)
     out[kept] = row[kept]
@@ -17,8 +18,8 @@ def largest(row, keep):
 
 
 def fedavg(net, clients, w, rounds, participants, lr, keep, seed=0, broken=(), **local):
-    """(model, residuals of all clients, all true updates summed by client, all sent ones) after each round. `broken`: clients whose
-    updates are not finite."""
+    """(model, residuals of all clients, all true updates summed by client, all sent ones) after
+    each round. `broken`: clients whose updates are not finite."""
     residual, true, sent = (np.zeros((len(clients.uid), len(w))) for _ in range(3))
     history = []
     for t in range(rounds):
@@ -26,7 +27,9 @@ def fedavg(net, clients, w, rounds, participants, lr, keep, seed=0, broken=(), *
         for c in plain.cohort(seed, t, clients.uid, participants):
             if c in broken:
                 continue
-            end, _ = plain.fit(net, w, clients.train[c], plain.local_key(key, clients.uid[c]), lr, **local)
+            end, _ = plain.fit(
+                net, w, clients.train[c], plain.local_key(key, clients.uid[c]), lr, **local
+            )
             whole = end - w + residual[c]
             told = largest(whole, keep)
             residual[c] = whole - told

@@ -1,4 +1,5 @@
-"""FedAvg inside clusters that change between rounds, as a plain loop; and the rules of Sattler's CFL, FL+HC and PACFL for them."""
+"""FedAvg inside clusters that change between rounds, as a plain loop; and the rules of Sattler's
+CFL, FL+HC and PACFL for them."""
 
 import numpy as np
 from scipy.cluster.hierarchy import fcluster, linkage
@@ -17,23 +18,32 @@ def cut(apart, threshold, how):
     """Agglomerative clusters of a distance matrix, as scipy has them."""
     if len(apart) == 1:
         return np.zeros(1, int)
-    return renamed(fcluster(linkage(squareform(apart, checks=False), how), np.nextafter(threshold, 0), "distance"))
+    return renamed(
+        fcluster(
+            linkage(squareform(apart, checks=False), how), np.nextafter(threshold, 0), "distance"
+        )
+    )
 
 
 def rounds(net, clients, w, labels, key_of, ids_of, between, n, lr=0.1, average="samples"):
-    """(models by cluster, labels) after n rounds; `between(t, models, labels, updates)` may change labels."""
+    """(models by cluster, labels) after n rounds; `between(t, models, labels, updates)` may change
+    labels."""
     models, updates = {0: w} if np.ndim(w) == 1 else dict(enumerate(w)), {}
     for t in range(n):
         models, labels = between(t, models, labels, updates)
         updates = {}
         for i in ids_of(t):
             local = plain.local_key(key_of(t), clients.uid[i])
-            updates[i] = plain.fit(net, models[labels[i]], clients.train[i], local, lr, batch=5)[0] - models[labels[i]]
+            updates[i] = (
+                plain.fit(net, models[labels[i]], clients.train[i], local, lr, batch=5)[0]
+                - models[labels[i]]
+            )
         for k in models:
             members = [i for i in updates if labels[i] == k]
             if members:
                 models[k] = models[k] + plain.average(
-                    [updates[i] for i in members], clients.size[members] if average == "samples" else np.ones(len(members))
+                    [updates[i] for i in members],
+                    clients.size[members] if average == "samples" else np.ones(len(members)),
                 )
     return between(n, models, labels, updates)
 
@@ -53,11 +63,18 @@ def sattler(clients, eps1, eps2, min_rounds, min_size, rounds_, gamma_max=0.0):
             mean = plain.average([updates[i] for i in members], clients.size[members])
             largest = max(np.linalg.norm(updates[i]) for i in members)
             if len(members) > min_size and np.linalg.norm(mean) < eps1 and largest > eps2:
-                apart = np.array([[1 - cosine(updates[i], updates[j]) for j in members] for i in members])
+                apart = np.array(
+                    [[1 - cosine(updates[i], updates[j]) for j in members] for i in members]
+                )
                 np.fill_diagonal(apart, 0)
                 tree = linkage(squareform(apart, checks=False), "complete")
                 half = renamed(fcluster(tree, 2, "maxclust"))
-                across = max(1 - apart[i, j] for i in range(len(half)) for j in range(len(half)) if half[i] != half[j])
+                across = max(
+                    1 - apart[i, j]
+                    for i in range(len(half))
+                    for j in range(len(half))
+                    if half[i] != half[j]
+                )
                 if gamma_max and gamma_max >= np.sqrt((1 - across) / 2):
                     continue
                 labels, new = labels.copy(), len(models)
@@ -76,9 +93,12 @@ def fl_hc_labels(updates, metric, how, threshold, median):
 
 
 def angle_distance(a, b, p, how):
-    """Between the data of two clients, (x, y) each: per label, or of any two of the vectors, whatever their labels."""
+    """Between the data of two clients, (x, y) each: per label, or of any two of the vectors,
+    whatever their labels."""
     if how == "vectors":
-        left, right = (np.hstack([singular(x[y == k], p) for k in sorted(set(y))]) for x, y in (a, b))
+        left, right = (
+            np.hstack([singular(x[y == k], p) for k in sorted(set(y))]) for x, y in (a, b)
+        )
         return np.degrees(np.arccos(np.clip(np.abs(left.T @ right), 0, 1))).min()
     parts = []
     for k in sorted(set(a[1]) | set(b[1])):
@@ -87,7 +107,11 @@ def angle_distance(a, b, p, how):
             continue
         left, right = (singular(x[y == k], p) for x, y in (a, b))
         cosines = np.linalg.svd(left.T @ right)[1]
-        if how == "trace":  # as printed: tr arccos(UᵀV), the first vector with the first, the second with the second, …
+        if (
+            how == "trace"
+            # as printed: tr arccos(UᵀV), the first vector with the first, the second with the
+            # second, …
+        ):
             cosines = np.abs(np.diag(left.T @ right))
         each = np.degrees(np.arccos(np.clip(cosines, 0, 1)))
         missing = p - len(each)
@@ -101,7 +125,8 @@ def singular(x, p):
 
 
 def mean_of_rows(apart, threshold):
-    """The two nearest clusters become one, whose row is the mean of both rows, while they are within the threshold."""
+    """The two nearest clusters become one, whose row is the mean of both rows, while they are
+    within the threshold."""
     apart, groups = np.array(apart, np.float64), [[i] for i in range(len(apart))]
     while len(groups) > 1:
         np.fill_diagonal(apart, np.inf)
@@ -111,4 +136,9 @@ def mean_of_rows(apart, threshold):
         apart[i] = apart[:, i] = (apart[i] + apart[j]) / 2
         apart = np.delete(np.delete(apart, j, 0), j, 1)
         groups[i] += groups.pop(j)
-    return np.array([next(k for k, group in enumerate(groups) if c in group) for c in range(sum(map(len, groups)))])
+    return np.array(
+        [
+            next(k for k, group in enumerate(groups) if c in group)
+            for c in range(sum(map(len, groups)))
+        ]
+    )

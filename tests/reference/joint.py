@@ -1,4 +1,5 @@
-"""Joint gradient and loss clustering as a plain loop: K losses and gradients of one mini-batch, argmax, one step, average."""
+"""Joint gradient and loss clustering as a plain loop: K losses and gradients of one mini-batch,
+argmax, one step, average."""
 
 import numpy as np
 
@@ -18,11 +19,30 @@ def similarity(gradient, last, how, lr):
 
 
 def joint(
-    net, clients, models, seed, rounds, participants, lr, batch, lam, how, summed, reseeding, steps=1, average="uniform", decay=0.0
+    net,
+    clients,
+    models,
+    seed,
+    rounds,
+    participants,
+    lr,
+    batch,
+    lam,
+    how,
+    summed,
+    reseeding,
+    steps=1,
+    average="uniform",
+    decay=0.0,
 ):
-    """[(models, labels)] after each round; decay/2 · ‖w‖² is the model's penalty, which is added to a batch's loss once."""
+    """[(models, labels)] after each round; decay/2 · ‖w‖² is the model's penalty, which is added to
+    a batch's loss once."""
     gradient = lambda w, x, y, n: n * net.gradient(w, x, y) + decay * w  # noqa: E731
-    models, labels, history = [np.array(m, np.float64) for m in models], np.full(len(clients.uid), -1), []
+    models, labels, history = (
+        [np.array(m, np.float64) for m in models],
+        np.full(len(clients.uid), -1),
+        [],
+    )
     last = [np.zeros_like(m) for m in models]
     for t in range(rounds):
         key, present = plain.round_key(seed, t), plain.cohort(seed, t, clients.uid, participants)
@@ -45,7 +65,9 @@ def joint(
                 for x, y, n in stream[i]:
                     own = own - lr * gradient(own, x, y, n)
                 local.append(own)
-            weight = clients.size[present[which == k]] if average == "samples" else np.ones(len(local))
+            weight = (
+                clients.size[present[which == k]] if average == "samples" else np.ones(len(local))
+            )
             new.append(plain.average(local, weight) if local else w)
         last, models = [b - a for a, b in zip(models, new, strict=True)], new
         history.append((np.array(models), labels.copy()))

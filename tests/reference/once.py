@@ -1,4 +1,5 @@
-"""OCFL and one-shot K-means as plain loops: local training, one clustering, FedAvg inside the clusters."""
+"""OCFL and one-shot K-means as plain loops: local training, one clustering, FedAvg inside the
+clusters."""
 
 import numpy as np
 from sklearn.cluster import OPTICS, KMeans
@@ -12,7 +13,12 @@ def trained(net, clients, w0, seed, lr, batch, epochs):
     """f64[C, d]: everybody's weights after local training."""
     key = keys.fold(keys.root(seed), "pretrain")
     pairs = zip(clients.train, clients.uid, strict=True)
-    return np.array([plain.fit(net, w0, data, plain.local_key(key, u), lr, batch, epochs)[0] for data, u in pairs])
+    return np.array(
+        [
+            plain.fit(net, w0, data, plain.local_key(key, u), lr, batch, epochs)[0]
+            for data, u in pairs
+        ]
+    )
 
 
 def means(weights, labels):
@@ -56,9 +62,14 @@ def inside(net, clients, models, labels, seed, rounds, lr, batch, epochs, draw, 
         for k, start in models.copy().items():
             members = [i for i in present if labels[i] == k]
             if members:
-                jobs = [(clients.train[i], plain.local_key(key, clients.uid[i]), lr, batch, epochs) for i in members]
+                jobs = [
+                    (clients.train[i], plain.local_key(key, clients.uid[i]), lr, batch, epochs)
+                    for i in members
+                ]
                 each = [plain.fit(net, start, *job)[0] for job in jobs]
-                models[k] = plain.average(each, clients.size[members] if average == "samples" else np.ones(len(members)))
+                models[k] = plain.average(
+                    each, clients.size[members] if average == "samples" else np.ones(len(members))
+                )
         history.append(dict(models))
     return history
 

@@ -1,8 +1,10 @@
-"""Reddi et al.'s Pachinko allocation, line by line as in their appendix: sets, and weights that are scaled up by hand."""
+"""Reddi et al.'s Pachinko allocation, line by line as in their appendix: sets, and weights that are
+scaled up by hand."""
 
 
 def multinomial(weights, u):
-    """The key that u in [0, 1) falls to, where keys in ascending order have intervals of the length of their weights."""
+    """The key that u in [0, 1) falls to, where keys in ascending order have intervals of the length
+    of their weights."""
     at = 0.0
     for key in sorted(weights):
         at += weights[key]
@@ -28,7 +30,10 @@ def allocate(labels, coarse_of, clients, samples, alpha, beta, rng):
     held = []
     for _ in range(clients):
         theta = dict(zip(sorted(tree), rng.dirichlet([alpha] * len(tree)), strict=True))
-        thetas = {c: dict(zip(sorted(tree[c]), rng.dirichlet([beta] * len(tree[c])), strict=True)) for c in sorted(tree)}
+        thetas = {
+            c: dict(zip(sorted(tree[c]), rng.dirichlet([beta] * len(tree[c])), strict=True))
+            for c in sorted(tree)
+        }
         mine = []
         for _ in range(samples):
             draws = [rng.random() for _ in range(3)]

@@ -1,4 +1,5 @@
-"""Per-FedAvg as a plain loop: each step follows the gradient at the place to which a step ahead leads."""
+"""Per-FedAvg as a plain loop: each step follows the gradient at the place to which a step ahead
+leads."""
 
 import numpy as np
 
@@ -7,14 +8,20 @@ from tests.reference import plain
 
 def product(net, w, x, y, direction, tiny=1e-5):
     """The matrix of second derivatives times a direction, by central differences."""
-    return (net.gradient(w + tiny * direction, x, y) - net.gradient(w - tiny * direction, x, y)) / (2 * tiny)
+    return (net.gradient(w + tiny * direction, x, y) - net.gradient(w - tiny * direction, x, y)) / (
+        2 * tiny
+    )
 
 
 def run(net, federation, w, seed, rounds, participants, alpha, hessian, lr=0.1, **how):
     """(w, the models one own step away): `how` says the batches, as in `plain.batches`."""
     clients = plain.Clients(federation)
     for t in range(rounds):
-        ids, key, trained = plain.cohort(seed, t, clients.uid, participants), plain.round_key(seed, t), []
+        ids, key, trained = (
+            plain.cohort(seed, t, clients.uid, participants),
+            plain.round_key(seed, t),
+            [],
+        )
         for i in ids:
             x, y = clients.train[i]
             mine = w.copy()

@@ -1,4 +1,5 @@
-"""pFedGraph as a plain loop: the quadratic programme by bisection, and local training from the mixtures."""
+"""pFedGraph as a plain loop: the quadratic programme by bisection, and local training from the
+mixtures."""
 
 import numpy as np
 
@@ -6,7 +7,8 @@ from tests.reference import plain
 
 
 def weights(cosines, share, lam):
-    """argmin lam ‖x − share‖² − ⟨x, cosines⟩ on the simplex, where x_j = max(share_j + (cosines_j − nu) / 2 lam, 0) for one nu."""
+    """argmin lam ‖x − share‖² − ⟨x, cosines⟩ on the simplex, where x_j = max(share_j + (cosines_j −
+    nu) / 2 lam, 0) for one nu."""
     low, high = -10 * (1 + lam), 10 * (1 + lam)
     for _ in range(200):
         nu = (low + high) / 2
@@ -32,7 +34,9 @@ def run(net, federation, w, seed, rounds, participants, lam, lr=0.1):
             if there:
                 x = weights(np.array([cosine(own[i] - w, own[j] - w) for j in there]), share, lam)
                 start = sum(v * own[j] for v, j in zip(x, there, strict=True))
-            new[i] = plain.fit(net, start, clients.train[i], plain.local_key(key, clients.uid[i]), lr, batch=5)[0]
+            new[i] = plain.fit(
+                net, start, clients.train[i], plain.local_key(key, clients.uid[i]), lr, batch=5
+            )[0]
         own = [new.get(i, m) for i, m in enumerate(own)]
         there = sorted({*there, *(int(i) for i in ids)})
     mean = plain.average([own[j] for j in there], clients.size[there])

@@ -10,13 +10,19 @@ def run(net, federation, w, seed, rounds, participants, lam, eta, beta, inner_st
     clients = plain.Clients(federation)
     personal = [w.copy() for _ in clients.train]
     for t in range(rounds):
-        ids, key, trained = plain.cohort(seed, t, clients.uid, participants), plain.round_key(seed, t), []
+        ids, key, trained = (
+            plain.cohort(seed, t, clients.uid, participants),
+            plain.round_key(seed, t),
+            [],
+        )
         for i in ids:
             x, y = clients.train[i]
             near, theta = w.copy(), w.copy()
             for rows in plain.batches(plain.local_key(key, clients.uid[i]), len(y), **how):
                 for _ in range(inner_steps):
-                    theta = theta - lr * (net.gradient(theta, x[rows], y[rows]) + lam * (theta - near))
+                    theta = theta - lr * (
+                        net.gradient(theta, x[rows], y[rows]) + lam * (theta - near)
+                    )
                 near = near - eta * lam * (near - theta)
             personal[i] = theta
             trained.append(near)

@@ -1,8 +1,9 @@
-"""A plain numpy simulator to compare with: float64, one client at a time, no JAX in the arithmetic. Random draws (which
-clients, which order of samples) come from the same named keys, so that both programs see the same numbers.
+"""A plain numpy simulator to compare with: float64, one client at a time, no JAX in the arithmetic.
+Random draws (which clients, which order of samples) come from the same named keys, so that both
+programs see the same numbers.
 
-The model is multinomial logistic regression, or with `hidden` a network with one hidden ReLU layer, as flat vectors in the
-order of the package: layer by layer, bias before kernel.
+The model is multinomial logistic regression, or with `hidden` a network with one hidden ReLU layer,
+as flat vectors in the order of the package: layer by layer, bias before kernel.
 """
 
 import jax
@@ -61,7 +62,14 @@ class Net:
         (b, k), (_, k2) = layers
         h = x @ k + b
         back = (p @ k2.T + more / len(y)) * (h > 0)
-        return np.concatenate([back.sum(axis=0), (x.T @ back).ravel(), p.sum(axis=0), (np.maximum(h, 0).T @ p).ravel()])
+        return np.concatenate(
+            [
+                back.sum(axis=0),
+                (x.T @ back).ravel(),
+                p.sum(axis=0),
+                (np.maximum(h, 0).T @ p).ravel(),
+            ]
+        )
 
 
 class Clients:
@@ -69,11 +77,15 @@ class Clients:
 
     def __init__(self, federation):
         pool = federation.pool
-        x = (np.asarray(pool.x, np.float64) - np.asarray(pool.mean)) * np.asarray(pool.scale, np.float64)
+        x = (np.asarray(pool.x, np.float64) - np.asarray(pool.mean)) * np.asarray(
+            pool.scale, np.float64
+        )
         x, y = x.reshape(len(x), -1), np.asarray(pool.y)
         self.uid = np.asarray(federation.uid)
         self.group = np.asarray(federation.group)
-        self.train = [self._own(federation, federation.train, c, x, y) for c in range(len(self.uid))]
+        self.train = [
+            self._own(federation, federation.train, c, x, y) for c in range(len(self.uid))
+        ]
         self.test = [self._own(federation, federation.test, c, x, y) for c in range(len(self.uid))]
         self.size = np.array([len(y) for _, y in self.train], np.float64)
 
@@ -117,7 +129,8 @@ def order(key, epoch, n):
 
 
 def shuffled(key, n):
-    """i32[n]: 0 … n − 1 in random order. The length is padded, so that one compiled program shuffles lists of many lengths."""
+    """i32[n]: 0 … n − 1 in random order. The length is padded, so that one compiled program
+    shuffles lists of many lengths."""
     return np.asarray(_permutation(key, n, -(-n // 128) * 128))[:n]
 
 
@@ -136,12 +149,17 @@ def fit(
     net, w, data, key, lr, batch=10, epochs=1, steps=None, mu=0.0, anchor=None, momentum=0.0, weight_decay=0.0, velocity=None,
     weights=None,
 ):  # fmt: skip
-    """(w after local SGD, momentum buffer): one client, one step at a time; `weights` of its samples' losses."""
+    """(w after local SGD, momentum buffer): one client, one step at a time; `weights` of its
+    samples' losses."""
     x, y = data
     start = w if anchor is None else anchor
     u = np.zeros_like(w) if velocity is None else velocity.copy()
     for rows in batches(key, len(y), batch, steps, None if steps is not None else epochs):
-        g = net.gradient(w, x[rows], y[rows], None if weights is None else weights[rows]) + mu * (w - start) + weight_decay * w
+        g = (
+            net.gradient(w, x[rows], y[rows], None if weights is None else weights[rows])
+            + mu * (w - start)
+            + weight_decay * w
+        )
         u = momentum * u + g
         w = w - lr * u
     return w, u

@@ -1,4 +1,5 @@
-"""SCAFFOLD as a plain loop: local steps, each corrected by the difference of two control variates."""
+"""SCAFFOLD as a plain loop: local steps, each corrected by the difference of two control
+variates."""
 
 import numpy as np
 
@@ -9,8 +10,9 @@ def run(
     net, federation, x0, seed, rounds, participants, lr=0.1, server_lr=1.0, average="uniform", momentum=0.0,
     weight_decay=0.0, labels=None, **how,
 ):  # fmt: skip
-    """(models x, controls c, both by cluster; the clients' c_i): `how` says the batches, as in `plain.batches`, `labels` the
-    cluster of each client (one cluster without). With plain SGD c_i is that of the paper's option II, from where the steps led."""
+    """(models x, controls c, both by cluster; the clients' c_i): `how` says the batches, as in
+    `plain.batches`, `labels` the cluster of each client (one cluster without). With plain SGD c_i
+    is that of the paper's option II, from where the steps led."""
     clients = plain.Clients(federation)
     number = len(clients.train)
     labels = np.zeros(number, int) if labels is None else labels

@@ -1,4 +1,5 @@
-"""Servers with an optimiser, and FedNova, as plain loops: FedAvg and IFCA whose means are gradients, or normalised by steps."""
+"""Servers with an optimiser, and FedNova, as plain loops: FedAvg and IFCA whose means are
+gradients, or normalised by steps."""
 
 import numpy as np
 
@@ -64,9 +65,22 @@ class Printed:
         return self.lr * self.m / (np.sqrt(self.v) + self.tau)
 
 
-def run(net, clients, models, seed, rounds, participants, server, average="samples", shared=None, lr=0.1, batch=5):
-    """[models after each round, members of each cluster in it]. With several models each participant takes the one of least loss.
-    `server(n)` makes an optimiser of n numbers. `shared` bool[d]: what everybody shares."""
+def run(
+    net,
+    clients,
+    models,
+    seed,
+    rounds,
+    participants,
+    server,
+    average="samples",
+    shared=None,
+    lr=0.1,
+    batch=5,
+):
+    """[models after each round, members of each cluster in it]. With several models each
+    participant takes the one of least loss. `server(n)` makes an optimiser of n numbers. `shared`
+    bool[d]: what everybody shares."""
     models, history = np.array(models, np.float64), []
     d = models.shape[1]
     shared = np.zeros(d, bool) if shared is None else shared
@@ -75,9 +89,13 @@ def run(net, clients, models, seed, rounds, participants, server, average="sampl
     weight = clients.size if average == "samples" else np.ones(len(clients.size))
     for t in range(rounds):
         key, present = plain.round_key(seed, t), plain.cohort(seed, t, clients.uid, participants)
-        which = np.array([np.argmin([net.loss(w, *clients.train[i]) for w in models]) for i in present])
+        which = np.array(
+            [np.argmin([net.loss(w, *clients.train[i]) for w in models]) for i in present]
+        )
         trained = [
-            plain.fit(net, models[k], clients.train[i], plain.local_key(key, clients.uid[i]), lr, batch)[0]
+            plain.fit(
+                net, models[k], clients.train[i], plain.local_key(key, clients.uid[i]), lr, batch
+            )[0]
             for i, k in zip(present, which, strict=True)
         ]
         new = models.copy()
@@ -106,9 +124,24 @@ def length(steps, lr, momentum=0.0, mu=0.0):
     return total
 
 
-def nova(net, clients, models, seed, rounds, participants, work, lr=0.1, batch=5, epochs=2, momentum=0.0, mu=0.0, normalise=True):
-    """[models after each round] of FedNova, in IFCA's clusters if there are several models. `work(key, uid)`: the share of its
-    steps that a participant does. Without `normalise` it is the mean by samples."""
+def nova(
+    net,
+    clients,
+    models,
+    seed,
+    rounds,
+    participants,
+    work,
+    lr=0.1,
+    batch=5,
+    epochs=2,
+    momentum=0.0,
+    mu=0.0,
+    normalise=True,
+):
+    """[models after each round] of FedNova, in IFCA's clusters if there are several models.
+    `work(key, uid)`: the share of its steps that a participant does. Without `normalise` it is the
+    mean by samples."""
     models, history = [np.array(m, np.float64) for m in models], []
     for t in range(rounds):
         key, present = plain.round_key(seed, t), plain.cohort(seed, t, clients.uid, participants)
@@ -118,12 +151,30 @@ def nova(net, clients, models, seed, rounds, participants, work, lr=0.1, batch=5
             full = epochs * -(-len(clients.train[i][1]) // batch)
             steps = max(1, int(np.ceil(work(key, clients.uid[i]) * full - 1e-3)))
             own = plain.local_key(key, clients.uid[i])
-            w, _ = plain.fit(net, models[k], clients.train[i], own, lr, batch, steps=steps, momentum=momentum, mu=mu)
-            moves[k].append((clients.size[i], length(steps, lr, momentum, mu) if normalise else 1.0, w - models[k]))
+            w, _ = plain.fit(
+                net,
+                models[k],
+                clients.train[i],
+                own,
+                lr,
+                batch,
+                steps=steps,
+                momentum=momentum,
+                mu=mu,
+            )
+            moves[k].append(
+                (
+                    clients.size[i],
+                    length(steps, lr, momentum, mu) if normalise else 1.0,
+                    w - models[k],
+                )
+            )
         for k, members in moves.items():
             if members:
                 p = np.array([size for size, _, _ in members]) / sum(size for size, _, _ in members)
                 tau = sum(q * a for q, (_, a, _) in zip(p, members, strict=True))
-                models[k] = models[k] + tau * sum(q * move / a for q, (_, a, move) in zip(p, members, strict=True))
+                models[k] = models[k] + tau * sum(
+                    q * move / a for q, (_, a, move) in zip(p, members, strict=True)
+                )
         history.append(np.array(models))
     return history

@@ -1,4 +1,5 @@
-"""StoCFL as a plain loop: clusters as lists of clients, united pair by pair as in the authors' program, two trainings a round."""
+"""StoCFL as a plain loop: clusters as lists of clients, united pair by pair as in the authors'
+program, two trainings a round."""
 
 import numpy as np
 
@@ -11,7 +12,8 @@ def cosine(a, b):
 
 
 def unite(clusters, psi, models, tau):
-    """Unites clusters (lists of clients, in the order of their places) by the cosines of their means before any union."""
+    """Unites clusters (lists of clients, in the order of their places) by the cosines of their
+    means before any union."""
     mean = [np.mean([psi[i] for i in members], axis=0) for members in clusters]
     pairs = [(cosine(mean[a], mean[b]), a, b) for b in range(len(mean)) for a in range(b)]
     into = list(range(len(clusters)))
@@ -22,12 +24,18 @@ def unite(clusters, psi, models, tau):
             continue
         if models[j] is not None and len(clusters[j]) > len(clusters[i]):
             models[i] = models[j]
-        clusters[i], clusters[j], into = clusters[i] + clusters[j], [], [i if k == j else k for k in into]
+        clusters[i], clusters[j], into = (
+            clusters[i] + clusters[j],
+            [],
+            [i if k == j else k for k in into],
+        )
     left = [i for i in range(len(clusters)) if clusters[i]]
     return [clusters[i] for i in left], [models[i] for i in left]
 
 
-def stocfl(net, clients, w0, seed, rounds, participants, lr, batch, epochs, tau, lam, first, average):
+def stocfl(
+    net, clients, w0, seed, rounds, participants, lr, batch, epochs, tau, lam, first, average
+):
     """(clusters as sets of clients -> model, global model, ψ by client) after each round."""
     w, psi, clusters, models, history = w0.copy(), {}, [], [], []
     for t in range(rounds):
@@ -42,10 +50,21 @@ def stocfl(net, clients, w0, seed, rounds, participants, lr, batch, epochs, tau,
         weight = {i: clients.size[i] if average == "samples" else 1.0 for i in present}
         for k, members in enumerate(clusters):
             here = [i for i in present if i in members]
-            ends = [plain.fit(net, models[k], clients.train[i], own[i], lr, batch, epochs, mu=lam, anchor=w)[0] for i in here]
+            ends = [
+                plain.fit(
+                    net, models[k], clients.train[i], own[i], lr, batch, epochs, mu=lam, anchor=w
+                )[0]
+                for i in here
+            ]
             if here:
                 models[k] = plain.average(ends, [weight[i] for i in here])
         ends = [plain.fit(net, w, clients.train[i], own[i], lr, batch, epochs)[0] for i in present]
         w = plain.average(ends, [weight[i] for i in present])
-        history.append(({frozenset(map(int, c)): m for c, m in zip(clusters, models, strict=True)}, w, dict(psi)))
+        history.append(
+            (
+                {frozenset(map(int, c)): m for c, m in zip(clusters, models, strict=True)},
+                w,
+                dict(psi),
+            )
+        )
     return history

@@ -1,4 +1,5 @@
-"""Ours beside published numbers: what is taken from a run, what becomes of a claim, and what the committed pages do not show."""
+"""Ours beside published numbers: what is taken from a run, what becomes of a claim, and what the
+committed pages do not show."""
 
 import dataclasses
 import math
@@ -49,7 +50,9 @@ why = "Nobody ran it."
 
 @pytest.fixture
 def place(tmp_path):
-    synthetic.sweep(tmp_path / "runs").write_spec("# --set size=small\n[size.small]\nseeds = [0, 1]\n")
+    synthetic.sweep(tmp_path / "runs").write_spec(
+        "# --set size=small\n[size.small]\nseeds = [0, 1]\n"
+    )
     (tmp_path / "published.toml").write_text(FILE)
     return tmp_path
 
@@ -66,19 +69,31 @@ def row_of(page, name):
 def test_a_cell_has_maximum_and_last_ten_over_seeds_beside_what_was_published(place):
     page = replication_page([place / "runs"], [place / "published.toml"])
     records = Store(place / "runs", read_only=True).records().values()
-    of = {q: [100 * r["summary"][q] for r in records if r["method"] == "ifca"] for q in ("accuracy_max", "accuracy_last10")}
+    of = {
+        q: [100 * r["summary"][q] for r in records if r["method"] == "ifca"]
+        for q in ("accuracy_max", "accuracy_last10")
+    }
     name, published, most, last, seeds = row_of(page, "IFCA")
     assert published == "80.0 ± 0.5" and seeds == "3"
     for text, values in ((most, of["accuracy_max"]), (last, of["accuracy_last10"])):
         mean, deviation = (float(part) for part in text.split(" ± "))
-        assert mean == pytest.approx(np.mean(values), abs=0.051) and deviation == pytest.approx(np.std(values, ddof=1), abs=0.051)
+        assert mean == pytest.approx(np.mean(values), abs=0.051) and deviation == pytest.approx(
+            np.std(values, ddof=1), abs=0.051
+        )
 
 
 def test_the_page_says_how_the_runs_were_made(place):
-    store, git = Store(place / "runs"), [{"commit": "a" * 40, "dirty": False}, {"commit": "b" * 40, "dirty": True}, None]
+    store, git = (
+        Store(place / "runs"),
+        [{"commit": "a" * 40, "dirty": False}, {"commit": "b" * 40, "dirty": True}, None],
+    )
     for number, (name, record) in enumerate(store.records().items()):
         train = record["config"]["train"] | {"rounds": 23, "eval_every": 2}
-        made = {"config": record["config"] | {"train": train}, "git": git[number % 3], "versions": {"jax": f"0.1{number % 2}.0"}}
+        made = {
+            "config": record["config"] | {"train": train},
+            "git": git[number % 3],
+            "versions": {"jax": f"0.1{number % 2}.0"},
+        }
         store.write(name, record | made, store.read(name).arrays)
     page = replication_page([place / "runs"], [place / "published.toml"])
     assert "Last ten: rounds 6 to 23." in page  # 6, 8, … 22 and 23
@@ -90,7 +105,10 @@ SMALL = Verdict("not run at size", "", why="small: does not reproduce")
 
 
 def test_what_is_never_reached_is_drawn_open_and_far_losses_at_the_edge():
-    rows = [Row("one", [(98.0, True), (40.0, False)], 99.0, Verdict("not decided", "")), Row("two", [(-900.0, False)], None, SMALL)]
+    rows = [
+        Row("one", [(98.0, True), (40.0, False)], 99.0, Verdict("not decided", "")),
+        Row("two", [(-900.0, False)], None, SMALL),
+    ]
     image = ElementTree.fromstring(effects({"Rounds saved (%)": rows}))
     assert {"not decided", "small, no"} <= {element.text for element in image.iter()}
     dots = [element for element in image.iter() if element.tag.endswith("circle")]
@@ -122,7 +140,10 @@ points = { "FedAvg" = [[3, 55.0]] }
     texts = [element.text for element in image.iter() if element.tag.endswith("text")]
     assert "Over <rounds>" in texts and "FedAvg (3)" in texts and "circles: published" in texts
     assert "![Over <rounds>](a_paper-1-1.svg)" in pages["a_paper.md"] and "svg" not in pages[""]
-    assert "## [A paper (2020)](to/a_paper.md)" in pages[""] and '<details id="table-1-digits"' in pages["a_paper.md"]
+    assert (
+        "## [A paper (2020)](to/a_paper.md)" in pages[""]
+        and '<details id="table-1-digits"' in pages["a_paper.md"]
+    )
 
 
 def test_the_command_writes_the_pages_beside_each_other(place, capsys, monkeypatch):
@@ -143,9 +164,20 @@ def test_figures_of_an_earlier_call_go_and_all_other_files_stay(place):
     others = ["another-1-1.svg", "a_paper-scheme.svg", "a_paper-1-1.png", "notes.md"]
     for name in ["a_paper.svg", "a_paper-1-1.svg", "a_paper-1-2.svg", "a_paper-12-1.svg", *others]:
         (folder / name).write_text("")
-    figure = '[[figure]]\ntitle = "f"\nhistory = "accuracy"\ncurves = { "FedAvg" = { label = "fedavg" } }\n'
+    figure = (
+        '[[figure]]\ntitle = "f"\nhistory = "accuracy"\ncurves = { "FedAvg" = { label = "fedavg" '
+        "} }\n"
+    )
     (place / "published.toml").write_text(f"{FILE}\n{figure}")
-    words = [place / "runs", "--against", place / "published.toml", "--out", place / "page.md", "--pages", folder]
+    words = [
+        place / "runs",
+        "--against",
+        place / "published.toml",
+        "--out",
+        place / "page.md",
+        "--pages",
+        folder,
+    ]
     assert process.main(run, parser(), list(map(str, words))) == 0
     assert {path.name for path in folder.iterdir()} == {*others, "a_paper-1-1.svg", "a_paper.md"}
     assert (folder / "a_paper-1-1.svg").read_text().startswith("<svg")
@@ -167,7 +199,12 @@ def test_runs_that_did_not_end_well_are_counted_and_in_no_mean(place):
 
 
 def test_a_grid_has_a_column_for_what_stands_before_the_colon(place):
-    text = FILE.split("[[claim]]")[0].replace("FedAvg", "a: x").replace('"IFCA"', '"b: x"').replace("FeSEM", "b: y")
+    text = (
+        FILE.split("[[claim]]")[0]
+        .replace("FedAvg", "a: x")
+        .replace('"IFCA"', '"b: x"')
+        .replace("FeSEM", "b: y")
+    )
     (place / "published.toml").write_text("grid = true\n" + text)
     page = replication_page([place / "runs"], [place / "published.toml"])
     assert "|  | a | b |" in page and row_of(page, "y") == ["y", "", "not run (70.0)"]
@@ -175,8 +212,13 @@ def test_a_grid_has_a_column_for_what_stands_before_the_colon(place):
 
 
 def test_two_runs_of_a_seed_for_one_cell_are_an_error(place):
-    (place / "published.toml").write_text(FILE.replace('{ label = "fedavg" }', '{ "model.name" = "mlp" }'))
-    with pytest.raises(SpecError, match=r'^published.toml: cell "FedAvg": selects \d runs of seed 0; narrow `where`$'):
+    (place / "published.toml").write_text(
+        FILE.replace('{ label = "fedavg" }', '{ "model.name" = "mlp" }')
+    )
+    with pytest.raises(
+        SpecError,
+        match=r'^published.toml: cell "FedAvg": selects \d runs of seed 0; narrow `where`$',
+    ):
         replication_page([place / "runs"], [place / "published.toml"])
 
 
@@ -199,7 +241,12 @@ WRONG = [
 def test_a_mistake_in_a_file_is_one_line_that_names_file_and_key(place, capsys, old, new, key):
     assert FILE.count(old) >= 1
     (place / "published.toml").write_text(FILE.replace(old, new, 1))
-    assert process.main(run, parser(), [str(place / "runs"), "--against", str(place / "published.toml")]) == 2
+    assert (
+        process.main(
+            run, parser(), [str(place / "runs"), "--against", str(place / "published.toml")]
+        )
+        == 2
+    )
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and "published.toml" in said and (key in said or key == "line")
 
@@ -208,9 +255,15 @@ def test_a_folder_is_read_in_the_order_of_its_page(place):
     for name in "ab":
         (place / f"{name}.toml").write_text(FILE.replace("digits", name))
     (place / "published.toml").unlink()
-    (place / "page.toml").write_text('title = "Ours"\ntext = "First."\nfiles = ["b.toml", "a.toml"]\n')
+    (place / "page.toml").write_text(
+        'title = "Ours"\ntext = "First."\nfiles = ["b.toml", "a.toml"]\n'
+    )
     page, files = read_published([place])
-    assert (page.title, page.text, [f.file for f in files]) == ("Ours", "First.", ["b.toml", "a.toml"])
+    assert (page.title, page.text, [f.file for f in files]) == (
+        "Ours",
+        "First.",
+        ["b.toml", "a.toml"],
+    )
     (place / "page.toml").write_text('title = "Ours"\ntext = "First."\nfiles = ["b.toml"]\n')
     with pytest.raises(SpecError, match=r"page\.toml: files: a\.toml is not listed"):
         read_published([place])
@@ -224,12 +277,16 @@ def test_the_page_that_is_printed_is_the_page_that_is_written(place, capsys):
     assert (place / "page.md").read_text() == printed
 
 
-# --- what is taken from a run --------------------------------------------------------------------------------------------
+# --- what is taken from a run
+# --------------------------------------------------------------------------------------------
 
 
 def result(**arrays):
     rounds = np.arange(5, dtype=np.int32)
-    known = {"history/round": rounds, "history/purity": np.array([0.9, 0.2, 0.9, 0.4, 0.8], np.float32)}
+    known = {
+        "history/round": rounds,
+        "history/purity": np.array([0.9, 0.2, 0.9, 0.4, 0.8], np.float32),
+    }
     return Result({"method": "ocfl", "summary": {"accuracy_max": 0.5}}, known | arrays)
 
 
@@ -249,7 +306,10 @@ def result(**arrays):
         ({"history": "loss", "over": "max"}, math.nan),
         ({"diag": "found"}, 10.0),
         ({"correlation": ["one", "other"]}, -1.0),
-        ({"cluster": "best"}, 0.25),  # of the other run's clusters the best, whatever this run makes of it
+        (
+            {"cluster": "best"},
+            0.25,
+        ),  # of the other run's clusters the best, whatever this run makes of it
         ({"cluster": "worst"}, 0.9),
     ],
 )
@@ -257,18 +317,30 @@ def test_a_number_of_a_run(take, value):
     one = np.random.default_rng(0).random((4, 4))
     more = {"diag/ocfl/found": np.array(10.0), "diag/ocfl/one": one, "diag/ocfl/other": 1 - 2 * one}
     client = np.array([0.2, 0.3, 0.9, 0.1, np.nan], np.float32)
-    other = result(client_accuracy=np.array([0.8, 0.6, 0.5, 1.0, 0.9]), labels=np.array([[1, 1, 0, -1, 1]]))
-    assert read_quantity(take, "take").of(result(client_accuracy=client, **more), other) == pytest.approx(value, nan_ok=True)
+    other = result(
+        client_accuracy=np.array([0.8, 0.6, 0.5, 1.0, 0.9]), labels=np.array([[1, 1, 0, -1, 1]])
+    )
+    assert read_quantity(take, "take").of(
+        result(client_accuracy=client, **more), other
+    ) == pytest.approx(value, nan_ok=True)
 
 
-# --- verdicts -------------------------------------------------------------------------------------------------------------
+# --- verdicts
+# -------------------------------------------------------------------------------------------------------------
 
 
 def decided(kind, cells, published=None, tolerance=1.0, theirs=(), **values):
-    take = Quantity(history="purity", reaches=0.9) if kind in ("reduction", "order") else Quantity(summary="accuracy_max")
+    take = (
+        Quantity(history="purity", reaches=0.9)
+        if kind in ("reduction", "order")
+        else Quantity(summary="accuracy_max")
+    )
     table = tuple(Cell(name, {"label": name}, take, dict(theirs).get(name)) for name in values)
     of = Published("f", "p", "t", "s", "", "%", False, "", table, ())
-    measured = {name: Measured(dict(enumerate(v)), dict.fromkeys(range(len(v)), 60)) for name, v in values.items()}
+    measured = {
+        name: Measured(dict(enumerate(v)), dict.fromkeys(range(len(v)), 60))
+        for name, v in values.items()
+    }
     return verdict(Claim("c", kind, tuple(cells), published, tolerance), of, measured)
 
 
@@ -277,31 +349,91 @@ CASES = [
     ("difference", "ab", 5.0, {"a": [10, 11, 12], "b": [5, 6, 7]}, "reproduces"),
     ("difference", "ab", 3.5, {"a": [10, 12, 14], "b": [8, 10, 12]}, "reproduces in direction"),
     ("difference", "ab", 5.0, {"a": [10, 15, 5], "b": [9, 9, 10]}, "not decided"),
-    ("difference", "ab", 5.0, {"a": [15, 10, 11], "b": [5, 9, 9]}, "not decided"),  # three agree, and are too far apart
+    (
+        "difference",
+        "ab",
+        5.0,
+        {"a": [15, 10, 11], "b": [5, 9, 9]},
+        "not decided",
+    ),  # three agree, and are too far apart
     ("difference", "ab", 5.0, {"a": [10, 10.1], "b": [5, 5]}, "not decided"),  # two seeds
     ("difference", "ab", -5.0, {"a": [5, 6, 7], "b": [10, 11, 12]}, "reproduces"),
     ("difference", "ab", None, {"a": [15, 14, 16], "b": [9, 9, 9]}, "reproduces"),
     ("difference", "ab", None, {"a": [9, 9, 9], "b": [15, 14, 16]}, "does not reproduce"),
-    ("difference", "ab", 0.0, {"a": [10, 11], "b": [10.5, 10.4]}, "not decided"),  # 0 within, and much more
+    (
+        "difference",
+        "ab",
+        0.0,
+        {"a": [10, 11], "b": [10.5, 10.4]},
+        "not decided",
+    ),  # 0 within, and much more
     ("difference", "ab", 0.0, {"a": [10, 11, 12], "b": [10.1, 11.2, 12.1]}, "reproduces"),
     ("difference", "ab", 0.0, {"a": [10, 11, 10], "b": [5, 6, 5]}, "does not reproduce"),
-    ("difference", "ab", 0.5, {"a": [10, 10, 10], "b": [10.2, 10.2, 10.2]}, "does not reproduce"),  # near, but of the other sign
-    ("difference", "ab", 5.0, {"a": [6.5, 7, 7.2], "b": [6, 6.8, 6]}, "less than half of the effect"),  # 0 is in it, and 2.5 is not
-    ("difference", "ab", 5.0, {"a": [6, 6, 7], "b": [6, 7, 6]}, "does not reproduce"),  # nor is it above a tenth
+    (
+        "difference",
+        "ab",
+        0.5,
+        {"a": [10, 10, 10], "b": [10.2, 10.2, 10.2]},
+        "does not reproduce",
+    ),  # near, but of the other sign
+    (
+        "difference",
+        "ab",
+        5.0,
+        {"a": [6.5, 7, 7.2], "b": [6, 6.8, 6]},
+        "less than half of the effect",
+    ),  # 0 is in it, and 2.5 is not
+    (
+        "difference",
+        "ab",
+        5.0,
+        {"a": [6, 6, 7], "b": [6, 7, 6]},
+        "does not reproduce",
+    ),  # nor is it above a tenth
     ("difference", "ab", 5.0, {"a": [], "b": [6]}, "not run"),
-    ("reduction", "ab", 0.9, {"a": [2, 2, 2], "b": [3, 20, math.inf]}, "not decided"),  # three agree, from 33 to 97 %
+    (
+        "reduction",
+        "ab",
+        0.9,
+        {"a": [2, 2, 2], "b": [3, 20, math.inf]},
+        "not decided",
+    ),  # three agree, from 33 to 97 %
     ("reduction", "ab", 0.9, {"a": [2, 2, 2], "b": [20, 25, 18]}, "reproduces"),
-    ("reduction", "ab", 0.9, {"a": [2, 2, 2], "b": [20, 25, math.inf]}, "reproduces"),  # at least 95 %
+    (
+        "reduction",
+        "ab",
+        0.9,
+        {"a": [2, 2, 2], "b": [20, 25, math.inf]},
+        "reproduces",
+    ),  # at least 95 %
     ("reduction", "ab", 0.9, {"a": [2, 2, 2], "b": [5, 6, 5]}, "reproduces in direction"),
     ("reduction", "ab", 0.9, {"a": [3, 3, 3], "b": [4, 4, 5]}, "less than half of the effect"),
     ("reduction", "ab", 0.9, {"a": [2, 2, 2], "b": [math.inf] * 3}, "reproduces"),  # at least 97 %
-    ("reduction", "ab", 0.9, {"a": [40, 41, 40], "b": [math.inf] * 3}, "not decided"),  # at least a third of the 60 rounds, or more
+    (
+        "reduction",
+        "ab",
+        0.9,
+        {"a": [40, 41, 40], "b": [math.inf] * 3},
+        "not decided",
+    ),  # at least a third of the 60 rounds, or more
     ("reduction", "ab", 0.9, {"a": [60, 60, 60], "b": [math.inf] * 3}, "not decided"),
     ("reduction", "ab", 0.9, {"a": [math.inf] * 3, "b": [4, 4, 5]}, "does not reproduce"),
     ("reduction", "ab", 0.9, {"a": [math.inf, 3, 9], "b": [4, 4, 4]}, "not decided"),
     ("reduction", "ab", 0.9, {"a": [math.inf] * 3, "b": [math.inf] * 3}, "does not reproduce"),
-    ("reduction", "ab", 0.9, {"a": [3, 3, 3, 3, 3], "b": [4, 4, 4, 4, 4.1]}, "less than half of the effect"),
-    ("reduction", "ab", 0.9, {"a": [3, 3, 3, *NEVER], "b": [4, 4, 4, *NEVER]}, "not decided"),  # two say nothing
+    (
+        "reduction",
+        "ab",
+        0.9,
+        {"a": [3, 3, 3, 3, 3], "b": [4, 4, 4, 4, 4.1]},
+        "less than half of the effect",
+    ),
+    (
+        "reduction",
+        "ab",
+        0.9,
+        {"a": [3, 3, 3, *NEVER], "b": [4, 4, 4, *NEVER]},
+        "not decided",
+    ),  # two say nothing
     ("difference", "ab", None, {"a": [10, 11, 10], "b": [5, 6.5, 5]}, "reproduces"),
     ("difference", "ab", None, {"a": [10, 1, 5], "b": [5, 6, 5]}, "not decided"),
     ("reduction", "ab", None, {"a": [2, 2, 2], "b": [4, 4, 5]}, "reproduces"),
@@ -309,14 +441,44 @@ CASES = [
     ("reduction", "ab", None, {"a": [2, 3, 5], "b": [4, 4, 4]}, "not decided"),
     ("order", "abc", None, {"a": [3, 3, 3], "b": [4, 4, 4], "c": [1, 1, 1]}, "does not reproduce"),
     ("order", "abc", None, {"a": [1, 1, 1], "b": [2, 2, 2], "c": [3, 3, 3]}, "reproduces"),
-    ("order", "abc", None, {"a": [1, 1, 1], "b": [2, 4, 2], "c": [3, 3, 3]}, "reproduces in direction"),  # not for every seed
+    (
+        "order",
+        "abc",
+        None,
+        {"a": [1, 1, 1], "b": [2, 4, 2], "c": [3, 3, 3]},
+        "reproduces in direction",
+    ),  # not for every seed
     ("order", "abc", None, {"a": [1, 9, 2], "b": [2, 4, 3], "c": [3, 8, 4]}, "not decided"),
-    ("difference", "ab", 8.0, {"a": [5.4, 5.41, 5.39], "b": [5, 5, 5]}, "does not reproduce"),  # less than a tenth of it
-    ("difference", "ab", 8.0, {"a": [7.4, 7.41, 7.39], "b": [5, 5, 5]}, "less than half of the effect"),
+    (
+        "difference",
+        "ab",
+        8.0,
+        {"a": [5.4, 5.41, 5.39], "b": [5, 5, 5]},
+        "does not reproduce",
+    ),  # less than a tenth of it
+    (
+        "difference",
+        "ab",
+        8.0,
+        {"a": [7.4, 7.41, 7.39], "b": [5, 5, 5]},
+        "less than half of the effect",
+    ),
     ("difference", "ab", 1.0, {"a": [5.6, 5.61, 5.6], "b": [5, 5, 5]}, "reproduces"),
-    ("difference", "ab", 1.0, {"a": [5.4, 5.41, 5.4], "b": [5, 5, 5]}, "less than half of the effect"),
+    (
+        "difference",
+        "ab",
+        1.0,
+        {"a": [5.4, 5.41, 5.4], "b": [5, 5, 5]},
+        "less than half of the effect",
+    ),
     ("difference", "ab", 1.0, {"a": [6, 8, 6], "b": [6, 6, 6]}, "not decided"),
-    ("reduction", "ab", 0.9, {"a": [2, 2, math.inf], "b": [20, 20, math.inf]}, "not decided"),  # two thirds of the seeds
+    (
+        "reduction",
+        "ab",
+        0.9,
+        {"a": [2, 2, math.inf], "b": [20, 20, math.inf]},
+        "not decided",
+    ),  # two thirds of the seeds
     ("order", "abc", None, {"a": [5, 5, 5], "b": [4, 4, 4], "c": [3, 3, 3]}, "does not reproduce"),
     ("at_least", "ab", 0.9, {"a": [3, 3, 3], "b": [1, 1, 1]}, "reproduces"),
     ("at_least", "ab", 2.5, {"a": [3, 3, 3], "b": [1, 1, 1]}, "reproduces in direction"),
@@ -337,18 +499,33 @@ def test_the_interval_is_students(n):
     values = np.random.default_rng(n).standard_normal(n)
     wanted = t.interval(0.95, n - 1, values.mean(), tstd(values) / math.sqrt(n))
     assert interval(dict(enumerate(values))) == pytest.approx(wanted)
-    assert interval({(i, "0"): value for i, value in enumerate(values)}) == pytest.approx(wanted)  # all share a draw of the data
-    assert interval({(i, str(i)): value for i, value in enumerate(values)}) == pytest.approx(wanted)  # each has its own
+    assert interval({(i, "0"): value for i, value in enumerate(values)}) == pytest.approx(
+        wanted
+    )  # all share a draw of the data
+    assert interval({(i, str(i)): value for i, value in enumerate(values)}) == pytest.approx(
+        wanted
+    )  # each has its own
 
 
 def test_seeds_that_share_a_draw_of_the_data_are_no_independent_draws():
     values = {(0, "a"): 1.0, (1, "b"): 3.0, (2, "c"): 2.5}
-    twice = values | {(seed + 3, data): value for (seed, data), value in values.items()}  # each draw again, with the same number
+    twice = values | {
+        (seed + 3, data): value for (seed, data), value in values.items()
+    }  # each draw again, with the same number
     assert interval(twice) == pytest.approx(interval(values))
-    mixed = {(0, "0"): 1.0, (1, "0"): 1.1, (2, "0"): 0.9, (3, "3"): 1.5, (4, "4"): 0.5, (5, "5"): 1.0}
+    mixed = {
+        (0, "0"): 1.0,
+        (1, "0"): 1.1,
+        (2, "0"): 0.9,
+        (3, "3"): 1.5,
+        (4, "4"): 0.5,
+        (5, "5"): 1.0,
+    }
     low, high = interval(mixed)
     assert (low + high) / 2 == pytest.approx(np.mean(list(mixed.values())))
-    half = 3.1824463 * math.sqrt(4 / 3 * (0.0**2 + 0.5**2 + 0.5**2 + 0.0**2)) / 6  # three degrees of freedom
+    half = (
+        3.1824463 * math.sqrt(4 / 3 * (0.0**2 + 0.5**2 + 0.5**2 + 0.0**2)) / 6
+    )  # three degrees of freedom
     assert (high - low) / 2 == pytest.approx(half)
 
 
@@ -356,15 +533,22 @@ def test_an_order_and_what_is_the_same_are_said_in_words():
     names = {"a, b: 1 class": [3, 4, 3], "a, b: 10 classes": [5, 7, 6]}
     found = decided("order", names, **names).ours
     assert found.startswith("3.33, 6, so ordered in 3 of 3 seeds; first − last −2.67 [−")
-    assert decided("reduction", "ab", 0.5, a=[4, 5, 6], b=[4, 5, 6]).ours == "as many in 3 of 3 seeds"
+    assert (
+        decided("reduction", "ab", 0.5, a=[4, 5, 6], b=[4, 5, 6]).ours == "as many in 3 of 3 seeds"
+    )
     found = decided("reduction", "ab", 0.5, a=[4, math.inf], b=[4, math.inf]).ours
     assert found == "as many in 1 of 2 seeds, neither gets there in the other"
 
 
 def of_ab(values, claim, **given):
     take = Quantity(summary="accuracy_max")
-    of = Published("f", "p", "t", "s", "", "%", False, "", tuple(Cell(name, {}, take) for name in "ab"), ())
-    measured = {"a": Measured(dict(enumerate(values))), "b": Measured(dict(enumerate([5.1, 5.0, 5.0][: len(values)])))}
+    of = Published(
+        "f", "p", "t", "s", "", "%", False, "", tuple(Cell(name, {}, take) for name in "ab"), ()
+    )
+    measured = {
+        "a": Measured(dict(enumerate(values))),
+        "b": Measured(dict(enumerate([5.1, 5.0, 5.0][: len(values)]))),
+    }
     return verdict(claim, of, measured, **given)
 
 
@@ -386,25 +570,52 @@ def test_runs_that_are_to_be_made_again_have_no_verdict():
 
 
 @pytest.mark.parametrize(
-    ("values", "why"), [([15, 15.1, 15], "more than published"), ([10.6, 10.7, 10.6], "more than published"), ([9, 11, 12], "")]
+    ("values", "why"),
+    [
+        ([15, 15.1, 15], "more than published"),
+        ([10.6, 10.7, 10.6], "more than published"),
+        ([9, 11, 12], ""),
+    ],
 )
 def test_an_effect_that_is_wholly_beyond_the_published_one_is_said_to_be_more(values, why):
     claim = Claim("c", "difference", ("a", "b"), 5.0, 1.0)
     found = of_ab(values, claim)
     assert found.why == why and found.published == "+5, within 1"
-    assert of_ab(values, claim, small=True).why == f"small: {found.word}" + (f", {why}" if why else "")
-    turned = of_ab([10.1 - value for value in values], dataclasses.replace(claim, published=-5.0))  # b - a for a - b
+    assert of_ab(values, claim, small=True).why == f"small: {found.word}" + (
+        f", {why}" if why else ""
+    )
+    turned = of_ab(
+        [10.1 - value for value in values], dataclasses.replace(claim, published=-5.0)
+    )  # b - a for a - b
     assert turned.why == why and turned.published == "−5, within 1"
 
 
 def test_what_no_run_could_contradict_is_no_test():
-    found = of_ab([10, 10.1, 10], Claim("c", "difference", ("a", "b"), 5.0, 1.0, void="One class."), small=True)
+    found = of_ab(
+        [10, 10.1, 10],
+        Claim("c", "difference", ("a", "b"), 5.0, 1.0, void="One class."),
+        small=True,
+    )
     assert (found.word, found.why) == ("no test", "One class.") and found.ours.startswith("+5 [")
 
 
 def test_only_seeds_that_both_have_count():
-    of = Published("f", "p", "t", "s", "", "%", False, "", tuple(Cell(n, {}, Quantity(summary="accuracy_max")) for n in "ab"), ())
-    measured = {"a": Measured({0: 9.0, 1: 9.1, 2: 9.0}), "b": Measured({1: 4.0, 2: 4.0, 3: 4.0, 4: 4.0})}
+    of = Published(
+        "f",
+        "p",
+        "t",
+        "s",
+        "",
+        "%",
+        False,
+        "",
+        tuple(Cell(n, {}, Quantity(summary="accuracy_max")) for n in "ab"),
+        (),
+    )
+    measured = {
+        "a": Measured({0: 9.0, 1: 9.1, 2: 9.0}),
+        "b": Measured({1: 4.0, 2: 4.0, 3: 4.0, 4: 4.0}),
+    }
     found = verdict(Claim("c", "difference", ("a", "b"), 5.0), of, measured)
     assert (found.word, found.why) == ("not decided", "two seeds")
 
@@ -415,7 +626,12 @@ def test_fewer_than_three_seeds_decide_nothing(kind):
         a, b = [20.0, 20.1, 20.0][:seeds], [10.0, 10.0, 10.1][:seeds]
         names = {"reduction": ("b", "a")}.get(kind, ("a", "b"))
         found = decided(
-            kind, names, {"within": None, "order": None, "reduction": 0.5}.get(kind, 10.0), theirs={"a": 20, "b": 10}, a=a, b=b
+            kind,
+            names,
+            {"within": None, "order": None, "reduction": 0.5}.get(kind, 10.0),
+            theirs={"a": 20, "b": 10},
+            a=a,
+            b=b,
         )
         assert (found.word != "not decided") is decided_now
         assert found.why == ("one seed", "two seeds", "")[seeds - 1]
@@ -424,18 +640,40 @@ def test_fewer_than_three_seeds_decide_nothing(kind):
 @pytest.mark.parametrize("kind", ["difference", "reduction", "order"])
 def test_cells_without_a_seed_in_common_have_no_verdict(kind):
     of = Published(
-        "f", "p", "t", "s", "", "%", False, "", tuple(Cell(n, {}, Quantity(summary="accuracy_last10")) for n in "ab"), ()
+        "f",
+        "p",
+        "t",
+        "s",
+        "",
+        "%",
+        False,
+        "",
+        tuple(Cell(n, {}, Quantity(summary="accuracy_last10")) for n in "ab"),
+        (),
     )
     measured = {"a": Measured({0: 75.0}), "b": Measured({1: 94.0})}
-    assert verdict(Claim("c", kind, ("a", "b"), 0.2), of, measured)[:2] == ("not run", "no seed in common")
+    assert verdict(Claim("c", kind, ("a", "b"), 0.2), of, measured)[:2] == (
+        "not run",
+        "no seed in common",
+    )
 
 
 def test_a_number_that_is_not_of_rounds_may_be_reduced_too():
-    cells = (Cell("a", {}, Quantity(summary="accuracy_last10")), Cell("b", {}, Quantity(summary="accuracy_last10")))
+    cells = (
+        Cell("a", {}, Quantity(summary="accuracy_last10")),
+        Cell("b", {}, Quantity(summary="accuracy_last10")),
+    )
     of = Published("f", "p", "t", "s", "", "%", False, "", cells, ())
-    values = {"a": Measured({0: 75.0, 1: 76.0, 2: 75.0}), "b": Measured({0: 94.0, 1: 95.0, 2: 94.0})}
+    values = {
+        "a": Measured({0: 75.0, 1: 76.0, 2: 75.0}),
+        "b": Measured({0: 94.0, 1: 95.0, 2: 94.0}),
+    }
     found = verdict(Claim("c", "reduction", ("a", "b"), 0.2, 0.05), of, values)
-    assert found[:3] == ("reproduces", "20 % less [20 % less, 20 % less] (3 of 3 seeds less)", "20 % less, within 5 points")
+    assert found[:3] == (
+        "reproduces",
+        "20 % less [20 % less, 20 % less] (3 of 3 seeds less)",
+        "20 % less, within 5 points",
+    )
 
 
 def test_the_interval_of_a_reduction_is_that_of_the_quotient():
@@ -457,31 +695,72 @@ def test_a_row_of_which_less_than_half_was_run_has_no_verdict():
 def test_cells_select_by_the_labels_of_the_plan(place):
     before = row_of(replication_page([place / "runs"], [place / "published.toml"]), "FedAvg")
     store = Store(place / "runs")
-    runs = {method: [run for run, record in store.records().items() if record["method"] == method] for method in ("fedavg", "ifca")}
+    runs = {
+        method: [run for run, record in store.records().items() if record["method"] == method]
+        for method in ("fedavg", "ifca")
+    }
     pairs = (("fedavg", "ifca"), ("fesem", "fedavg"), ("b", "fedavg"))
     labels = [{"label": label, "units": runs[method]} for label, method in pairs]
-    store.write_plan({"name": "a small sweep", "units": [*runs["ifca"], *runs["fedavg"]], "labels": labels})
+    store.write_plan(
+        {"name": "a small sweep", "units": [*runs["ifca"], *runs["fedavg"]], "labels": labels}
+    )
     page = replication_page([place / "runs"], [place / "published.toml"])
-    assert row_of(page, "FeSEM")[2:] == before[2:] and row_of(page, "FedAvg")[2:] == row_of(page, "IFCA")[2:]
+    assert (
+        row_of(page, "FeSEM")[2:] == before[2:]
+        and row_of(page, "FedAvg")[2:] == row_of(page, "IFCA")[2:]
+    )
 
 
 @pytest.mark.parametrize(
     ("kind", "values", "published", "word"),
     [
         ("at_least", [{0: 90.0}, {}, {}], 80.0, "not run"),
-        ("difference", [{0: 10.0, 1: math.inf, 2: 3.0}, dict.fromkeys(range(3), math.inf)], -10.0, "not decided"),
-        ("order", [{0: 10.0, 1: 11.0, 2: 10.0}, dict.fromkeys(range(3), math.inf)], None, "reproduces"),
-        ("order", [dict.fromkeys(range(3), math.inf), {0: 10.0, 1: 11.0, 2: 10.0}], None, "does not reproduce"),
-        ("reduction", [dict.fromkeys(range(3), 5.0), dict.fromkeys(range(3), 0.0)], 0.5, "does not reproduce"),
-        ("reduction", [dict.fromkeys(range(3), 0.0), dict.fromkeys(range(3), 0.0)], 0.5, "does not reproduce"),
+        (
+            "difference",
+            [{0: 10.0, 1: math.inf, 2: 3.0}, dict.fromkeys(range(3), math.inf)],
+            -10.0,
+            "not decided",
+        ),
+        (
+            "order",
+            [{0: 10.0, 1: 11.0, 2: 10.0}, dict.fromkeys(range(3), math.inf)],
+            None,
+            "reproduces",
+        ),
+        (
+            "order",
+            [dict.fromkeys(range(3), math.inf), {0: 10.0, 1: 11.0, 2: 10.0}],
+            None,
+            "does not reproduce",
+        ),
+        (
+            "reduction",
+            [dict.fromkeys(range(3), 5.0), dict.fromkeys(range(3), 0.0)],
+            0.5,
+            "does not reproduce",
+        ),
+        (
+            "reduction",
+            [dict.fromkeys(range(3), 0.0), dict.fromkeys(range(3), 0.0)],
+            0.5,
+            "does not reproduce",
+        ),
     ],
 )
-def test_what_was_never_reached_or_hardly_run_or_is_nothing_has_a_verdict(kind, values, published, word):
+def test_what_was_never_reached_or_hardly_run_or_is_nothing_has_a_verdict(
+    kind, values, published, word
+):
     names = tuple("abc"[: len(values)])
-    take = Quantity(summary="accuracy_max") if kind in ("at_least", "reduction") else Quantity(history="accuracy", reaches=0.9)
+    take = (
+        Quantity(summary="accuracy_max")
+        if kind in ("at_least", "reduction")
+        else Quantity(history="accuracy", reaches=0.9)
+    )
     cells = tuple(Cell(name, {"label": name}, take, None, None, None) for name in names)
     of = Published("f", "p", "t", "s", "", "", False, "", cells, ())
-    measured = {name: Measured(own, dict.fromkeys(own, 20)) for name, own in zip(names, values, strict=True)}
+    measured = {
+        name: Measured(own, dict.fromkeys(own, 20)) for name, own in zip(names, values, strict=True)
+    }
     assert verdict(Claim("text", kind, names, published, 1.0), of, measured).word == word
 
 
@@ -494,7 +773,9 @@ def test_what_was_never_reached_or_hardly_run_or_is_nothing_has_a_verdict(kind, 
     ],
 )
 def test_claims_that_nothing_could_decide_are_refused(tmp_path, claim, said):
-    text = FILE.split("[[claim]]")[0].replace("cells = [", 'cells = [\n    { name = "Bare", where = { label = "x" } },')
+    text = FILE.split("[[claim]]")[0].replace(
+        "cells = [", 'cells = [\n    { name = "Bare", where = { label = "x" } },'
+    )
     (tmp_path / "p.toml").write_text(f'{text}\n[[claim]]\ntext = "a claim"\n{claim}\n')
     with pytest.raises(SpecError, match=said):
         read_published([tmp_path / "p.toml"])

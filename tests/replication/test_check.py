@@ -25,13 +25,20 @@ def records(tmp_path_factory):
 
 def test_a_number_of_the_same_program_is_the_same_to_the_last_bit(records, capsys):
     assert check.main(["Digits, fedprox, mu 1.0", "--rounds", "1", "--seed", "1"], records) == 0
-    assert "seed 1" in (said := capsys.readouterr().out) and "over rounds 0 to 2" in said and "difference" not in said
+    assert (
+        "seed 1" in (said := capsys.readouterr().out)
+        and "over rounds 0 to 2" in said
+        and "difference" not in said
+    )
 
 
 def test_a_name_means_the_first_run_that_has_all_that_it_says(records):
     assert set(check.named(records)) == {"Digits, ifca", "Digits, fedprox"}
     assert [run.seed for run in check.chosen("Digits, fedprox", records)] == [0, 0, 1, 1]
-    assert [run.record["config"]["method"]["mu"] for run in check.chosen("Digits, fedprox, mu 1.0", records)] == [1.0, 1.0]
+    assert [
+        run.record["config"]["method"]["mu"]
+        for run in check.chosen("Digits, fedprox, mu 1.0", records)
+    ] == [1.0, 1.0]
 
 
 def test_what_differs_is_told_with_its_round(records):

@@ -1,4 +1,5 @@
-"""Claims about levels rest on intervals; any flag that makes runs smaller makes them small; only fractions are in per cent."""
+"""Claims about levels rest on intervals; any flag that makes runs smaller makes them small; only
+fractions are in per cent."""
 
 from xml.etree import ElementTree
 
@@ -21,9 +22,15 @@ STEADY, NOISY = [-0.1, 0.0, 0.1], [-4.0, 0.0, 4.0]
 
 def decided(kind, theirs, ours, published=None, tolerance=1.0):
     """`ours`: name -> (mean, deviations from it)."""
-    cells = tuple(Cell(name, {"label": name}, Quantity(summary="accuracy_max"), theirs.get(name)) for name in ours)
+    cells = tuple(
+        Cell(name, {"label": name}, Quantity(summary="accuracy_max"), theirs.get(name))
+        for name in ours
+    )
     of = Published("f", "p", "t", "s", "", "%", False, "", cells, ())
-    measured = {name: Measured({i: mean + off for i, off in enumerate(offs)}) for name, (mean, offs) in ours.items()}
+    measured = {
+        name: Measured({i: mean + off for i, off in enumerate(offs)})
+        for name, (mean, offs) in ours.items()
+    }
     return verdict(Claim("c", kind, tuple(ours), published, tolerance), of, measured)
 
 
@@ -34,9 +41,21 @@ ROW = {"a": 50.0, "b": 60.0, "c": 70.0, "d": 80.0}
     ("means", "noisy", "word"),
     [
         ([50.5, 60, 70, 80], "", "reproduces"),
-        ([50.5, 60, 70, 80], "ab", "reproduces"),  # half of the cells are within with their whole interval
-        ([50.5, 60, 70, 80], "abc", "reproduces in direction"),  # all means are within, and most could be anywhere
-        ([52, 62, 72, 80], "abcd", "not decided"),  # one of four is within, and none is surely outside
+        (
+            [50.5, 60, 70, 80],
+            "ab",
+            "reproduces",
+        ),  # half of the cells are within with their whole interval
+        (
+            [50.5, 60, 70, 80],
+            "abc",
+            "reproduces in direction",
+        ),  # all means are within, and most could be anywhere
+        (
+            [52, 62, 72, 80],
+            "abcd",
+            "not decided",
+        ),  # one of four is within, and none is surely outside
         ([52, 62, 72, 80], "bcd", "does not reproduce"),
         ([80, 70, 60, 50], "abcd", "does not reproduce"),
         ([50, 60, 75, 95], "", "reproduces in direction"),  # in the same order
@@ -44,10 +63,16 @@ ROW = {"a": 50.0, "b": 60.0, "c": 70.0, "d": 80.0}
     ],
 )
 def test_a_row_of_levels_reproduces_by_intervals_not_by_chance(means, noisy, word):
-    ours = {name: (mean, NOISY if name in noisy else STEADY) for name, mean in zip(ROW, means, strict=True)}
+    ours = {
+        name: (mean, NOISY if name in noisy else STEADY)
+        for name, mean in zip(ROW, means, strict=True)
+    }
     found = decided("within", ROW, ours)
     assert found.word == word
-    sure = sum(abs(mean - ROW[name]) <= 0.7 and name not in noisy for name, mean in zip(ROW, means, strict=True))
+    sure = sum(
+        abs(mean - ROW[name]) <= 0.7 and name not in noisy
+        for name, mean in zip(ROW, means, strict=True)
+    )
     assert f", {sure} with the whole interval; farthest: " in found.ours
 
 
@@ -62,7 +87,10 @@ def test_a_single_level_must_be_within_with_its_whole_interval(mean, offs, word)
     ("cells", "word"),
     [
         ({"a": (3, STEADY), "b": (2, STEADY)}, "reproduces"),
-        ({"a": (3, STEADY), "b": (2, NOISY)}, "reproduces in direction"),  # the interval of b reaches below 1
+        (
+            {"a": (3, STEADY), "b": (2, NOISY)},
+            "reproduces in direction",
+        ),  # the interval of b reaches below 1
         ({"a": (3, STEADY), "b": (0.2, STEADY)}, "reproduces in direction"),
         ({"a": (0.5, NOISY), "b": (0.2, NOISY)}, "not decided"),
         ({"a": (0.5, STEADY), "b": (0.2, STEADY)}, "does not reproduce"),
@@ -115,26 +143,46 @@ def test_the_number_of_draws_of_the_data_stands_beside_that_of_seeds(tmp_path):
     store = synthetic.sweep(tmp_path / "runs")
     for name, record in store.records().items():
         data = {"name": "digits", "partition": "iid", "seed": "run" if record["seed"] == 2 else 0}
-        store.write(name, record | {"config": record["config"] | {"data": data}}, store.read(name).arrays)
+        store.write(
+            name, record | {"config": record["config"] | {"data": data}}, store.read(name).arrays
+        )
     (tmp_path / "p.toml").write_text(FILE)
     pages = replication_pages([tmp_path / "runs"], [tmp_path / "p.toml"])
-    assert row_of(replication_page([tmp_path / "runs"], [tmp_path / "p.toml"]), "IFCA")[-1] == "3, 2 draws"
+    assert (
+        row_of(replication_page([tmp_path / "runs"], [tmp_path / "p.toml"]), "IFCA")[-1]
+        == "3, 2 draws"
+    )
     assert row_of(pages[""], "IFCA beats FedAvg, by 30 points")[4].endswith("3 seeds, 2 draws")
 
 
 def test_a_change_is_that_from_one_evaluation_to_the_next():
-    arrays = {"history/round": np.arange(5), "history/accuracy": np.array([0.1, 0.5, 0.4, 0.7, 0.7], np.float32)}
+    arrays = {
+        "history/round": np.arange(5),
+        "history/accuracy": np.array([0.1, 0.5, 0.4, 0.7, 0.7], np.float32),
+    }
     take = read_quantity({"history": "accuracy", "over": "change"}, "take")
-    assert take.of(Result({"method": "ifca"}, arrays)) == pytest.approx((0.1 + 0.3 + 0.0) / 3)  # round 0 is before training
+    assert take.of(Result({"method": "ifca"}, arrays)) == pytest.approx(
+        (0.1 + 0.3 + 0.0) / 3
+    )  # round 0 is before training
 
 
 def test_what_is_no_fraction_is_not_shown_in_per_cent(tmp_path):
     synthetic.sweep(tmp_path / "runs")
-    more = '[[figure]]\ntitle = "Loss"\nhistory = "loss"\ncurves = { "FedAvg" = { label = "fedavg" } }\n'
-    cells = 'cells = [\n    { name = "loss", where = { label = "fedavg" }, take = { history = "loss", over = "last" } },'
+    more = (
+        '[[figure]]\ntitle = "Loss"\nhistory = "loss"\ncurves = { "FedAvg" = { label = "fedavg" '
+        "} }\n"
+    )
+    cells = (
+        'cells = [\n    { name = "loss", where = { label = "fedavg" }, take = { history = '
+        '"loss", over = "last" } },'
+    )
     (tmp_path / "p.toml").write_text(FILE.replace("cells = [", cells) + more)
     pages = replication_pages([tmp_path / "runs"], [tmp_path / "p.toml"])
     assert 0 < float(row_of(pages["a_paper.md"], "loss")[2].split(" ±")[0]) < 3
-    texts = [e.text for e in ElementTree.fromstring(pages["a_paper-1-1.svg"]).iter() if e.tag.endswith("text")]
+    texts = [
+        e.text
+        for e in ElementTree.fromstring(pages["a_paper-1-1.svg"]).iter()
+        if e.tag.endswith("text")
+    ]
     assert not any("%" in text for text in texts)
     assert all(float(text) <= 5 for text in texts if text.replace(".", "").isdigit())

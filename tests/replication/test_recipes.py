@@ -37,12 +37,16 @@ def test_femnist_clients_hold_three_letters_in_equal_parts(leak):
         assert held.sum() == row.sum() and np.all(held == held[0]) and held[0] >= 2
     assert [len(rows) for rows in made.train] == [int(0.9 * len(rows)) for rows in both]
     assert 10_000 < sum(map(len, both)) < 30_000
-    assert sum(len(rows) == 6 for rows in both) < 6  # (lognormal(4, 1) + 5) / 3 is below 3 for one client in 200
+    assert (
+        sum(len(rows) == 6 for rows in both) < 6
+    )  # (lognormal(4, 1) + 5) / 3 is below 3 for one client in 200
     assert np.array_equal(made.group, np.arange(200) % 10)
 
 
 def test_both_femnist_recipes_have_the_same_sizes_and_only_one_leaks():
-    leak, clean = (parts("femnist_fedgroup", letters(), seed=4, leak=leak) for leak in (True, False))
+    leak, clean = (
+        parts("femnist_fedgroup", letters(), seed=4, leak=leak) for leak in (True, False)
+    )
     assert [len(rows) for rows in leak.train] == [len(rows) for rows in clean.train]
     seen = [np.isin(np.concatenate(p.test), np.concatenate(p.train)).mean() for p in (leak, clean)]
     assert seen[0] > 0.9 and seen[1] == 0
@@ -57,7 +61,10 @@ def test_overlap_groups_lack_two_digits_each_and_share_six():
     assert all(10 - len(a | b) == 6 for i, a in enumerate(lacked) for b in lacked[:i])
     assert np.bincount(made.group).tolist() == [20] * 4
     per_group = np.array([counts[made.group == g].sum(0) for g in range(4)])
-    assert set(per_group[per_group > 0]) == {150, 200}  # 600 of a digit over the four or three groups that have it
+    assert set(per_group[per_group > 0]) == {
+        150,
+        200,
+    }  # 600 of a digit over the four or three groups that have it
     assert counts.sum() == 6000 and np.ptp(counts[made.group == 0].sum(1)) <= 1
     assert all(test[made.group == g][:, list(lacked[g])].sum() == 0 for g in range(4))
 
@@ -103,6 +110,8 @@ def test_each_client_has_a_share_of_its_own_of_each_of_its_k_classes(k):
     both = [np.concatenate(pair) for pair in zip(made.train, made.test, strict=True)]
     counts = class_counts(both, made.source or fake(60_000, 10_000))
     for u, row in enumerate(counts):
-        assert set(np.flatnonzero(row)) == {(u + j) % 10 for j in range(k)} and row[row > 0].min() >= max(1, 10 // k)
+        assert set(np.flatnonzero(row)) == {(u + j) % 10 for j in range(k)} and row[
+            row > 0
+        ].min() >= max(1, 10 // k)
     assert len(np.unique(np.concatenate(both))) == counts.sum() > 65_000
     assert [len(rows) for rows in made.train] == [int(0.9 * n) for n in counts.sum(1)]

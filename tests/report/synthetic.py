@@ -7,8 +7,19 @@ from cfljax.store import Store, summarise
 VERSIONS = {"python": "3.13.0", "cfljax": "0.1.0", "jax": "0.12.0"}
 
 
-def arrays_of(seed, level, clients=12, groups=3, evaluations=6, own=None, nan=False, known_groups=True, personal=False):
-    """Arrays of a unit: accuracies that rise to `level`, clusters that settle on the true groups."""
+def arrays_of(
+    seed,
+    level,
+    clients=12,
+    groups=3,
+    evaluations=6,
+    own=None,
+    nan=False,
+    known_groups=True,
+    personal=False,
+):
+    """Arrays of a unit: accuracies that rise to `level`, clusters that settle on the true
+    groups."""
     rng = np.random.default_rng(seed)
     rounds = np.arange(evaluations)
     accuracy = level * (1 - np.exp(-rounds / 2)) + 0.01 * rng.standard_normal(evaluations) + 0.05
@@ -19,11 +30,18 @@ def arrays_of(seed, level, clients=12, groups=3, evaluations=6, own=None, nan=Fa
         "ari": np.minimum(rounds / 3, 1), "nmi": np.minimum(rounds / 3, 1), "clusters": np.minimum(rounds, groups),
         "bytes_up": 1000.0 * rounds, "bytes_down": 2000.0 * rounds,
     }  # fmt: skip
-    history = {k: v if k == "round" else np.full(evaluations, np.nan) if nan else v.astype(np.float32) for k, v in history.items()}
+    history = {
+        k: v if k == "round" else np.full(evaluations, np.nan) if nan else v.astype(np.float32)
+        for k, v in history.items()
+    }
     made = {f"history/{k}": v for k, v in history.items()}
     made |= {f"diag/{k}": v for k, v in (own or {}).items()}
-    made["client_accuracy"] = np.full(clients, np.nan) if nan else rng.uniform(0.5, 1, clients).astype(np.float32)
-    own_labels = np.where(np.arange(clients) == 3, -1, np.arange(clients)).astype(np.int16)  # client 3 is a newcomer
+    made["client_accuracy"] = (
+        np.full(clients, np.nan) if nan else rng.uniform(0.5, 1, clients).astype(np.float32)
+    )
+    own_labels = np.where(np.arange(clients) == 3, -1, np.arange(clients)).astype(
+        np.int16
+    )  # client 3 is a newcomer
     made["labels"] = np.tile(own_labels, (evaluations, 1)) if personal else labels
     if known_groups:
         made["group"] = group.astype(np.int32)
@@ -71,11 +89,15 @@ def add(
     changing=None,
     **shape,
 ):
-    """Write one unit; with `step_s` each of its rounds lasts that many simulated seconds. `changing`: true groups i[E, C]."""
+    """Write one unit; with `step_s` each of its rounds lasts that many simulated seconds.
+    `changing`: true groups i[E, C]."""
     prefixed = {f"{method}/{k}": v for k, v in (own or {}).items()}
     arrays = {} if status == "failed" else arrays_of(seed, level, own=prefixed, **shape)
     if step_s:
-        arrays |= {f"history/{name}": step_s * arrays["history/round"].astype(np.float32) for name in ("clock_s", "device_s")}
+        arrays |= {
+            f"history/{name}": step_s * arrays["history/round"].astype(np.float32)
+            for name in ("clock_s", "device_s")
+        }
     arrays |= {} if changing is None else {"groups": changing.astype(np.int16)}
     record = record_of(name, seed, arrays, label, method, status)
     record["summary"] |= newcomers or {}
@@ -111,7 +133,15 @@ def everything(folder):
     rng = np.random.default_rng(0)
     own = {"epsilon": np.linspace(1, 0.5, 6, dtype=np.float32), "p": np.ones((6, 4), np.float32)}
     for seed in range(3):
-        add(store, f"ccs-{seed}", seed, 0.7, method="ccs", label="<script>alert(1)</script> & CCS", own=own)
+        add(
+            store,
+            f"ccs-{seed}",
+            seed,
+            0.7,
+            method="ccs",
+            label="<script>alert(1)</script> & CCS",
+            own=own,
+        )
         newcomers = {f"accuracy_new_{steps}": 0.5 + 0.03 * steps for steps in (0, 1, 5)}
         waited = {"waited_s": np.outer(np.arange(6), [1.0, 2.0, 0.5]).astype(np.float32)}
         changing = (np.arange(12) + np.arange(6)[:, None] // 3) % 3

@@ -11,9 +11,21 @@ from cfljax.report.report_data import read
 from cfljax.results.predict import run_of
 from tests.report import synthetic
 
-BLOBS = {"name": "blobs", "samples": 400, "features": 6, "classes": 4, "partition": "dirichlet", "alpha": 0.5, "clients": 12}
+BLOBS = {
+    "name": "blobs",
+    "samples": 400,
+    "features": 6,
+    "classes": 4,
+    "partition": "dirichlet",
+    "alpha": 0.5,
+    "clients": 12,
+}
 SPEC = {
-    "data": BLOBS | {"views": [{"name": "label_permutation", "groups": 2}], "new_clients": {"share": 0.2, "shots": 5}},
+    "data": BLOBS
+    | {
+        "views": [{"name": "label_permutation", "groups": 2}],
+        "new_clients": {"share": 0.2, "shots": 5},
+    },
     "model": "mclr",
     "train": {"rounds": 3, "lr": 0.2},
     "method": ["fedavg", {"name": "ifca", "clusters": 2}, "per_fedavg"],
@@ -26,7 +38,9 @@ def results(tmp_path_factory):
 
 
 def cells(folder, column):
-    return {row.configuration.method: row.cells[column] for row in read([folder], names=[column]).table}
+    return {
+        row.configuration.method: row.cells[column] for row in read([folder], names=[column]).table
+    }
 
 
 def test_generalisation_is_on_the_other_clients_of_the_true_group(results):
@@ -36,12 +50,19 @@ def test_generalisation_is_on_the_other_clients_of_the_true_group(results):
         if result.method == "per_fedavg":
             continue
         federation = host_federation(run_of(result.record))
-        group, trains, right, count = np.asarray(federation.group), np.asarray(federation.trains), {}, {}
+        group, trains, right, count = (
+            np.asarray(federation.group),
+            np.asarray(federation.trains),
+            {},
+            {},
+        )
         for client in range(12):
             x, y = result.samples(client)
             count[client] = len(y)
             for k in range(len(result.models)):
-                right[k, client] = (result.predict(client, x, k, prepared=True) == y).sum() if len(y) else 0
+                right[k, client] = (
+                    (result.predict(client, x, k, prepared=True) == y).sum() if len(y) else 0
+                )
         each = []
         for client in np.flatnonzero(trains):
             k = int(result.labels[client]) if len(result.models) > 1 else 0
@@ -60,7 +81,9 @@ def test_was_is_a_silhouette_of_sorted_class_frequencies(results):
     for client in np.flatnonzero(federation.trains):
         start, count = int(federation.train.start[client]), int(federation.train.count[client])
         y = np.asarray(federation.pool.y)[np.asarray(federation.train.rows)[start : start + count]]
-        frequencies.append(sorted(np.bincount(y, minlength=4) / count))  # a permutation of labels changes nothing
+        frequencies.append(
+            sorted(np.bincount(y, minlength=4) / count)
+        )  # a permutation of labels changes nothing
         labels.append(int(ifca.labels[client]))
     x, labels, each = np.array(frequencies), np.array(labels), []
     distance = np.sqrt(((x[:, None] - x) ** 2).mean(2))
@@ -68,7 +91,9 @@ def test_was_is_a_silhouette_of_sorted_class_frequencies(results):
         inside = [distance[i, j] for j in range(len(x)) if labels[j] == mine and j != i]
         outside = min(distance[i, labels == other].mean() for other in set(labels) - {mine})
         each.append((outside - np.mean(inside)) / max(outside, np.mean(inside)) if inside else 0.0)
-    assert found["ifca"].mean == pytest.approx(np.mean(each), abs=1e-5) and abs(np.mean(each)) > 0.001
+    assert (
+        found["ifca"].mean == pytest.approx(np.mean(each), abs=1e-5) and abs(np.mean(each)) > 0.001
+    )
 
 
 def test_overhead_is_over_fedavg_with_the_same_seed_data_and_training(tmp_path):
@@ -81,14 +106,31 @@ def test_overhead_is_over_fedavg_with_the_same_seed_data_and_training(tmp_path):
         store.write(record["id"], record, arrays)
     store.write_plan({"name": "overhead", "units": store.ids()})
     bytes_, seconds = cells(tmp_path, "bytes_over_fedavg"), cells(tmp_path, "seconds_over_fedavg")
-    assert bytes_["fedavg"].mean == 1 and bytes_["ifca"].mean == pytest.approx(np.mean([1, 5 / 3, 7 / 3]))
-    assert seconds["ifca"].mean == pytest.approx(2) and bytes_["ifca"].n == 3 and bytes_["oracle"].n == 0
+    assert bytes_["fedavg"].mean == 1 and bytes_["ifca"].mean == pytest.approx(
+        np.mean([1, 5 / 3, 7 / 3])
+    )
+    assert (
+        seconds["ifca"].mean == pytest.approx(2)
+        and bytes_["ifca"].n == 3
+        and bytes_["oracle"].n == 0
+    )
 
 
 def test_what_cannot_be_computed_is_said_in_one_line(tmp_path, capsys):
     synthetic.sweep(tmp_path)
-    call = lambda *words: process.main(run, parser(), [str(tmp_path), "--no-figures", "--columns", *words])  # noqa: E731
-    assert call("generalisation") == 2 and "compute the runs with --keep models" in capsys.readouterr().err
-    assert call("generalization") == 2 and 'did you mean "generalisation"' in capsys.readouterr().err
+
+    def call(*words):
+        return process.main(run, parser(), [str(tmp_path), "--no-figures", "--columns", *words])
+
+    assert (
+        call("generalisation") == 2
+        and "compute the runs with --keep models" in capsys.readouterr().err
+    )
+    assert (
+        call("generalization") == 2 and 'did you mean "generalisation"' in capsys.readouterr().err
+    )
     assert call("bytes,bytes_over_fedavg") == 0
-    assert capsys.readouterr().out.splitlines()[0].split("  ")[-2:] == ["bytes", " bytes over FedAvg"]
+    assert capsys.readouterr().out.splitlines()[0].split("  ")[-2:] == [
+        "bytes",
+        " bytes over FedAvg",
+    ]

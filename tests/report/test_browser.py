@@ -11,10 +11,18 @@ from cfljax.report import write
 from cfljax.store import Store
 from tests.report import synthetic
 
-CHROMIUM = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
+CHROMIUM = next(
+    (
+        path
+        for name in ("chromium", "chromium-browser", "google-chrome")
+        if (path := shutil.which(name))
+    ),
+    None,
+)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
 QUIET = (
-    "--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking --disable-component-update "
+    "--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking "
+    "--disable-component-update "
     "--disable-sync --enable-logging=stderr --v=0 --virtual-time-budget=30000 --dump-dom"
 )
 FIGURES = (
@@ -24,12 +32,15 @@ FIGURES = (
 
 
 def opened(path, profile, width=1200, script=""):
-    """(what the page has become, what its script had to say). `script` runs at the end of the page, without its policy."""
+    """(what the page has become, what its script had to say). `script` runs at the end of the page,
+    without its policy."""
     if script:
         text = re.sub(r"<meta http-equiv=.*?>", "", path.read_text())
         path.write_text(text.replace("</body>", f"<script>{script}</script></body>"))
     flags = [*QUIET.split(), f"--user-data-dir={profile}", f"--window-size={width},2000"]
-    done = subprocess.run([CHROMIUM, *flags, path.resolve().as_uri()], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [CHROMIUM, *flags, path.resolve().as_uri()], capture_output=True, text=True, timeout=120
+    )
     return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
 
 
@@ -42,7 +53,9 @@ def test_every_figure_is_drawn_without_an_error(tmp_path):
         figure = re.search(rf'<figure id="fig-{name}".*?</figure>', dom, re.S)[0]
         assert "<svg" in figure and 'class="nothing"' not in figure, name
     assert "&lt;script&gt;alert(1)&lt;/script&gt; &amp; CCS" in dom
-    assert dom.count("data-config=") == 6 and "NaN" not in re.sub(r"<script.*?</script>", "", dom, flags=re.S)
+    assert dom.count("data-config=") == 6 and "NaN" not in re.sub(
+        r"<script.*?</script>", "", dom, flags=re.S
+    )
 
 
 @pytest.mark.parametrize("shape", ["nothing", "odd"])
@@ -106,7 +119,11 @@ def test_the_keyboard_reads_curves_and_a_screen_reader_hears_them(tmp_path):
     dom, said = opened(page, tmp_path / "profile", script=KEYS)
     heard, tab, label, pressed, sort, role = json.loads(re.search(r"<title>(.*?)</title>", dom)[1])
     assert said == [] and heard == ["round 5", "round 4", "round 0", "round 1", ""]
-    assert tab == "0" and label.startswith("accuracy, at the end: worst ") and "; best 88.3 %." in label
+    assert (
+        tab == "0"
+        and label.startswith("accuracy, at the end: worst ")
+        and "; best 88.3 %." in label
+    )
     assert pressed == ["true", "false"] and sort == "descending" and role == "status"
 
 
@@ -134,14 +151,26 @@ def test_a_figure_can_be_downloaded_and_names_its_curves(tmp_path):
     page = write.report(tmp_path / "a")
     dom, said = opened(page, tmp_path / "profile", script=DOWNLOADS)
     told = json.loads(html.unescape(re.search(r"<title>(.*?)</title>", dom)[1]))
-    assert said == [] and told["look"] == "" and told["copied"].startswith("Of 3 methods, IFCA has the highest test accuracy")
+    assert (
+        said == []
+        and told["look"] == ""
+        and told["copied"].startswith("Of 3 methods, IFCA has the highest test accuracy")
+    )
     assert told["listed"][:3] == told["names"] == ["IFCA", "Ditto", "FedAvg"]
     assert sorted(told["dim"]) == [["0", True], ["1", False], ["2", True]]
     picture, (kind, size) = told["a_small_sweep_curves.svg"], told["a_small_sweep_curves.png"]
     assert kind == "image/png" and size > 5000
     drawing = ElementTree.fromstring(picture)
-    assert "var(" not in picture and {"IFCA", "Ditto", "FedAvg", "round"} <= {each.text for each in drawing.iter()}
-    assert sum(each.get("stroke") == "rgb(0, 114, 178)" and each.tag.endswith("path") for each in drawing.iter()) == 1
+    assert "var(" not in picture and {"IFCA", "Ditto", "FedAvg", "round"} <= {
+        each.text for each in drawing.iter()
+    }
+    assert (
+        sum(
+            each.get("stroke") == "rgb(0, 114, 178)" and each.tag.endswith("path")
+            for each in drawing.iter()
+        )
+        == 1
+    )
     lines = told["a_small_sweep_curves.csv"].splitlines()
     assert lines[0] == "curve,round,accuracy,standard deviation" and len(lines) == 1 + 3 * 6
     assert sum(line.startswith("IFCA,") for line in lines) == 6

@@ -27,27 +27,48 @@ def test_several_folders_go_to_a_folder_here(tmp_path, capsys, monkeypatch):
     for name in "ab":
         synthetic.sweep(tmp_path / name)
     assert call("a", "b", "--no-figures") == 0
-    assert (tmp_path / "report" / "table.csv").is_file() and not (tmp_path / "a" / "report").exists()
+    assert (tmp_path / "report" / "table.csv").is_file() and not (
+        tmp_path / "a" / "report"
+    ).exists()
 
 
 def test_only_the_figures_that_are_asked_for_are_drawn(tmp_path, capsys):
     from PIL import Image
 
     synthetic.sweep(tmp_path / "a")
-    assert call(tmp_path / "a", "--figures", "accuracy,mixture", "--dpi", "50", "--out", tmp_path / "p") == 0
+    assert (
+        call(
+            tmp_path / "a", "--figures", "accuracy,mixture", "--dpi", "50", "--out", tmp_path / "p"
+        )
+        == 0
+    )
     said = capsys.readouterr()
-    assert sorted(path.name for path in (tmp_path / "p").iterdir()) == ["accuracy.png", "accuracy.svg"]
-    assert said.out == f"figure: {tmp_path / 'p' / 'accuracy.png'}\n" and said.err.startswith("cfljax: mixture: ")
+    assert sorted(path.name for path in (tmp_path / "p").iterdir()) == [
+        "accuracy.png",
+        "accuracy.svg",
+    ]
+    assert said.out == f"figure: {tmp_path / 'p' / 'accuracy.png'}\n" and said.err.startswith(
+        "cfljax: mixture: "
+    )
     assert Image.open(tmp_path / "p" / "accuracy.png").width == 275  # 5.5 inches
 
 
 def test_columns_may_be_chosen(tmp_path, capsys):
     synthetic.sweep(tmp_path / "a")
     assert call(tmp_path / "a", "--no-figures", "--columns", "last,worst,bytes") == 0
-    assert capsys.readouterr().out.splitlines()[0].split() == ["runs", "last", "worst", "tenth", "bytes"]
+    assert capsys.readouterr().out.splitlines()[0].split() == [
+        "runs",
+        "last",
+        "worst",
+        "tenth",
+        "bytes",
+    ]
     written = (tmp_path / "a" / "report" / "table.csv").read_text()
     assert written.startswith("folder,method,label,done,diverged,failed,accuracy_last_mean")
-    assert call(tmp_path / "a", "--columns", "lst") == 2 and 'did you mean "last"' in capsys.readouterr().err
+    assert (
+        call(tmp_path / "a", "--columns", "lst") == 2
+        and 'did you mean "last"' in capsys.readouterr().err
+    )
 
 
 def test_a_target_makes_columns(tmp_path, capsys):
@@ -58,7 +79,13 @@ def test_a_target_makes_columns(tmp_path, capsys):
 
 @pytest.mark.parametrize(
     "words",
-    [["x", "--target", "50"], ["x", "--target", "nan"], ["x", "--target", "high"], ["x", "--wrong"], ["x", "--figures", "nice"]],
+    [
+        ["x", "--target", "50"],
+        ["x", "--target", "nan"],
+        ["x", "--target", "high"],
+        ["x", "--wrong"],
+        ["x", "--figures", "nice"],
+    ],
 )
 def test_wrong_flags_are_code_2_and_one_line(words, capsys):
     with pytest.raises(SystemExit) as ended:
@@ -91,7 +118,9 @@ def test_help_has_examples_and_nothing_heavy_is_imported_for_it():
         "import sys, cfljax.commands.report as m; m.parser().print_help(); "
         "print(sorted({'jax', 'pandas', 'matplotlib', 'scipy'} & set(sys.modules)))"
     )
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
     assert "python -m cfljax.report results/a results/b" in said and said.endswith("[]\n")
 
 
@@ -101,5 +130,7 @@ def test_a_page_needs_neither_pandas_nor_matplotlib(tmp_path):
         "import sys; from cfljax.report.write import report; report(sys.argv[1]); "
         "print(sorted({'jax', 'pandas', 'matplotlib', 'scipy.stats'} & set(sys.modules)))"
     )
-    said = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True
+    ).stdout
     assert said == "[]\n"

@@ -13,7 +13,9 @@ from tests.report import synthetic
 
 
 def table(folder, target=None):
-    return {row.configuration.name: row.cells for row in rows(collect([folder], target).configurations)}
+    return {
+        row.configuration.name: row.cells for row in rows(collect([folder], target).configurations)
+    }
 
 
 @pytest.mark.parametrize("n", [3, 5, 20])
@@ -76,9 +78,14 @@ def test_runs_on_other_data_are_not_compared(tmp_path):
         for seed in range(3):
             for method, more in (("fedavg", 0.0), ("ifca", 0.05)):
                 name = f"{method}-{clients}-{seed}"
-                synthetic.add(store, name, seed, level + more, method=method, varies={"data.clients": clients})
+                synthetic.add(
+                    store, name, seed, level + more, method=method, varies={"data.clients": clients}
+                )
     found = table(tmp_path)
-    assert [name for name, cells in found.items() if cells["accuracy_last"].best] == ["ifca clients=10", "ifca clients=20"]
+    assert [name for name, cells in found.items() if cells["accuracy_last"].best] == [
+        "ifca clients=10",
+        "ifca clients=20",
+    ]
     text = tables.terminal(rows(collect([tmp_path]).configurations))
     assert "\nclients=10\n" in text and "\nclients=20\n" in text
     assert "best of the column on the same data" in text
@@ -89,9 +96,15 @@ def test_a_target_that_only_some_reach_says_so_and_wins_nothing(tmp_path):
     for label, reached in (("quick", (3, 99, 99)), ("slow", (8, 9, 10)), ("slower", (12, 13, 14))):
         for seed, value in enumerate(reached):
             summary = {"accuracy_max": 0.5, "round_to_target": 1}  # of another target
-            record = synthetic.record_of(f"{label}-{seed}", seed, {}, label=label, timings={}, summary=summary)
+            record = synthetic.record_of(
+                f"{label}-{seed}", seed, {}, label=label, timings={}, summary=summary
+            )
             rounds = np.arange(20)
-            store.write(record["id"], record, {"history/round": rounds, "history/accuracy": 0.4 + 0.2 * (rounds >= value)})
+            store.write(
+                record["id"],
+                record,
+                {"history/round": rounds, "history/accuracy": 0.4 + 0.2 * (rounds >= value)},
+            )
     cells = {name: each["round_to_target"] for name, each in table(tmp_path, 0.5).items()}
     assert not cells["quick"].best and cells["slow"].best
     column = next(c for c in COLUMNS if c.key == "round_to_target")
@@ -106,4 +119,8 @@ def test_without_a_target_there_is_no_column_for_it(tmp_path):
 def test_what_no_run_has_is_no_number(tmp_path):
     synthetic.sweep(tmp_path, nan=True)
     for cells in table(tmp_path).values():
-        assert cells["accuracy_last"].n == 0 and math.isnan(cells["accuracy_last"].mean) and not cells["accuracy_last"].best
+        assert (
+            cells["accuracy_last"].n == 0
+            and math.isnan(cells["accuracy_last"].mean)
+            and not cells["accuracy_last"].best
+        )

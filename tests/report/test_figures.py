@@ -23,8 +23,12 @@ def rendered(tmp_path_factory):
 
 
 def test_every_figure_is_a_png_and_an_svg(rendered):
-    names = [name for name in figures.FIGURES if name != "critical_difference"]  # needs several data sets: see test_statistics
-    assert sorted(rendered[1]) == sorted(f"{name}.{kind}" for name in names for kind in ("png", "svg"))
+    names = [
+        name for name in figures.FIGURES if name != "critical_difference"
+    ]  # needs several data sets: see test_statistics
+    assert sorted(rendered[1]) == sorted(
+        f"{name}.{kind}" for name in names for kind in ("png", "svg")
+    )
     for name, data in rendered[1].items():
         assert data.startswith(b"\x89PNG") if name.endswith("png") else b"<svg" in data
 
@@ -52,31 +56,51 @@ def test_what_there_is_nothing_for_is_left_out_and_old_files_go(tmp_path):
         (kept / name).write_bytes(b"")
     write.report(tmp_path, figures=True)
     names = {path.name for path in kept.iterdir()}
-    assert "of_mine.png" in names and "time.svg" in names and not {"bytes.png", "accuracy.png"} & names
+    assert (
+        "of_mine.png" in names and "time.svg" in names and not {"bytes.png", "accuracy.png"} & names
+    )
 
 
 @pytest.mark.parametrize("methods", [1, 2, 5, 9, MOST_CURVES])
 def test_no_two_curves_look_alike(methods):
-    drawn = [SimpleNamespace(folder="", method="ifca", label=f"m{i % methods}") for i in range(MOST_CURVES)]
+    drawn = [
+        SimpleNamespace(folder="", method="ifca", label=f"m{i % methods}")
+        for i in range(MOST_CURVES)
+    ]
     made = styles(SimpleNamespace(drawn=drawn))
     assert len(set(made)) == MOST_CURVES
     assert all(0 <= colour < COLOURS and 0 <= dash < DASHES for colour, dash in made)
     if methods == 1:
         assert [colour for colour, _ in made[:COLOURS]] == list(range(COLOURS))
-    if methods in (2, 5):  # a method has its colour with four dashes, then those that are no method's
+    if methods in (
+        2,
+        5,
+    ):  # a method has its colour with four dashes, then those that are no method's
         least = 4 * methods
         assert [colour for colour, _ in made[:least]] == [i % methods for i in range(least)]
         assert all(colour >= methods for colour, _ in made[least:])
 
 
 def test_colours_are_those_of_the_families_of_methods():
-    """Each method of a family in docs/families.toml has one of its colours, and no family has a colour of another."""
-    families = tomllib.loads((Path(__file__).parents[2] / "docs" / "families.toml").read_text()).values()
-    drawn = [SimpleNamespace(folder="", method=name, label=name) for family in families for name in list(family["methods"])[:3]]
-    made = dict(zip((each.method for each in drawn), styles(SimpleNamespace(drawn=drawn)), strict=True))
+    """Each method of a family in docs/families.toml has one of its colours, and no family has a
+    colour of another."""
+    families = tomllib.loads(
+        (Path(__file__).parents[2] / "docs" / "families.toml").read_text()
+    ).values()
+    drawn = [
+        SimpleNamespace(folder="", method=name, label=name)
+        for family in families
+        for name in list(family["methods"])[:3]
+    ]
+    made = dict(
+        zip((each.method for each in drawn), styles(SimpleNamespace(drawn=drawn)), strict=True)
+    )
     shades = [{made[name][0] for name in family["methods"] if name in made} for family in families]
     assert sum(map(len, shades)) == len(set.union(*shades)) == 8
-    assert all(len({FAMILIES.get(name, CLUSTERED) for name in family["methods"]}) == 1 for family in families)
+    assert all(
+        len({FAMILIES.get(name, CLUSTERED) for name in family["methods"]}) == 1
+        for family in families
+    )
 
 
 def test_a_legend_of_many_curves_has_room():
@@ -85,7 +109,9 @@ def test_a_legend_of_many_curves_has_room():
     band = Band(*(np.arange(3.0) for _ in Band._fields))
     each = SimpleNamespace(history={"accuracy": band}, stopped=(), changes=())
     with matplotlib.rc_context(figures.STYLE):
-        figure = figures.FIGURES["accuracy"](SimpleNamespace(drawn=drawn, curves=[each] * MOST_CURVES))
+        figure = figures.FIGURES["accuracy"](
+            SimpleNamespace(drawn=drawn, curves=[each] * MOST_CURVES)
+        )
         figure.canvas.draw()
     box = figure.legends[0].get_window_extent()
     assert [text.get_text() for text in figure.legends[0].get_texts()] == names
@@ -94,21 +120,31 @@ def test_a_legend_of_many_curves_has_room():
 
 def test_figures_over_rounds_mark_where_runs_were_stopped():
     band = Band(np.arange(4.0), np.array([0.1, 0.2, 0.4, 0.5]), np.zeros(4))
-    data = [SimpleNamespace(history={"accuracy": band}, stopped=stopped, changes=()) for stopped in ((2, 3), ())]
+    data = [
+        SimpleNamespace(history={"accuracy": band}, stopped=stopped, changes=())
+        for stopped in ((2, 3), ())
+    ]
     drawn = [SimpleNamespace(folder="", method="ifca", label=name, legend=name) for name in "ab"]
     marks = {}
     for name, each in zip("ab", data, strict=True):
         figure = figures.FIGURES["accuracy"](SimpleNamespace(drawn=drawn[:1], curves=[each]))
-        marks[name] = [line.get_xydata().tolist() for line in figure.axes[0].lines if line.get_marker() == "|"]
+        marks[name] = [
+            line.get_xydata().tolist() for line in figure.axes[0].lines if line.get_marker() == "|"
+        ]
         assert ("keeps its last value" in figure.axes[0].get_xlabel()) == (name == "a")
     assert marks == {"a": [[[2, 40], [3, 50]]], "b": []}
 
 
 def test_what_a_method_spends_before_the_rounds_is_no_free_accuracy(tmp_path):
-    """Round 0 comes after pre-training, whose bytes are counted in round 1: curves over what was spent begin there."""
+    """Round 0 comes after pre-training, whose bytes are counted in round 1: curves over what was
+    spent begin there."""
     synthetic.add(Store(tmp_path), "a", 0, step_s=2)
     (each,) = read([tmp_path]).curves
-    for line, first in ((figures._bytes(each), 3e-3), (figures._clock(each), 2.0), (figures._seconds(each), 0.45)):
+    for line, first in (
+        (figures._bytes(each), 3e-3),
+        (figures._clock(each), 2.0),
+        (figures._seconds(each), 0.45),
+    ):
         at, band = line
         assert at[0] == pytest.approx(first) and band.round[0] == 1 and len(at) == len(band.mean)
     spent, _ = figures._seconds(each._replace(setup=7.0))

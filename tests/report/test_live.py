@@ -53,21 +53,41 @@ def test_a_sweep_writes_it_as_runs_end_and_leaves_a_finished_page(tmp_path, monk
     monkeypatch.setattr("cfljax.commands.process._end_soon_after_signals", lambda: None)
     monkeypatch.setattr("cfljax.report.write.EVERY", 0.0)
     seen, whole = [], write.page
-    monkeypatch.setattr("cfljax.report.write.page", lambda data, live: seen.append((len(data.table), live)) or whole(data, live))
-    monkeypatch.setattr("cfljax.report.write.webbrowser.open_new_tab", lambda address: seen.append(address) or False)
+    monkeypatch.setattr(
+        "cfljax.report.write.page",
+        lambda data, live: seen.append((len(data.table), live)) or whole(data, live),
+    )
+    monkeypatch.setattr(
+        "cfljax.report.write.webbrowser.open_new_tab", lambda address: seen.append(address) or False
+    )
     flags = ["method=fedavg,local", "train.rounds=1", "seeds=0:1", "data.clients=4"]
     sets = [word for flag in flags for word in ("--set", flag)]
     assert cli.main(["sweep", *sets, "--out", "r", "--workers", "1", "--open", "--quiet"]) == 0
-    assert seen[0] == (0, True) and seen[1].startswith("file://") and seen[2][1] and seen[-1] == (2, False)
+    assert (
+        seen[0] == (0, True)
+        and seen[1].startswith("file://")
+        and seen[2][1]
+        and seen[-1] == (2, False)
+    )
     text = (tmp_path / "r" / "report" / "index.html").read_text()
     said = capsys.readouterr()
     assert "cfljax sweep --out r" in text and "train.rounds=1" in text and " UTC</dd>" in text
-    assert "Report: r/report/index.html" in said.out and "\033" not in said.out and "no browser" in said.err
+    assert (
+        "Report: r/report/index.html" in said.out
+        and "\033" not in said.out
+        and "no browser" in said.err
+    )
 
 
 def test_time_is_as_waited(tmp_path):
     store = Store(tmp_path / "a")
-    for event, batch, at in (("begin", "x", 0), ("begin", "y", 5), ("done", "x", 10), ("done", "y", 12), ("begin", "z", 20)):
+    for event, batch, at in (
+        ("begin", "x", 0),
+        ("begin", "y", 5),
+        ("done", "x", 10),
+        ("done", "y", 12),
+        ("begin", "z", 20),
+    ):
         store.log({"event": event, "batch": batch, "time": float(at)})
     with (tmp_path / "a" / "log.jsonl").open("a") as file:
         file.write(json.dumps({"event": "done", "batch": "z", "time": 25.0}) + '\n{"event": "beg')
@@ -77,4 +97,7 @@ def test_time_is_as_waited(tmp_path):
 def test_a_path_is_a_link_in_a_terminal_only(tmp_path, monkeypatch):
     assert format_link(tmp_path / "a b") == str(tmp_path / "a b")
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-    assert format_link(tmp_path / "a b") == f"\033]8;;file://{tmp_path}/a%20b\033\\{tmp_path}/a b\033]8;;\033\\"
+    assert (
+        format_link(tmp_path / "a b")
+        == f"\033]8;;file://{tmp_path}/a%20b\033\\{tmp_path}/a b\033]8;;\033\\"
+    )

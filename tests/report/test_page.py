@@ -20,7 +20,9 @@ from tests.report import synthetic
 
 
 def data_of(text):
-    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)[1])
+    return json.loads(
+        re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)[1]
+    )
 
 
 def made(*folders, **options):
@@ -32,11 +34,27 @@ def test_everything_is_in_the_page(tmp_path):
     text = made(tmp_path)
     data = data_of(text)
     assert len(data["configs"]) == 6
-    assert {p["config"] for p in data["pictures"]} == {p["config"] for p in data["confusions"]} == set(range(6))
-    assert data["own"].keys() == {"epsilon"} and data["history"]["accuracy"][0]["x"] == [0, 1, 2, 3, 4, 5]
+    assert (
+        {p["config"] for p in data["pictures"]}
+        == {p["config"] for p in data["confusions"]}
+        == set(range(6))
+    )
+    assert data["own"].keys() == {"epsilon"} and data["history"]["accuracy"][0]["x"] == [
+        0,
+        1,
+        2,
+        3,
+        4,
+        5,
+    ]
     (new,) = (band for band in data["newcomers"] if band is not None)
     assert (new["x"], new["m"]) == ([0, 1, 5], [0.5, 0.53, 0.65])
-    assert "ValueError: it went wrong" in text and "in round 3" in text and "cpu" in text and "jax 0.12.0" in text
+    assert (
+        "ValueError: it went wrong" in text
+        and "in round 3" in text
+        and "cpu" in text
+        and "jax 0.12.0" in text
+    )
 
 
 def test_curves_are_means_and_standard_deviations_over_the_seeds(tmp_path):
@@ -60,17 +78,26 @@ def test_runs_of_different_lengths_are_averaged_round_by_round(tmp_path):
 
 def test_a_run_that_was_stopped_keeps_its_last_value_and_the_page_says_where(tmp_path):
     store, stop = Store(tmp_path), {"train.stop": {"patience": 2}, "train.rounds": 5}
-    for seed, evaluations in enumerate((3, 5, 6)):  # after rounds 2 and 4; the third has made all five
+    for seed, evaluations in enumerate(
+        (3, 5, 6)
+    ):  # after rounds 2 and 4; the third has made all five
         synthetic.add(store, f"r{seed}", seed, evaluations=evaluations, varies=stop)
     each = [store.read(f"r{seed}").arrays for seed in range(3)]
     text = made(tmp_path)
     data = data_of(text)
     for name in ("accuracy", "loss"):
-        full = np.array([np.pad(a[f"history/{name}"], (0, 6 - len(a[f"history/{name}"])), mode="edge") for a in each])
+        full = np.array(
+            [
+                np.pad(a[f"history/{name}"], (0, 6 - len(a[f"history/{name}"])), mode="edge")
+                for a in each
+            ]
+        )
         band = data["history"][name][0]
         np.testing.assert_allclose(band["m"], full.mean(axis=0), rtol=1e-4)
         np.testing.assert_allclose(band["s"], full.std(axis=0, ddof=1), rtol=1e-3)
-    np.testing.assert_allclose(data["history"]["bytes"][0]["m"], [0, 3000, 6000, 8000, 10000, 11000], rtol=1e-4)
+    np.testing.assert_allclose(
+        data["history"]["bytes"][0]["m"], [0, 3000, 6000, 8000, 10000, 11000], rtol=1e-4
+    )
     assert data["configs"][0]["stopped"] == [2, 4] and "(2 of 3 runs)" in text
     assert data["seconds"][0] == pytest.approx(3 * 2.25 / (2 + 4 + 5) * 5, rel=1e-4)
 
@@ -79,22 +106,34 @@ def test_names_are_harmless(tmp_path):
     store = Store(tmp_path)
     label = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&amp;{{data}}"
     synthetic.add(store, "a", 0, label=label, varies={"train.lr": "<b>"})
-    synthetic.add(store, "b", 0, label=label, status="failed", method='"><b>', varies={"train.lr": 1})
+    synthetic.add(
+        store, "b", 0, label=label, status="failed", method='"><b>', varies={"train.lr": 1}
+    )
     store.write_spec("name = '</pre><script>alert(3)</script>'")
     store.write_plan({"name": label, "units": ["a", "b"]})
     text = made(tmp_path)
     assert data_of(text)["configs"][0]["name"] == label + " lr=<b>"
-    assert text.count("<script") == 6 and "<img" not in text and "<b>" not in text and "</pre><script" not in text
+    assert (
+        text.count("<script") == 6
+        and "<img" not in text
+        and "<b>" not in text
+        and "</pre><script" not in text
+    )
     policy = re.search(r"script-src ([^\"]*)\"", text)[1].split()
     scripts = re.findall(r"<script>(.*?)</script>", text, re.S)
-    assert policy == [f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in scripts]
+    assert policy == [
+        f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'"
+        for s in scripts
+    ]
 
 
 def test_nothing_is_loaded_from_anywhere(tmp_path):
     synthetic.everything(tmp_path)
     text = made(tmp_path)
     assert set(re.findall(r"https?://[^\s\"'<]+", text)) == {"http://www.w3.org/2000/svg"}
-    assert not re.search(r"<(link|iframe|object|embed)\b|@import|url\(|\bsrc=|fetch\(|XMLHttpRequest|import\(", text)
+    assert not re.search(
+        r"<(link|iframe|object|embed)\b|@import|url\(|\bsrc=|fetch\(|XMLHttpRequest|import\(", text
+    )
 
 
 def test_rendered_twice_and_from_a_shuffled_listing_it_is_the_same(tmp_path, monkeypatch):
@@ -107,14 +146,22 @@ def test_rendered_twice_and_from_a_shuffled_listing_it_is_the_same(tmp_path, mon
     class Shuffled(list):
         __enter__, __exit__ = (lambda self: self), (lambda self, *_: None)
 
-    monkeypatch.setattr(os, "scandir", lambda path=".": Shuffled(shuffled.sample(found := list(listing(path)), len(found))))
+    monkeypatch.setattr(
+        os,
+        "scandir",
+        lambda path=".": Shuffled(shuffled.sample(found := list(listing(path)), len(found))),
+    )
     assert made(tmp_path / "a") == first
 
 
 def test_nothing_finished_is_said_in_words(tmp_path):
     Store(tmp_path)
     text = made(tmp_path)
-    assert "No finished runs yet." in text and "There are no finished runs to draw." in text and data_of(text)["configs"] == []
+    assert (
+        "No finished runs yet." in text
+        and "There are no finished runs to draw." in text
+        and data_of(text)["configs"] == []
+    )
 
 
 def test_only_failed_runs_are_listed(tmp_path, monkeypatch):
@@ -123,7 +170,11 @@ def test_only_failed_runs_are_listed(tmp_path, monkeypatch):
     for seed in range(15):
         synthetic.add(store, f"x-{seed:03}", seed, status="failed")
     text = made(tmp_path)
-    assert text.count("it went wrong") == 10 and "and 5 more" in text and data_of(text)["configs"] == []
+    assert (
+        text.count("it went wrong") == 10
+        and "and 5 more" in text
+        and data_of(text)["configs"] == []
+    )
 
 
 ODD = (
@@ -141,13 +192,19 @@ def test_odd_runs_make_a_page(tmp_path, shape, seeds):
     assert len(data["configs"]) == 3 and "NaN" not in json.dumps(data) and len(text) < 400_000
     for key in ("known_groups", "nan"):
         if key in shape:
-            assert not data["confusions"] if key == "known_groups" else data["history"].keys() <= {"clusters"}
+            assert (
+                not data["confusions"]
+                if key == "known_groups"
+                else data["history"].keys() <= {"clusters"}
+            )
 
 
 def test_units_without_labels_or_curves(tmp_path):
     store = Store(tmp_path)
     record = synthetic.record_of("a", 0, {}, timings={"train": 1.0})
-    store.write("a", record, {"history/round": np.arange(2), "diag/ifca/x": np.zeros((0, 3), np.float32)})
+    store.write(
+        "a", record, {"history/round": np.arange(2), "diag/ifca/x": np.zeros((0, 3), np.float32)}
+    )
     data = data_of(made(tmp_path))
     assert data["trivial"] == ["IFCA (labels were not kept)"] and data["history"] == {}
 
@@ -167,10 +224,23 @@ def test_damaged_arrays_are_named_and_the_rest_is_shown(tmp_path):
 def test_of_many_configurations_the_best_are_drawn_and_the_page_says_so(tmp_path):
     store = Store(tmp_path)
     for i in range(60):
-        synthetic.add(store, f"a-{i:02}", 0, 0.5 + i / 200, label="IFCA" if i else "worst", varies={"train.lr": i})
+        synthetic.add(
+            store,
+            f"a-{i:02}",
+            0,
+            0.5 + i / 200,
+            label="IFCA" if i else "worst",
+            varies={"train.lr": i},
+        )
     content = read([tmp_path])
-    assert len(content.drawn) == MOST_CURVES and content.drawn[0].label == "worst" and len(content.table) == 60
-    assert [c.options[0][1] for c in content.drawn[1:]] == [str(i) for i in range(60 - MOST_CURVES + 1, 60)]
+    assert (
+        len(content.drawn) == MOST_CURVES
+        and content.drawn[0].label == "worst"
+        and len(content.table) == 60
+    )
+    assert [c.options[0][1] for c in content.drawn[1:]] == [
+        str(i) for i in range(60 - MOST_CURVES + 1, 60)
+    ]
     assert f"The figures show {MOST_CURVES} of 60 configurations" in page(content)
 
 
@@ -187,7 +257,11 @@ def test_clusters_have_the_colour_of_their_group(tmp_path):
     colour = run_pictures._choose_colours(labels, group)
     assert colour == {2: 0, 7: 1}
     table, clusters, groups = run_pictures.contingency(labels[0], group)
-    assert table.tolist() == [[3, 1], [1, 2]] and clusters.tolist() == [2, 7] and groups.tolist() == [0, 1]
+    assert (
+        table.tolist() == [[3, 1], [1, 2]]
+        and clusters.tolist() == [2, 7]
+        and groups.tolist() == [0, 1]
+    )
 
 
 def test_pictures_know_the_order_of_the_clients(tmp_path):
@@ -205,13 +279,22 @@ def test_the_files_of_a_report(tmp_path):
     synthetic.sweep(tmp_path)
     path = write.report(tmp_path)
     assert path == tmp_path / "report" / "index.html"
-    assert sorted(p.name for p in path.parent.iterdir()) == ["index.html", "table.csv", "table.md", "table.tex", "tests.tex"]
+    assert sorted(p.name for p in path.parent.iterdir()) == [
+        "index.html",
+        "table.csv",
+        "table.md",
+        "table.tex",
+        "tests.tex",
+    ]
 
 
 def test_a_number_of_clusters_that_was_found_is_told(tmp_path):
     store = Store(tmp_path)
     record = synthetic.record_of("a", 0, {}, timings={"train": 1.0})
-    labels, curve = np.array([[0, 1, 0, 1]] * 2), np.array([[1, 2, 3], [0.25, 0.8, np.nan]], np.float32)
+    labels, curve = (
+        np.array([[0, 1, 0, 1]] * 2),
+        np.array([[1, 2, 3], [0.25, 0.8, np.nan]], np.float32),
+    )
     found = {"diag/ifca/auto_clusters": np.array(2, np.int32), "diag/ifca/auto_curve": curve}
     store.write("a", record, {"history/round": np.arange(2), "labels": labels, **found})
     assert data_of(made(tmp_path))["counted"] == ["IFCA, seed 0: 2 found (1: 0.25, 2: 0.80)"]
@@ -224,12 +307,18 @@ def drifting(folder):
         arrays = synthetic.arrays_of(seed, 0.8)
         arrays["history/groups_changed"] = np.float32([0, 0, 4, 0, 2, 0])
         record = synthetic.record_of(f"a{seed}", seed, arrays)
-        record["summary"] |= {"recovery_rounds": 3.0 + seed, "accuracy_in_drift": 0.61, "ari_in_drift": 0.4}
+        record["summary"] |= {
+            "recovery_rounds": 3.0 + seed,
+            "accuracy_in_drift": 0.61,
+            "ari_in_drift": 0.4,
+        }
         store.write(f"a{seed}", record, arrays)
     synthetic.add(store, "b", 0, method="fedavg")
 
 
-def test_the_rounds_in_which_clients_change_are_marked_and_the_table_says_how_runs_recover(tmp_path):
+def test_the_rounds_in_which_clients_change_are_marked_and_the_table_says_how_runs_recover(
+    tmp_path,
+):
     drifting(tmp_path)
     text = made(tmp_path)
     names = [config["name"].split()[0] for config in data_of(text)["configs"]]
@@ -238,14 +327,31 @@ def test_the_rounds_in_which_clients_change_are_marked_and_the_table_says_how_ru
         assert heading in text
     plain = tmp_path / "plain"
     synthetic.sweep(plain)
-    assert "rounds to recover" not in made(plain) and data_of(made(plain))["changes"] == [[], [], []]
+    assert "rounds to recover" not in made(plain) and data_of(made(plain))["changes"] == [
+        [],
+        [],
+        [],
+    ]
 
 
-# RGB in linear light as people without red, green or blue cones see it: Machado, Oliveira and Fernandes 2009, severity 1.
+# RGB in linear light as people without red, green or blue cones see it: Machado, Oliveira and
+# Fernandes 2009, severity 1.
 BLIND = {
-    "protan": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
-    "deutan": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
-    "tritan": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]],
+    "protan": [
+        [0.152286, 1.052583, -0.204868],
+        [0.114503, 0.786281, 0.099216],
+        [-0.003882, -0.048116, 1.051998],
+    ],
+    "deutan": [
+        [0.367322, 0.860646, -0.227968],
+        [0.280085, 0.672501, 0.047413],
+        [-0.011820, 0.042940, 0.968881],
+    ],
+    "tritan": [
+        [1.255528, -0.076749, -0.178779],
+        [-0.078411, 0.930809, 0.147602],
+        [0.004733, 0.691367, 0.303900],
+    ],
 }
 
 
@@ -255,13 +361,21 @@ def linear(colour):
 
 
 # The matrices of Ottosson 2020: to the cones of an eye, and from these to coordinates.
-TO_CONES = "0.4122214708 0.5363325363 0.0514459929 0.2119034982 0.6806995451 0.1073969566 0.0883024619 0.2817188376 0.6299787005"
-TO_OKLAB = "0.2104542553 0.793617785 -0.0040720468 1.9779984951 -2.428592205 0.4505937099 0.0259040371 0.7827717662 -0.808675766"
+TO_CONES = (
+    "0.4122214708 0.5363325363 0.0514459929 0.2119034982 0.6806995451 0.1073969566 0.0883024619 "
+    "0.2817188376 0.6299787005"
+)
+TO_OKLAB = (
+    "0.2104542553 0.793617785 -0.0040720468 1.9779984951 -2.428592205 0.4505937099 0.0259040371 "
+    "0.7827717662 -0.808675766"
+)
 
 
 def oklab(rgb):
     """Coordinates in which distances are about those that people see."""
-    cones, coordinates = (np.array(text.split(), float).reshape(3, 3) for text in (TO_CONES, TO_OKLAB))
+    cones, coordinates = (
+        np.array(text.split(), float).reshape(3, 3) for text in (TO_CONES, TO_OKLAB)
+    )
     return coordinates @ np.cbrt(cones @ np.clip(rgb, 0, 1))
 
 
@@ -288,5 +402,7 @@ def test_texts_have_enough_contrast():
         colour = dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", "--paper" + part))
         for ink in ("ink", "soft", "accent"):
             for paper in ("page", "card"):
-                bright = [0.05 + linear(colour[name]) @ (0.2126, 0.7152, 0.0722) for name in (ink, paper)]
+                bright = [
+                    0.05 + linear(colour[name]) @ (0.2126, 0.7152, 0.0722) for name in (ink, paper)
+                ]
                 assert max(bright) / min(bright) >= 4.5, (ink, paper)

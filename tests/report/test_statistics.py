@@ -17,7 +17,8 @@ METHODS = {"fedavg": 0.5, "ifca": 0.7, "ocfl": 0.72, "local": 0.4}
 
 
 def grid(folder, seeds=3, data=("digits", "blobs", "synthetic"), follow=False):
-    """Every method on every data set: a plan whose runs' data follow their seeds, or share one partition."""
+    """Every method on every data set: a plan whose runs' data follow their seeds, or share one
+    partition."""
     store, rng, names = Store(folder), np.random.default_rng(0), []
     for name in data:
         for method, level in METHODS.items():
@@ -25,10 +26,26 @@ def grid(folder, seeds=3, data=("digits", "blobs", "synthetic"), follow=False):
                 names.append(f"{method}-{name}-{seed}")
                 varies = {"data.name": name, "data.seed": seed if follow else 0}
                 accuracy = level + 0.02 * rng.standard_normal()
-                record = synthetic.record_of(names[-1], seed, {}, method=method, timings={}, summary={"accuracy_last": accuracy})
-                record["config"]["data"] |= {key.removeprefix("data."): value for key, value in varies.items()}
+                record = synthetic.record_of(
+                    names[-1],
+                    seed,
+                    {},
+                    method=method,
+                    timings={},
+                    summary={"accuracy_last": accuracy},
+                )
+                record["config"]["data"] |= {
+                    key.removeprefix("data."): value for key, value in varies.items()
+                }
                 store.write(names[-1], record, {})
-    label = [{"label": m, "data_seed": "run" if follow else None, "units": [n for n in names if n.startswith(m)]} for m in METHODS]
+    label = [
+        {
+            "label": m,
+            "data_seed": "run" if follow else None,
+            "units": [n for n in names if n.startswith(m)],
+        }
+        for m in METHODS
+    ]
     store.write_plan({"name": "grid", "units": names, "labels": label})
     return rows(collect([folder]).configurations)
 
@@ -63,7 +80,10 @@ def test_a_paired_difference_ignores_what_both_share():
     assert found.low < found.mean < found.high and found.high - found.low < 0.5
     assert found.mean == pytest.approx(own.mean()) and found.n == 8
     assert found.effect == pytest.approx(own.mean() / own.std(ddof=1) * (1 - 3 / 27))
-    assert difference([1, 2, 3], [0, 1, 2]).effect == math.inf and difference([1, 2, 3], [1, 2, 3]).effect == 0
+    assert (
+        difference([1, 2, 3], [0, 1, 2]).effect == math.inf
+        and difference([1, 2, 3], [1, 2, 3]).effect == 0
+    )
 
 
 @pytest.mark.parametrize(("k", "q"), [(2, 1.960), (3, 2.343), (4, 2.569), (5, 2.728), (10, 3.164)])
@@ -77,11 +97,17 @@ def test_ranks_with_ties_are_those_of_friedmans_test():
     scores[3] = 1.0  # all are equal: rank 2.5 each
     found = ranks(list("abcd"), scores)
     square = friedmanchisquare(*scores.T).statistic
-    assert found.statistic == pytest.approx(13 * square / (14 * 3 - square)) and found.data_sets == 14
+    assert (
+        found.statistic == pytest.approx(13 * square / (14 * 3 - square)) and found.data_sets == 14
+    )
     plain = {
-        name: np.mean([1 + sum(row > row[i]) + (sum(row == row[i]) - 1) / 2 for row in scores]) for i, name in enumerate("abcd")
+        name: np.mean([1 + sum(row > row[i]) + (sum(row == row[i]) - 1) / 2 for row in scores])
+        for i, name in enumerate("abcd")
     }
-    assert dict(zip(found.names, found.means, strict=True)) == pytest.approx(plain) and found.names[0] == "d"
+    assert (
+        dict(zip(found.names, found.means, strict=True)) == pytest.approx(plain)
+        and found.names[0] == "d"
+    )
     assert found.means == sorted(found.means)
     assert found.p == pytest.approx(f.sf(found.statistic, 3, 39))
 
@@ -97,15 +123,23 @@ def test_the_picture_has_every_name_and_stays_inside():
     found = ranks([f"m{i}" for i in range(9)], np.random.default_rng(0).random((5, 9)))
     drawn = picture(found)
     assert sum(word.text.startswith("m") for word in drawn.words) == 9
-    assert all(0 <= s.x1 <= WIDTH and 0 <= s.x2 <= WIDTH and 0 < s.y2 < drawn.height for s in drawn.strokes)
+    assert all(
+        0 <= s.x1 <= WIDTH and 0 <= s.x2 <= WIDTH and 0 < s.y2 < drawn.height for s in drawn.strokes
+    )
     assert svg(found._replace(names=["<b>", *found.names[1:]])).count("&lt;b&gt;") == 1
 
 
 @pytest.mark.parametrize("methods", [33, MOST, MOST + 7])
-def test_a_picture_of_many_methods_says_what_it_leaves_out_and_no_number_of_its_axis_hides_another(methods):
-    drawn = picture(ranks([f"m{i}" for i in range(methods)], np.random.default_rng(1).random((5, methods))))
+def test_a_picture_of_many_methods_says_what_it_leaves_out_and_no_number_of_its_axis_hides_another(
+    methods,
+):
+    drawn = picture(
+        ranks([f"m{i}" for i in range(methods)], np.random.default_rng(1).random((5, methods)))
+    )
     assert sum(word.text.startswith("m") for word in drawn.words) == min(methods, MOST)
-    assert [word.text for word in drawn.words if "the best" in word.text] == [f"the best {MOST} of {methods}"] * (methods > MOST)
+    assert [word.text for word in drawn.words if "the best" in word.text] == [
+        f"the best {MOST} of {methods}"
+    ] * (methods > MOST)
     ticks = sorted(word.x for word in drawn.words if word.text.isdigit())
     assert min(np.diff(ticks)) > 16 and str(methods) in {word.text for word in drawn.words}
     assert all(0 < word.y <= drawn.height for word in drawn.words)
@@ -115,7 +149,9 @@ def test_one_partition_of_the_data_is_told_from_a_draw_per_seed(tmp_path):
     shared, drawn = grid(tmp_path / "a"), grid(tmp_path / "b", follow=True)
     assert any("do not include the draw" in note for note in tables.notes(shared, "*", "≈"))
     assert any('data.seed = "run"' in note for note in tables.notes(drawn, "*", "≈"))
-    assert "share one partition" in tested.sentence(shared) and "Each seed draws the partition" in tested.sentence(drawn)
+    assert "share one partition" in tested.sentence(
+        shared
+    ) and "Each seed draws the partition" in tested.sentence(drawn)
     assert len(drawn) == 12 and {row.cells["accuracy_last"].n for row in drawn} == {3}
 
 
@@ -125,8 +161,15 @@ def test_the_sentence_has_the_numbers_of_the_table(tmp_path):
     cell = {row.configuration.title: row.cells["accuracy_last"] for row in table}
     best = max(cell, key=lambda name: cell[name].mean)
     worst = cell["Local only"]
-    assert f"{best} is significantly better than" in said and "5 runs" in said and "3 comparisons" in said
-    assert f"Local only (by {-100 * worst.behind.mean:.1f} points, 95 % CI {-100 * worst.behind.high:.1f}" in said
+    assert (
+        f"{best} is significantly better than" in said
+        and "5 runs" in said
+        and "3 comparisons" in said
+    )
+    assert (
+        f"Local only (by {-100 * worst.behind.mean:.1f} points, 95 % CI "
+        f"{-100 * worst.behind.high:.1f}" in said
+    )
     assert f"g = {-worst.behind.effect:+.2f}" in said and said.count(", n = 5)") == 3
     assert said.endswith(".") and said.count("  ") == 0
 
@@ -150,9 +193,13 @@ def test_validation_is_the_headline_where_there_is_one(tmp_path):
     store = Store(tmp_path)
     for seed in range(3):
         summary = {"accuracy_last": 0.5, "accuracy_at_best_val": 0.6 + seed / 100}
-        store.write(f"a-{seed}", synthetic.record_of(f"a-{seed}", seed, {}, timings={}, summary=summary), {})
+        store.write(
+            f"a-{seed}", synthetic.record_of(f"a-{seed}", seed, {}, timings={}, summary=summary), {}
+        )
     table = rows(collect([tmp_path]).configurations)
-    assert headline(table).key == "accuracy_at_best_val" and "best validation" in tables.terminal(table)
+    assert headline(table).key == "accuracy_at_best_val" and "best validation" in tables.terminal(
+        table
+    )
     assert "round of the best validation" in tested.sentence(table)
 
 
@@ -171,7 +218,9 @@ def survivors(folder, data=("digits", "blobs", "synthetic")):
     for seed in range(1, 6, 2):
         name = f"{best}-{data[0]}-{seed}"
         record, arrays = store.read(name)
-        store.write(name, record | {"status": "diverged", "summary": {"accuracy_last": 0.1}}, arrays)
+        store.write(
+            name, record | {"status": "diverged", "summary": {"accuracy_last": 0.1}}, arrays
+        )
     return best, table, rows(collect([folder]).configurations)
 
 
@@ -179,20 +228,37 @@ def test_a_row_of_which_runs_diverged_has_no_star_no_rank_and_a_word_in_every_fo
     best, whole, table = survivors(tmp_path)
     (row,) = (row for row in table if row.configuration.lost)
     cell = row.cells["accuracy_last"]
-    assert row.configuration.label == best and cell.n == 3 and not cell.best and cell.p is None and cell.behind is None
+    assert (
+        row.configuration.label == best
+        and cell.n == 3
+        and not cell.best
+        and cell.p is None
+        and cell.behind is None
+    )
     assert row.configuration.called in tested.mean_ranks(whole).names
-    assert tested.mean_ranks(table) is None or row.configuration.called not in tested.mean_ranks(table).names
+    assert (
+        tested.mean_ranks(table) is None
+        or row.configuration.called not in tested.mean_ranks(table).names
+    )
     words = "3 diverged of 6 runs"
     assert words in tested.sentence(table) and words not in tested.sentence(whole)
-    assert words in tested.markdown(table) and words in tested.latex(table) and words in page_data.tests(table)
-    assert "not compared: 1 of" in tables.terminal(table) and "not compared: 1 of" in tables.markdown(table)
+    assert (
+        words in tested.markdown(table)
+        and words in tested.latex(table)
+        and words in page_data.tests(table)
+    )
+    assert "not compared: 1 of" in tables.terminal(
+        table
+    ) and "not compared: 1 of" in tables.markdown(table)
     assert sum(row.cells["accuracy_last"].best for row in table) == 3
 
 
 def test_the_sentence_names_no_survivor_as_the_best(tmp_path):
     best, _, table = survivors(tmp_path, ("digits",))
     said, best = tested.sentence(table), DISPLAYED[best]
-    assert f"{best} is significantly better" not in said and f"{best} (3 diverged of 6 runs)" in said
+    assert (
+        f"{best} is significantly better" not in said and f"{best} (3 diverged of 6 runs)" in said
+    )
     assert f'">{best}' not in page_data.tests(table)
 
 
@@ -202,16 +268,33 @@ def test_rows_that_all_lost_runs_are_not_compared(tmp_path):
         record, arrays = store.read(name)
         store.write(name, record | {"status": "diverged"}, arrays)
     table = rows(collect([tmp_path]).configurations)
-    assert "*" not in tables.terminal(table) and "not compared: 2 of 2 rows" in tables.terminal(table)
-    assert "is significantly" not in tested.sentence(table) and "1 diverged of 3 runs" in tested.sentence(table)
+    assert "*" not in tables.terminal(table) and "not compared: 2 of 2 rows" in tables.terminal(
+        table
+    )
+    assert "is significantly" not in tested.sentence(
+        table
+    ) and "1 diverged of 3 runs" in tested.sentence(table)
 
 
 def test_the_end_of_an_interval_keeps_its_sign():
-    assert [tested._signed(value) for value in (-0.04, 0.04, 0.0, -0.0, -0.65)] == ["-0.0", "+0.0", "+0.0", "+0.0", "-0.7"]
+    assert [tested._signed(value) for value in (-0.04, 0.04, 0.0, -0.0, -0.65)] == [
+        "-0.0",
+        "+0.0",
+        "+0.0",
+        "+0.0",
+        "-0.7",
+    ]
 
 
 def test_a_search_in_which_all_settings_diverged_has_no_best_setting():
-    ended = {"varies": {"train.lr": 9.0}, "runs": ["a"], "scores": [0.5, None], "rounds": [1], "values": [0.5], "ended": "lost"}
+    ended = {
+        "varies": {"train.lr": 9.0},
+        "runs": ["a"],
+        "scores": [0.5, None],
+        "rounds": [1],
+        "values": [0.5],
+        "ended": "lost",
+    }
     group = {"label": "fedavg", "settings": [ended]}
     table = {"groups": [group], "rungs": [1, 2], "metric": "val_loss", "reduce": 2, "seeds": [0]}
     assert "none reached the end" in tuning.text(table) and "lr=9" not in tuning.text(table)

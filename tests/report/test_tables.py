@@ -29,28 +29,48 @@ def test_one_line_per_configuration_and_the_best_starred(tmp_path):
 
 
 def test_all_columns_are_of_one_window(tmp_path):
-    """The last evaluation; of many evaluations the last ten; with validation samples the evaluation that these choose."""
+    """The last evaluation; of many evaluations the last ten; with validation samples the evaluation
+    that these choose."""
 
     def found(name, evaluations, **validation):
         store, history = Store(tmp_path / name), {"round": np.arange(evaluations)}
         rising = np.linspace(0, 0.6, evaluations)
-        history |= {"accuracy": rising + 0.2, "accuracy_worst10": rising, "ari": rising, "nmi": rising, "clusters": rising}
+        history |= {
+            "accuracy": rising + 0.2,
+            "accuracy_worst10": rising,
+            "ari": rising,
+            "nmi": rising,
+            "clusters": rising,
+        }
         arrays = {f"history/{key}": values for key, values in (history | validation).items()}
         store.write("a", synthetic.record_of("a", 0, arrays), {})
         (row,) = table(tmp_path / name)
         heads = [column.heading for column in tables.columns_of([row])]
         return heads[:5], [cell.mean for cell in row.cells.values()][:4], rising
 
-    few, many, best = found("few", 50), found("many", 51), found("best", 60, val_accuracy=np.arange(60) == 7)
+    few, many, best = (
+        found("few", 50),
+        found("many", 51),
+        found("best", 60, val_accuracy=np.arange(60) == 7),
+    )
     rest = ["worst tenth", "ARI", "NMI", "clusters"]
-    assert [each[0] for each in (few, many, best)] == [[name, *rest] for name in ("last", "last 10", "at best validation")]
-    for (_, means, rising), window in ((few, slice(-1, None)), (many, slice(-10, None)), (best, slice(7, 8))):
+    assert [each[0] for each in (few, many, best)] == [
+        [name, *rest] for name in ("last", "last 10", "at best validation")
+    ]
+    for (_, means, rising), window in (
+        (few, slice(-1, None)),
+        (many, slice(-10, None)),
+        (best, slice(7, 8)),
+    ):
         np.testing.assert_allclose(means, rising[window].mean() + np.array([0.2, 0, 0, 0]))
 
 
 def test_a_narrow_terminal_gets_fewer_columns_and_is_told(tmp_path):
     synthetic.sweep(tmp_path)
-    wide, narrow = tables.terminal(table(tmp_path)).splitlines(), tables.terminal(table(tmp_path), 80).splitlines()
+    wide, narrow = (
+        tables.terminal(table(tmp_path)).splitlines(),
+        tables.terminal(table(tmp_path), 80).splitlines(),
+    )
     assert max(map(len, wide[:4])) > 80 >= max(map(len, narrow[:4]))
     assert narrow[-1].startswith("left out for want of space: NMI")
     assert "last " in narrow[0] and "worst tenth" in narrow[0]
@@ -73,8 +93,13 @@ def test_latex_is_escaped_and_balanced(tmp_path):
     synthetic.add(store, "a", 0, label=NASTY)
     store.write_plan({"units": store.ids()})
     text = tables.latex(table(tmp_path))
-    assert r"50\% \& \$x\_1\$ \{a\} \#\textasciitilde{}\textasciicircum{}\textbackslash{} \textbar{} *b*" in text
-    assert r"\toprule" in text and r"\bottomrule" in text and r"$\pm$" in text and r"\textbf{" in text
+    assert (
+        r"50\% \& \$x\_1\$ \{a\} \#\textasciitilde{}\textasciicircum{}\textbackslash{} "
+        r"\textbar{} *b*" in text
+    )
+    assert (
+        r"\toprule" in text and r"\bottomrule" in text and r"$\pm$" in text and r"\textbf{" in text
+    )
     body = [line for line in text.splitlines() if line.endswith(r"\\")]
     columns = re.search(r"\\begin\{tabular\}\{(\w+)\}", text)[1]
     assert {len(re.findall(r"(?<!\\)&", line)) + 1 for line in body} == {len(columns)}
@@ -87,7 +112,11 @@ def test_markdown_has_as_many_cells_in_every_line(tmp_path):
     store.write_plan({"units": store.ids()})
     lines = [line for line in tables.markdown(table(tmp_path)).splitlines() if line.startswith("|")]
     assert len({len(re.findall(r"(?<!\\)\|", line)) for line in lines}) == 1
-    assert len(lines) == 6 and "**" in "".join(lines) and "<i>" not in "".join(lines).replace(r"\<i\>", "")
+    assert (
+        len(lines) == 6
+        and "**" in "".join(lines)
+        and "<i>" not in "".join(lines).replace(r"\<i\>", "")
+    )
 
 
 def test_csv_has_the_numbers_as_they_are(tmp_path):
@@ -95,12 +124,18 @@ def test_csv_has_the_numbers_as_they_are(tmp_path):
     synthetic.add(store, "failed-0", 5, method="fedavg", status="failed")
     synthetic.sweep(tmp_path, methods=(("oracle", 0.4),))
     store.write_plan({"units": store.ids()})
-    found = {line["label"]: line for line in csv.DictReader(io.StringIO(tables.to_csv(table(tmp_path))))}
+    found = {
+        line["label"]: line for line in csv.DictReader(io.StringIO(tables.to_csv(table(tmp_path))))
+    }
     frame = Results(tmp_path).to_pandas()
     values = frame[(frame.method == "ifca") & (frame.status == "done")].accuracy_last
     assert np.isclose(float(found["ifca"]["accuracy_last_mean"]), values.mean(), rtol=1e-8)
     assert np.isclose(float(found["ifca"]["accuracy_last_std"]), values.std(), rtol=1e-8)
-    assert (found["ifca"]["done"], found["ifca"]["failed"], found["ifca"]["accuracy_last_best"]) == ("3", "0", "1")
+    assert (
+        found["ifca"]["done"],
+        found["ifca"]["failed"],
+        found["ifca"]["accuracy_last_best"],
+    ) == ("3", "0", "1")
     assert (found["fedavg"]["failed"], found["fedavg"]["accuracy_last_p"]) == ("1", "")
     assert 0 <= float(found["oracle"]["accuracy_last_p"]) < 0.05
 
@@ -108,7 +143,9 @@ def test_csv_has_the_numbers_as_they_are(tmp_path):
 def test_options_that_vary_have_their_columns(tmp_path):
     store = Store(tmp_path)
     for lr, data, mu in ((0.1, "digits", [1, 2]), (0.01, "blobs", [3])):
-        synthetic.add(store, f"a-{lr}", 0, varies={"train.lr": lr, "data.name": data, "method.mu": mu})
+        synthetic.add(
+            store, f"a-{lr}", 0, varies={"train.lr": lr, "data.name": data, "method.mu": mu}
+        )
     assert [row.configuration.name for row in table(tmp_path)] == [
         "ifca data=blobs lr=0.01 mu=[3]",
         "ifca data=digits lr=0.1 mu=[1, 2]",
@@ -119,14 +156,24 @@ def test_options_that_vary_have_their_columns(tmp_path):
 
 def test_options_stand_beside_a_label_only_where_its_rows_differ_in_them(tmp_path):
     store = Store(tmp_path)
-    for label, lr, mu, data in (("far", 0.1, 1, "digits"), ("near", 0.1, 2, "digits"), ("near", 0.2, 2, "blobs")):
+    for label, lr, mu, data in (
+        ("far", 0.1, 1, "digits"),
+        ("near", 0.1, 2, "digits"),
+        ("near", 0.2, 2, "blobs"),
+    ):
         varies = {"train.lr": lr, "method.mu": mu, "data.name": data}
         synthetic.add(store, f"{label}-{lr}", 0, label=label, varies=varies)
     found = {row.configuration.name: row.configuration for row in table(tmp_path)}
     names = {each.short: each.legend for each in found.values()}
-    assert names == {"far": "far data=digits", "near lr=0.1": "near data=digits lr=0.1", "near lr=0.2": "near data=blobs lr=0.2"}
+    assert names == {
+        "far": "far data=digits",
+        "near lr=0.1": "near data=digits lr=0.1",
+        "near lr=0.2": "near data=blobs lr=0.2",
+    }
     assert "far data=digits lr=0.1 mu=1" in found  # the whole name, in the browser's hints
-    assert "near lr=0.1 " in tables.terminal(table(tmp_path)) and "mu=" not in tables.terminal(table(tmp_path))
+    assert "near lr=0.1 " in tables.terminal(table(tmp_path)) and "mu=" not in tables.terminal(
+        table(tmp_path)
+    )
     assert "| method | data | lr | mu | runs |" in tables.markdown(table(tmp_path))
 
 
@@ -137,8 +184,14 @@ def test_papers_have_the_names_of_papers_and_terminal_and_csv_those_of_specs(tmp
     found = table(tmp_path)
     assert [row.configuration.legend for row in found] == ["FL+HC", "ours"]
     assert "| FL+HC |" in tables.markdown(found) and "FL+HC &" in tables.latex(found)
-    assert tables.terminal(found).splitlines()[1].startswith("fl_hc ") and ",fl_hc,fl_hc," in tables.to_csv(found)
-    assert {name: METHODS.entry(name).summary.partition(":")[0] for name in METHODS if METHODS.ours(name)} == DISPLAYED
+    assert tables.terminal(found).splitlines()[1].startswith(
+        "fl_hc "
+    ) and ",fl_hc,fl_hc," in tables.to_csv(found)
+    assert {
+        name: METHODS.entry(name).summary.partition(":")[0]
+        for name in METHODS
+        if METHODS.ours(name)
+    } == DISPLAYED
 
 
 def test_several_folders_have_a_column_of_their_own(tmp_path):
@@ -148,7 +201,9 @@ def test_several_folders_have_a_column_of_their_own(tmp_path):
     assert len(both) == 6 and {row.configuration.folder for row in both} == {"one", "two"}
     assert tables.terminal(both).splitlines()[1].split()[:2] == ["fedavg", "one"]
     assert "| two | IFCA |" in tables.markdown(both) and "folder & method &" in tables.latex(both)
-    assert [line["folder"] for line in csv.DictReader(io.StringIO(tables.to_csv(both)))] == ["one"] * 3 + ["two"] * 3
+    assert [line["folder"] for line in csv.DictReader(io.StringIO(tables.to_csv(both)))] == [
+        "one"
+    ] * 3 + ["two"] * 3
 
 
 def test_nothing_is_said_in_words(tmp_path):
@@ -167,7 +222,10 @@ def test_sizes():
 
 def test_the_maximum_is_shown_only_where_it_is_asked_for(tmp_path):
     synthetic.sweep(tmp_path)
-    without, with_ = (tables.markdown(read([tmp_path], maximum=maximum).table).splitlines()[0] for maximum in (False, True))
+    without, with_ = (
+        tables.markdown(read([tmp_path], maximum=maximum).table).splitlines()[0]
+        for maximum in (False, True)
+    )
     assert " max " in with_ and " max " not in without and " last " in without
 
 

@@ -1,4 +1,5 @@
-"""Curves of a sweep in other tools: each with the real package, skipped where it is not installed."""
+"""Curves of a sweep in other tools: each with the real package, skipped where it is not
+installed."""
 
 import json
 import shutil
@@ -32,7 +33,9 @@ def folder(tmp_path):
 
 
 def lines(folder):
-    return [json.loads(line) for line in (folder / "logs" / "history.jsonl").read_text().splitlines()]
+    return [
+        json.loads(line) for line in (folder / "logs" / "history.jsonl").read_text().splitlines()
+    ]
 
 
 def fed(folder, *names):
@@ -42,16 +45,26 @@ def fed(folder, *names):
 def test_json_lines_have_every_evaluation_and_every_run_once(folder):
     assert fed(folder, "jsonl") == 2 and fed(folder, "jsonl") == 0
     found = lines(folder)
-    assert len(found) == 2 * (3 + 1) and [line["run"] for line in found if "summary" in line] == cfljax.load(folder).store.ids()
+    assert (
+        len(found) == 2 * (3 + 1)
+        and [line["run"] for line in found if "summary" in line] == cfljax.load(folder).store.ids()
+    )
     result = next(iter(cfljax.load(folder)))
-    assert [line["accuracy"] for line in found[:3]] == [float(v) for v in result.history["accuracy"]]
+    assert [line["accuracy"] for line in found[:3]] == [
+        float(v) for v in result.history["accuracy"]
+    ]
 
 
 def test_runs_of_an_earlier_spec_are_not_logged_under_the_name_of_this_one(folder):
     made = Feed(folder, ["jsonl"], {"name": "now", "units": ["run1"]}, say=pytest.fail)
-    assert made.feed() == 1 and {(line["sweep"], line["run"]) for line in lines(folder)} == {("now", "run1")}
+    assert made.feed() == 1 and {(line["sweep"], line["run"]) for line in lines(folder)} == {
+        ("now", "run1")
+    }
     Store(folder).write_plan({"name": "then", "units": ["run1"]})
-    assert process.main(load_command, load_parser(), [str(folder), "--log", "jsonl"]) == 0 and len(lines(folder)) == 4
+    assert (
+        process.main(load_command, load_parser(), [str(folder), "--log", "jsonl"]) == 0
+        and len(lines(folder)) == 4
+    )
 
 
 def test_runs_are_logged_with_what_varies_in_the_sweep_that_logs_them(tmp_path):
@@ -59,9 +72,25 @@ def test_runs_are_logged_with_what_varies_in_the_sweep_that_logs_them(tmp_path):
     data = {"name": "blobs", "samples": 60, "partition": "iid", "clients": 3}
     small = {"data": data, "model": "mclr", "method": "fedavg", "seeds": [0]}
     for rates, flags in (("0.1", []), ("0.1,0.2", ["--log", "jsonl"])):
-        spec = [f"--set=train.lr={rates}", "--set=train.rounds=1", *flags, "--workers=1", "--quiet", "--no-report"]
-        (tmp_path / "spec.toml").write_text("".join(f"{key} = {show(value)}\n" for key, value in small.items()))
-        assert process.main(sweep_command, sweep_parser(), [str(tmp_path / "spec.toml"), "--out", str(tmp_path / "r"), *spec]) == 0
+        spec = [
+            f"--set=train.lr={rates}",
+            "--set=train.rounds=1",
+            *flags,
+            "--workers=1",
+            "--quiet",
+            "--no-report",
+        ]
+        (tmp_path / "spec.toml").write_text(
+            "".join(f"{key} = {show(value)}\n" for key, value in small.items())
+        )
+        assert (
+            process.main(
+                sweep_command,
+                sweep_parser(),
+                [str(tmp_path / "spec.toml"), "--out", str(tmp_path / "r"), *spec],
+            )
+            == 0
+        )
     logged = {line["run"]: line.get("train.lr") for line in lines(tmp_path / "r")}
     assert sorted(logged.values()) == [0.1, 0.2]
     shutil.rmtree(tmp_path / "r" / "logs")
@@ -98,9 +127,14 @@ def test_names_and_packages_are_checked_before_anything_runs(folder, monkeypatch
 
 
 def test_nothing_is_imported_unless_it_is_asked_for(folder):
-    code = "import sys; from cfljax.sinks.feed import Feed; Feed(sys.argv[1], ['jsonl'], {'name': 's'}).feed();"
+    code = (
+        "import sys; from cfljax.sinks.feed import Feed; Feed(sys.argv[1], ['jsonl'], {'name': "
+        "'s'}).feed();"
+    )
     code += "print([m for m in ('tensorboardX', 'wandb', 'jax') if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=True
+    )
     assert done.stdout == "[]\n"
 
 
@@ -120,7 +154,9 @@ def test_tensorboard_reads_what_was_written(folder):
     events = accumulator.EventAccumulator(str(places[0])).Reload()
     result = cfljax.load(folder)[places[0].name.rpartition("-")[2]]
     found = {event.step: event.value for event in events.Scalars("accuracy")}
-    assert found == dict(zip(result.history["round"].astype(int), result.history["accuracy"], strict=True))
+    assert found == dict(
+        zip(result.history["round"].astype(int), result.history["accuracy"], strict=True)
+    )
     assert events.Scalars("summary/accuracy_max")
 
 
@@ -132,6 +168,9 @@ def test_wandb_offline_writes_its_files(folder, monkeypatch):
     runs = list((folder / "logs" / "wandb" / "wandb").glob("offline-run-*/run-*.wandb"))
     assert len(runs) == 2
     deadline = time.monotonic() + 20  # its service writes behind our back
-    while not all(b"accuracy_worst10" in file.read_bytes() for file in runs) and time.monotonic() < deadline:
+    while (
+        not all(b"accuracy_worst10" in file.read_bytes() for file in runs)
+        and time.monotonic() < deadline
+    ):
         time.sleep(0.1)
     assert all(b"accuracy_worst10" in file.read_bytes() for file in runs)

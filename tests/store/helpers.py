@@ -27,15 +27,22 @@ def make_arrays(scale=1.0):
 
 def same(found, wanted):
     return found.keys() == wanted.keys() and all(
-        found[k].dtype == wanted[k].dtype and found[k].shape == wanted[k].shape and found[k].tobytes() == wanted[k].tobytes()
+        found[k].dtype == wanted[k].dtype
+        and found[k].shape == wanted[k].shape
+        and found[k].tobytes() == wanted[k].tobytes()
         for k in wanted
     )
 
 
 def python(code, *arguments, **more):
     """A process that runs the code with this checkout first on its path."""
-    words, environment = [sys.executable, "-c", code, *map(str, arguments)], os.environ | {"PYTHONPATH": str(ROOT)}
-    return subprocess.Popen(words, stdout=-1, stderr=-1, text=True, env=environment, cwd=ROOT, **more)
+    words, environment = (
+        [sys.executable, "-c", code, *map(str, arguments)],
+        os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+    return subprocess.Popen(
+        words, stdout=-1, stderr=-1, text=True, env=environment, cwd=ROOT, **more
+    )
 
 
 def temporaries(folder):

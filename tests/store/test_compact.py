@@ -25,7 +25,9 @@ def test_a_copy_has_the_summary_the_curves_and_the_last_labels_alone(tmp_path):
     assert after.to_pandas().equals(before.to_pandas()) and after.history().equals(before.history())
     for one, other in zip(before, after, strict=True):
         assert (one.labels == other.labels).all() and other.arrays["labels"].ndim == 1
-        assert set(other.diag) == {f"{one.method}/small"} and other.diag[f"{one.method}/small"].shape == (2, 3)
+        assert set(other.diag) == {f"{one.method}/small"} and other.diag[
+            f"{one.method}/small"
+        ].shape == (2, 3)
     assert verify(tmp_path / "b") == {} and after.store.read_spec() == "name = 'x'\n"
     assert sorted(p.name for p in (tmp_path / "b").iterdir()) == ["plan.json", "spec.toml", "units"]
 
@@ -47,7 +49,9 @@ def test_the_folder_that_is_copied_stays_as_it_was_and_the_largest_that_is_kept_
     before = sorted(tmp_path.joinpath("a").rglob("*"))
     compact(tmp_path / "a", tmp_path / "b")
     assert sorted(tmp_path.joinpath("a").rglob("*")) == before
-    assert all(any(name.endswith("/edge") for name in result.diag) for result in Results(tmp_path / "b"))
+    assert all(
+        any(name.endswith("/edge") for name in result.diag) for result in Results(tmp_path / "b")
+    )
 
 
 @pytest.fixture
@@ -68,7 +72,9 @@ def test_a_row_per_run_as_csv_and_as_parquet(folder, tmp_path):
     frame = Results(folder).to_pandas()
     for written in (pd.read_csv(tmp_path / "runs.csv"), pd.read_parquet(tmp_path / "runs.parquet")):
         assert list(written.columns) == list(frame.columns) and list(written["run"]) == ["a", "b"]
-        assert list(written["bytes_up"]) == [10_000_000_001] * 2 and list(written["accuracy_max"]) == [0.5, 0.5]
+        assert list(written["bytes_up"]) == [10_000_000_001] * 2 and list(
+            written["accuracy_max"]
+        ) == [0.5, 0.5]
 
 
 def test_an_exported_folder_has_the_runs_and_no_models(folder, tmp_path, capsys):

@@ -19,7 +19,8 @@ def store(tmp_path):
 
 
 def damages(data, rng, flips):
-    """The file cut short, zeroed in part or whole, with garbage behind, and with single bits turned."""
+    """The file cut short, zeroed in part or whole, with garbage behind, and with single bits
+    turned."""
     size = len(data)
     yield b""
     yield data[: size // 2]
@@ -67,12 +68,17 @@ def test_a_damaged_unit_is_set_aside_and_can_be_computed_again(store, file):
     path.write_bytes(data)
     with pytest.warns(DamagedWarning):
         store.done(verify=True)
-    assert len(list((store.folder / "damaged").iterdir())) == 4  # the first evidence was not overwritten
+    assert (
+        len(list((store.folder / "damaged").iterdir())) == 4
+    )  # the first evidence was not overwritten
 
 
 def test_reading_a_damaged_unit_is_one_line_and_sets_it_aside(store):
     (store.units / "b.npz").write_bytes(bytes((store.units / "b.npz").stat().st_size))
-    with pytest.warns(DamagedWarning), pytest.raises(StoreError, match="b: damaged: .*SHA-256") as caught:
+    with (
+        pytest.warns(DamagedWarning),
+        pytest.raises(StoreError, match="b: damaged: .*SHA-256") as caught,
+    ):
         store.read("b")
     assert "\n" not in str(caught.value) and store.ids() == ["a", "c"]
 
@@ -82,7 +88,9 @@ def test_a_unit_that_is_being_written_is_not_set_aside(store):
     with locks.claim(store.locks / "b~write.lock") as writer, warnings.catch_warnings():
         assert writer
         warnings.simplefilter("error")
-        assert Store(store.folder).done() == {"a", "c"} == Store(store.folder, read_only=True).done()
+        assert (
+            Store(store.folder).done() == {"a", "c"} == Store(store.folder, read_only=True).done()
+        )
         assert (store.units / "b.npz").exists()
 
 
@@ -117,7 +125,14 @@ def test_a_plan_of_another_form_is_set_aside_whatever_its_sum_says(store, plan):
     store.write_plan(plan)
     with pytest.warns(DamagedWarning, match="plan.json: damaged"):
         assert store.read_plan() is None
-    store.write_plan({"units": ["a"], "batches": [{"runs": ["a", "b"], "width": 2}], "threads": None, "more": [1]})
+    store.write_plan(
+        {
+            "units": ["a"],
+            "batches": [{"runs": ["a", "b"], "width": 2}],
+            "threads": None,
+            "more": [1],
+        }
+    )
     assert store.read_plan()["batches"][0]["width"] == 2
 
 

@@ -34,7 +34,14 @@ def test_what_is_synced_is_the_whole_file(tmp_path, monkeypatch):
 def test_the_arrays_are_in_place_and_on_disk_before_the_record_gets_its_name(store, monkeypatch):
     seen, replace, fsync = [], os.replace, os.fsync
     monkeypatch.setattr(os, "replace", lambda a, b: (seen.append(Path(b).name), replace(a, b)))
-    monkeypatch.setattr(os, "fsync", lambda d: (seen.append("folder" if stat.S_ISDIR(os.fstat(d).st_mode) else "file"), fsync(d)))
+    monkeypatch.setattr(
+        os,
+        "fsync",
+        lambda d: (
+            seen.append("folder" if stat.S_ISDIR(os.fstat(d).st_mode) else "file"),
+            fsync(d),
+        ),
+    )
     store.write("u", make_record(), make_arrays())
     assert seen == ["file", "file", "u.npz", "folder", "u.json", "folder"]
 
@@ -77,7 +84,9 @@ def test_a_process_of_another_machine_is_not_dead_because_its_number_is_free_her
 
 
 def test_claims_of_another_machine_are_shown_whatever_runs_here(store):
-    (store.locks / "u.lock").write_text(json.dumps({"pid": 999999999, "host": "elsewhere", "since": ""}))
+    (store.locks / "u.lock").write_text(
+        json.dumps({"pid": 999999999, "host": "elsewhere", "since": ""})
+    )
     assert store.claimed()["u"]["host"] == "elsewhere"
 
 
@@ -128,7 +137,9 @@ def test_a_released_claim_does_not_remove_the_lock_of_the_next_owner(store, monk
 @pytest.mark.parametrize("lacks", ["", "timings"])
 def test_a_record_of_a_newer_release_in_whatever_form_is_refused_and_left_alone(store, lacks):
     store.write("u", make_record(), {})
-    record = {k: v for k, v in store.record("u").items() if k not in ("sha256", lacks)} | {"schema": 2}
+    record = {k: v for k, v in store.record("u").items() if k not in ("sha256", lacks)} | {
+        "schema": 2
+    }
     (store.units / "u.json").write_bytes(records.encode(record))
     with pytest.raises(StoreError, match="newer cfljax"):
         store.done()
@@ -188,8 +199,25 @@ PAGE = Path(__file__).parents[2] / "docs" / "install.md"
 def test_a_sweep_is_refused_in_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(locks, "fcntl", None)
     monkeypatch.chdir(tmp_path)
-    assert main(["sweep", "--set", "method=fedavg", "--set", "seeds=0:1", "--set", "data.clients=4", "--quiet"]) == 3
+    assert (
+        main(
+            [
+                "sweep",
+                "--set",
+                "method=fedavg",
+                "--set",
+                "seeds=0:1",
+                "--set",
+                "data.clients=4",
+                "--quiet",
+            ]
+        )
+        == 3
+    )
     said = capsys.readouterr().err
-    assert said == "cfljax: results/quickstart/locks: this system has no file locks (flock); run on Linux, macOS or WSL\n"
+    assert (
+        said == "cfljax: results/quickstart/locks: this system has no file locks (flock); run on "
+        "Linux, macOS or WSL\n"
+    )
     assert said.replace("/", "\\") in PAGE.read_text()
     assert not list((tmp_path / "results").rglob("*.npz"))

@@ -31,7 +31,10 @@ def paths(*records):
         ([record(A, "/x"), record(B, "/y")], ["/x", "/y"]),
         ([record(A, "/x"), record(B, "/x")], ["/x [aaaaaaaa]", "/x [bbbbbbbb]"]),
         ([record(A), record(B)], ["[aaaaaaaa]", "[bbbbbbbb]"]),
-        ([record(A, "/x"), record(B, "/x"), record(B, "/y")], ["/x [aaaaaaaa]", "/x [bbbbbbbb]", "/x [bbbbbbbb]"]),
+        (
+            [record(A, "/x"), record(B, "/x"), record(B, "/y")],
+            ["/x [aaaaaaaa]", "/x [bbbbbbbb]", "/x [bbbbbbbb]"],
+        ),
         ([record(A, "/x"), record(A, "/y", name="other")], ["/x", "/y"]),
         ([record("", "~/x"), record("", "/elsewhere/x")], ["~/x", "/elsewhere/x"]),
         ([make_record(config={}, contents={"data": A}), record(A, "/x")][1:], ["/x"]),
@@ -48,7 +51,10 @@ def test_odd_records_are_left_alone():
 
 
 def test_files_that_options_name_have_one_place_too():
-    each = [make_record(config={"model": {"name": "m", "weights": p}}, contents={"model.weights": A}) for p in ("/x", "/y")]
+    each = [
+        make_record(config={"model": {"name": "m", "weights": p}}, contents={"model.weights": A})
+        for p in ("/x", "/y")
+    ]
     (shown,) = unify_paths(dict(zip("ab", each, strict=True)))
     assert [r["config"]["model"]["weights"] for r in shown.values()] == ["/x", "/x"]
     assert each[1]["config"]["model"]["weights"] == "/y", "the records themselves stay"
@@ -69,7 +75,10 @@ def test_a_folder_that_was_computed_while_its_data_moved_is_one_block(tmp_path):
     store.write("a", record(A, "~/x"), make_arrays())
     store.write("b", record(A, "/elsewhere/x", method="fedavg"), make_arrays())
     assert blocks(store.folder) == 1
-    assert [each.config["data"]["path"] for each in Results(store.folder)] == ["~/x", "/elsewhere/x"]
+    assert [each.config["data"]["path"] for each in Results(store.folder)] == [
+        "~/x",
+        "/elsewhere/x",
+    ]
     store.write("c", record(B, "/elsewhere/x", method="fedprox"), make_arrays())
     assert blocks(store.folder) == 2
 

@@ -1,4 +1,5 @@
-"""Predictions, confusions and exports of kept models, against forward passes in plain numpy and in PyTorch."""
+"""Predictions, confusions and exports of kept models, against forward passes in plain numpy and in
+PyTorch."""
 
 import pickle
 from concurrent.futures import ThreadPoolExecutor
@@ -28,14 +29,23 @@ def result():
 
 @pytest.fixture(scope="module")
 def never_training():
-    data = {"name": "blobs", "samples": 300, "partition": "label_permutation", "groups": 2, "clients": 4, "samples_per_client": 25}
+    data = {
+        "name": "blobs",
+        "samples": 300,
+        "partition": "label_permutation",
+        "groups": 2,
+        "clients": 4,
+        "samples_per_client": 25,
+    }
     return cfljax.run("ifca", data | {"test_clients": 2}, "mclr", rounds=2, clusters=3)
 
 
 def test_confusions_are_what_the_run_was_scored_with(result):
     for client in range(6):
         table = result.confusion(client)
-        assert table.shape == (10, 10) and np.trace(table) / table.sum() == pytest.approx(result.client_accuracy[client], abs=1e-6)
+        assert table.shape == (10, 10) and np.trace(table) / table.sum() == pytest.approx(
+            result.client_accuracy[client], abs=1e-6
+        )
         x, y = result.samples(client)
         assert np.array_equal(table.sum(axis=1), np.bincount(y, minlength=10))
 
@@ -52,7 +62,9 @@ def test_predictions_are_a_plain_forward_pass(result):
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-6)
     assert np.array_equal(result.predict(3, x), wanted.argmax(axis=1))
     other = 1 - int(result.labels[3])
-    assert not np.allclose(result.predict(3, x, cluster=other, probabilities=True), wanted, atol=1e-4)
+    assert not np.allclose(
+        result.predict(3, x, cluster=other, probabilities=True), wanted, atol=1e-4
+    )
 
 
 def test_clients_that_never_train_choose_as_in_the_run(never_training):
@@ -60,7 +72,9 @@ def test_clients_that_never_train_choose_as_in_the_run(never_training):
     assert len(untrained) == 2
     for client in untrained:
         table = never_training.confusion(client)
-        assert np.trace(table) / table.sum() == pytest.approx(never_training.client_accuracy[client], abs=1e-6)
+        assert np.trace(table) / table.sum() == pytest.approx(
+            never_training.client_accuracy[client], abs=1e-6
+        )
 
 
 def test_mistakes_are_named_in_one_line(result, tmp_path):
@@ -81,7 +95,9 @@ def test_mistakes_are_named_in_one_line(result, tmp_path):
     changed = cfljax.Result(result.record | {"id": "0" * 16}, result.arrays)
     with pytest.raises(SpecError, match="cannot be rebuilt"):
         changed.predict(0, x)
-    drifting = cfljax.Result(result.record, result.arrays | {"labels": np.full((1, 6), -1, np.int16)})
+    drifting = cfljax.Result(
+        result.record, result.arrays | {"labels": np.full((1, 6), -1, np.int16)}
+    )
     with pytest.raises(SpecError, match="belonged to no cluster"):
         drifting.predict(0, x)
 
@@ -93,7 +109,9 @@ def test_safetensors_hold_the_parameters(result, tmp_path):
     assert about["run"] == result.run and about["cluster"] == "1" and about["model"] == "mlp"
     assert arrays.keys() == {"dense_0.kernel", "dense_0.bias", "dense_1.kernel", "dense_1.bias"}
     assert np.array_equal(arrays["dense_1.kernel"], result.params(1)["dense_1"]["kernel"])
-    in_order = [arrays[name].ravel() for name in sorted(arrays)]  # as the flat vector: layers by name, bias before kernel
+    in_order = [
+        arrays[name].ravel() for name in sorted(arrays)
+    ]  # as the flat vector: layers by name, bias before kernel
     assert np.array_equal(np.concatenate(in_order), result.models[1])
     torch = load_file(result.export(tmp_path / "t.safetensors", cluster=1, layout="torch"))
     assert np.array_equal(torch["dense_0.weight"], arrays["dense_0.kernel"].T)
@@ -108,12 +126,15 @@ def network(name, options, shape, classes):
     model = models.build(name, options, shape, classes)
     flat = np.random.default_rng(0).normal(0, 0.3, model.size).astype(np.float32)
     x = np.random.default_rng(1).normal(size=(3, *shape)).astype(np.float32)
-    logits, params = jax.device_get(jax.jit(lambda flat, x: (model.forward(p := model.unravel(flat), x), p))(flat, x))
+    logits, params = jax.device_get(
+        jax.jit(lambda flat, x: (model.forward(p := model.unravel(flat), x), p))(flat, x)
+    )
     return logits, params, x
 
 
 def convolved(x, weight, bias):
-    """f64[B, O, H, W]: a convolution that keeps the size, of x f64[B, I, H, W] with weights [O, I, k, k], as PyTorch defines it."""
+    """f64[B, O, H, W]: a convolution that keeps the size, of x f64[B, I, H, W] with weights [O, I,
+    k, k], as PyTorch defines it."""
     side = weight.shape[-1]
     around = np.pad(x, ((0, 0), (0, 0), (side // 2, side // 2), (side // 2, side // 2)))
     windows = np.lib.stride_tricks.sliding_window_view(around, (side, side), axis=(2, 3))
@@ -130,7 +151,12 @@ def test_a_convolutional_state_dict_computes_the_same_with_channels_first():
         z = np.maximum(z.reshape(b, c, h // 2, 2, w // 2, 2).max(axis=(3, 5)), 0)
     z = z.reshape(3, -1)
     z = np.maximum(z @ state["head.dense_0.weight"].T + state["head.dense_0.bias"], 0)
-    np.testing.assert_allclose(z @ state["head.dense_1.weight"].T + state["head.dense_1.bias"], logits, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        z @ state["head.dense_1.weight"].T + state["head.dense_1.bias"],
+        logits,
+        rtol=1e-4,
+        atol=1e-4,
+    )
 
 
 def test_pytorch_loads_a_convolutional_network():
@@ -150,9 +176,13 @@ def test_pytorch_loads_a_convolutional_network():
             return self.head["dense_1"](torch.relu(self.head["dense_0"](x.flatten(1))))
 
     module = Cnn()
-    module.load_state_dict({name: torch.from_numpy(array) for name, array in export.state_dict(params).items()})
+    module.load_state_dict(
+        {name: torch.from_numpy(array) for name, array in export.state_dict(params).items()}
+    )
     with torch.no_grad():
-        np.testing.assert_allclose(module(torch.from_numpy(x[:, None])).numpy(), logits, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(
+            module(torch.from_numpy(x[:, None])).numpy(), logits, rtol=1e-4, atol=1e-4
+        )
 
 
 def test_pytorch_loads_an_lstm():
@@ -170,9 +200,13 @@ def test_pytorch_loads_an_lstm():
             return self.dense_1(self.dense_0(self.lstm_0(x)[0][:, -1]))
 
     module = Lstm()
-    module.load_state_dict({name: torch.from_numpy(array) for name, array in export.state_dict(params, 1.0).items()})
+    module.load_state_dict(
+        {name: torch.from_numpy(array) for name, array in export.state_dict(params, 1.0).items()}
+    )
     with torch.no_grad():
-        np.testing.assert_allclose(module(torch.from_numpy(x)).numpy(), logits, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(
+            module(torch.from_numpy(x)).numpy(), logits, rtol=1e-4, atol=1e-4
+        )
 
 
 def test_an_lstm_state_dict_computes_the_same():
@@ -182,11 +216,15 @@ def test_an_lstm_state_dict_computes_the_same():
     h, c = np.zeros((3, 4)), np.zeros((3, 4))
     for t in range(5):
         gates = x[:, t] @ state["lstm_0.weight_ih_l0"].T + h @ state["lstm_0.weight_hh_l0"].T
-        i, f, g, o = np.split(gates + state["lstm_0.bias_ih_l0"] + state["lstm_0.bias_hh_l0"], 4, axis=1)
+        i, f, g, o = np.split(
+            gates + state["lstm_0.bias_ih_l0"] + state["lstm_0.bias_hh_l0"], 4, axis=1
+        )
         c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
         h = sigmoid(o) * np.tanh(c)
     z = h @ state["dense_0.weight"].T + state["dense_0.bias"]
-    np.testing.assert_allclose(z @ state["dense_1.weight"].T + state["dense_1.bias"], logits, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        z @ state["dense_1.weight"].T + state["dense_1.bias"], logits, rtol=1e-4, atol=1e-4
+    )
 
 
 def test_per_fedavg_names_the_global_model_and_refuses_that_of_a_client(tmp_path):
@@ -197,7 +235,9 @@ def test_per_fedavg_names_the_global_model_and_refuses_that_of_a_client(tmp_path
         lambda: result.export_clusters(tmp_path),
     ):
         with pytest.raises(
-            SpecError, match="per_fedavg: each client is scored with a model that it adapts .* give cluster = 0"
+            SpecError,
+            match="per_fedavg: each client is scored with a model that it adapts .* give cluster = "
+            "0",
         ) as error:
             ask()
         assert "\n" not in str(error.value)
@@ -218,7 +258,10 @@ class Net:
             import jax
 
             one, two = jax.random.split(key)
-            return {"in": 0.1 * jax.random.normal(one, (4, width)), "out": 0.1 * jax.random.normal(two, (width, 4))}
+            return {
+                "in": 0.1 * jax.random.normal(one, (4, width)),
+                "out": 0.1 * jax.random.normal(two, (width, 4)),
+            }
 
         def apply(params, x):
             return x @ params["in"] @ params["out"]
@@ -237,8 +280,8 @@ def test_networks_in_threads_are_trained_and_asked_each_by_itself():
     assert [result.params()["in"].shape[1] for result in results] == [4, 7, 5, 6]
     for result in results:
         correct = sum(np.trace(result.confusion(client)) for client in range(3))
-        assert correct / sum(len(result.samples(client)[1]) for client in range(3)) == pytest.approx(
-            result.summary["accuracy_last"]
-        )
+        assert correct / sum(
+            len(result.samples(client)[1]) for client in range(3)
+        ) == pytest.approx(result.summary["accuracy_last"])
     again = cfljax.run("fedavg", BLOBS, nets[0], rounds=1)
     assert again.run == results[0].run and np.array_equal(again.models, results[0].models)

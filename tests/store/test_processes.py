@@ -42,7 +42,8 @@ def test_a_killed_writer_leaves_only_whole_units_and_the_last_checkpoint(tmp_pat
             process.send_signal(signal.SIGKILL)
             process.communicate()
         with warnings.catch_warnings():
-            # "again" is written anew all the time: only that one may be caught between its two renames
+            # "again" is written anew all the time: only that one may be caught between its two
+            # renames
             warnings.simplefilter("error")
             warnings.filterwarnings("ignore", ".*units/again: damaged", DamagedWarning)
             store = Store(tmp_path)
@@ -94,7 +95,10 @@ def test_a_full_disk_is_one_line_and_leaves_the_old_data_whole(tmp_path):
         out, err = process.communicate(timeout=60)
     *lines, last = out.splitlines()
     assert err == "" and last == "the rest went well" and len(lines) == 5
-    assert all(line.startswith("3 False") and "cannot write: File too large; free some space" in line for line in lines)
+    assert all(
+        line.startswith("3 False") and "cannot write: File too large; free some space" in line
+        for line in lines
+    )
 
 
 def test_a_lock_that_vanishes_while_it_is_opened_is_opened_again(tmp_path, monkeypatch):
@@ -203,9 +207,15 @@ def test_several_processes_do_each_unit_once_though_one_is_killed(tmp_path):
     wait_until(lambda: len(store.ids()) >= 5)
     workers[0].kill()
     errors = [worker.communicate(timeout=60)[1] for worker in workers]
-    assert errors == ["", "", ""] and [worker.returncode for worker in workers] == [-signal.SIGKILL, 0, 0]
+    assert errors == ["", "", ""] and [worker.returncode for worker in workers] == [
+        -signal.SIGKILL,
+        0,
+        0,
+    ]
     events = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
     by_the_living = collections.Counter(e["unit"] for e in events if e["pid"] != workers[0].pid)
     by_the_dead = collections.Counter(e["unit"] for e in events if e["pid"] == workers[0].pid)
     assert len(store.done(verify=True)) == units and max(by_the_living.values()) == 1
-    assert len(set(by_the_living) & set(by_the_dead)) <= 1, "only what the dead one was at is done again"
+    assert len(set(by_the_living) & set(by_the_dead)) <= 1, (
+        "only what the dead one was at is done again"
+    )

@@ -7,12 +7,35 @@ from cfljax.store import DamagedWarning, Store
 from tests.store.helpers import make_arrays, make_record
 
 SUMMARY = [
-    *("accuracy_max", "accuracy_last", "accuracy_last10", "accuracy_worst10", "accuracy_client_std"),
+    *(
+        "accuracy_max",
+        "accuracy_last",
+        "accuracy_last10",
+        "accuracy_worst10",
+        "accuracy_client_std",
+    ),
     *("loss_last", "ari_last", "nmi_last", "purity_last", "clusters_last"),
-    *("rounds", "round_to_target", "bytes_up", "bytes_down", "seconds_compile", "seconds_train", "seconds_eval"),
+    *(
+        "rounds",
+        "round_to_target",
+        "bytes_up",
+        "bytes_down",
+        "seconds_compile",
+        "seconds_train",
+        "seconds_eval",
+    ),
 ]
 CURVES = [
-    *("accuracy", "accuracy_worst10", "accuracy_client_std", "loss", "ari", "nmi", "purity", "clusters"),
+    *(
+        "accuracy",
+        "accuracy_worst10",
+        "accuracy_client_std",
+        "loss",
+        "ari",
+        "nmi",
+        "purity",
+        "clusters",
+    ),
     *("bytes_up", "bytes_down"),
 ]
 
@@ -23,21 +46,46 @@ VARYING = ["model.hidden", "train.lr", "method.beta"]
 @pytest.fixture
 def folder(tmp_path):
     store = Store(tmp_path / "out")
-    full = dict.fromkeys(SUMMARY[:14], 0.5) | {"rounds": 2, "round_to_target": None, "bytes_up": 10_000_000_001}
+    full = dict.fromkeys(SUMMARY[:14], 0.5) | {
+        "rounds": 2,
+        "round_to_target": None,
+        "bytes_up": 10_000_000_001,
+    }
     configs = [
         {"model": {"hidden": hidden}, "train": {"lr": lr}, "method": {"beta": beta}}
         for hidden, lr, beta in (([200], 0.1, 0.5), ([100], 0.2, 0.5), ([100], 0.1, 0.9))
     ]
-    store.write("b", make_record(summary=full, config=configs[0], varies={"train.rounds": 3}), make_arrays())
-    store.write("a", make_record(seed=1, method="fedavg", config=configs[1], status="diverged"), make_arrays(0.5))
-    store.write("c", make_record(seed=2, status="failed", summary={}, error="boom", config=configs[2]), {})
+    store.write(
+        "b", make_record(summary=full, config=configs[0], varies={"train.rounds": 3}), make_arrays()
+    )
+    store.write(
+        "a",
+        make_record(seed=1, method="fedavg", config=configs[1], status="diverged"),
+        make_arrays(0.5),
+    )
+    store.write(
+        "c", make_record(seed=2, status="failed", summary={}, error="boom", config=configs[2]), {}
+    )
     return store.folder
 
 
 def test_the_summary_frame_has_the_promised_columns(folder):
     frame = Results(folder).to_pandas()
-    assert list(frame.columns) == ["run", "method", "seed", "model.hidden", "train.lr", "method.beta", "status", *SUMMARY]
-    assert sorted(frame["run"]) == ["a", "b", "c"] and set(frame["status"]) == {"done", "diverged", "failed"}
+    assert list(frame.columns) == [
+        "run",
+        "method",
+        "seed",
+        "model.hidden",
+        "train.lr",
+        "method.beta",
+        "status",
+        *SUMMARY,
+    ]
+    assert sorted(frame["run"]) == ["a", "b", "c"] and set(frame["status"]) == {
+        "done",
+        "diverged",
+        "failed",
+    }
     row = frame.set_index("run").loc["b"]
     assert (row["accuracy_max"], row["bytes_up"], row["rounds"]) == (0.5, 10_000_000_001, 2)
     assert (row["seconds_compile"], row["seconds_train"], row["seconds_eval"]) == (1.5, 2.0, 0.25)
@@ -67,9 +115,15 @@ def test_runs_come_in_the_order_of_the_plan_and_those_of_an_earlier_spec_are_lef
 def test_the_history_frame_is_tidy(folder):
     frame = Results(folder).history()
     assert list(frame.columns) == ["run", "method", "seed", *VARYING, "round", *CURVES]
-    assert list(frame["method"]) == ["fedavg"] * 3 + ["ifca"] * 3 and frame["seed"].tolist() == [1] * 3 + [0] * 3
+    assert (
+        list(frame["method"]) == ["fedavg"] * 3 + ["ifca"] * 3
+        and frame["seed"].tolist() == [1] * 3 + [0] * 3
+    )
     assert list(frame["run"]) == ["a"] * 3 + ["b"] * 3 and list(frame["round"]) == [0, 1, 2] * 2
-    assert frame["accuracy"].tolist() == [*(np.float32([0.1, 0.5, 0.75]) * np.float32(0.5)), *np.float32([0.1, 0.5, 0.75])]
+    assert frame["accuracy"].tolist() == [
+        *(np.float32([0.1, 0.5, 0.75]) * np.float32(0.5)),
+        *np.float32([0.1, 0.5, 0.75]),
+    ]
 
 
 def test_runs_are_found_by_their_places_and_drawn(folder):
@@ -90,20 +144,32 @@ def test_a_line_is_the_mean_over_seeds(folder):
     store = Store(folder)
     for seed, half in ((5, 0.25), (6, 0.75)):
         record = make_record(seed=seed, method="ditto", config={"train": {"lr": 0.3}})
-        store.write(f"s{seed}", record, {"history/round": np.arange(2), "history/accuracy": np.array([half, 0.5])})
+        store.write(
+            f"s{seed}",
+            record,
+            {"history/round": np.arange(2), "history/accuracy": np.array([half, 0.5])},
+        )
     line = Results(folder).plot().axes[0].lines[-1]
     assert line.get_label() == "ditto train.lr=0.3" and line.get_ydata().tolist() == [0.5, 0.5]
 
 
 def test_a_method_s_own_curves_follow_and_tables_stay_out(folder):
-    own = {"history/round": np.arange(2), "history/ccs_threshold": np.ones(2), "history/accuracy_clusters": np.ones((2, 4))}
+    own = {
+        "history/round": np.arange(2),
+        "history/ccs_threshold": np.ones(2),
+        "history/accuracy_clusters": np.ones((2, 4)),
+    }
     Store(folder).write("d", make_record(), own)
     assert list(Results(folder).history().columns)[-1] == "ccs_threshold"
 
 
 def test_one_run_has_its_arrays_by_name(folder):
     result = Results(folder)["b"]
-    assert result.labels.dtype == np.int32 and result.labels.tolist() == [1, 1] and result.labels_history.shape == (3, 2)
+    assert (
+        result.labels.dtype == np.int32
+        and result.labels.tolist() == [1, 1]
+        and result.labels_history.shape == (3, 2)
+    )
     assert result.models.shape == (2, 3) and result.client_accuracy.tolist() == [0.5, 1.0]
     assert (result.run, result.method, result.seed, result.status) == ("b", "ifca", 0, "done")
     assert result.config["train"]["lr"] == 0.1 and result.summary["accuracy_max"] == 0.5
@@ -119,7 +185,11 @@ def test_representations_are_short_and_escaped(folder):
     Store(folder).write("f", make_record(config={"model": {"name": "mine"}}), {})
     results = Results(folder)
     text = repr(results["e"])
-    assert text.startswith("Result(method=ifca, seed=0, status=done") and len(text) < 200 and "\n" not in text
+    assert (
+        text.startswith("Result(method=ifca, seed=0, status=done")
+        and len(text) < 200
+        and "\n" not in text
+    )
     assert "<script>" not in results["e"]._repr_html_() and "<script>" not in results._repr_html_()
     assert "5 runs" in repr(results) and "diverged" in repr(results)
 
@@ -148,4 +218,9 @@ def test_a_folder_that_is_none_and_a_run_that_is_none_are_one_line(folder, tmp_p
         Results(folder)["zzz"]
     (tmp_path / "new").mkdir()
     empty = Results(Store(tmp_path / "new").folder)
-    assert len(empty) == 0 and len(empty.to_pandas()) == 0 and len(empty.history()) == 0 and "0 runs" in repr(empty)
+    assert (
+        len(empty) == 0
+        and len(empty.to_pandas()) == 0
+        and len(empty.history()) == 0
+        and "0 runs" in repr(empty)
+    )

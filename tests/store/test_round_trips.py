@@ -11,11 +11,31 @@ from hypothesis.extra import numpy as hnp
 from cfljax.store import arrays, records
 
 CALM = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-KINDS = st.sampled_from([np.bool_, np.int8, np.uint16, np.int32, np.int64, np.float16, np.float32, np.float64, np.complex64])
-names = st.from_regex(r"[A-Za-z0-9_+=~-][A-Za-z0-9_.+=~-]{0,10}(/[A-Za-z0-9_-]{1,8})?", fullmatch=True)
-any_array = KINDS.flatmap(lambda kind: hnp.arrays(kind, hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=5)))
+KINDS = st.sampled_from(
+    [
+        np.bool_,
+        np.int8,
+        np.uint16,
+        np.int32,
+        np.int64,
+        np.float16,
+        np.float32,
+        np.float64,
+        np.complex64,
+    ]
+)
+names = st.from_regex(
+    r"[A-Za-z0-9_+=~-][A-Za-z0-9_.+=~-]{0,10}(/[A-Za-z0-9_-]{1,8})?", fullmatch=True
+)
+any_array = KINDS.flatmap(
+    lambda kind: hnp.arrays(kind, hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=5))
+)
 leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)
-trees = st.recursive(leaves, lambda t: st.lists(t, max_size=4) | st.dictionaries(st.text(max_size=8), t, max_size=4), max_leaves=15)
+trees = st.recursive(
+    leaves,
+    lambda t: st.lists(t, max_size=4) | st.dictionaries(st.text(max_size=8), t, max_size=4),
+    max_leaves=15,
+)
 
 
 def same(a, b):
@@ -36,7 +56,11 @@ def test_arrays_come_back_as_they_went(made):
     found = arrays.unpack(packed)
     assert found.keys() == made.keys() and arrays.pack(made) == packed
     for name, array in made.items():
-        assert (found[name].dtype, found[name].shape, found[name].tobytes()) == (array.dtype, array.shape, array.tobytes())
+        assert (found[name].dtype, found[name].shape, found[name].tobytes()) == (
+            array.dtype,
+            array.shape,
+            array.tobytes(),
+        )
     assert arrays.unseal(arrays.seal(packed)) == packed
 
 

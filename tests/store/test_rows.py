@@ -1,4 +1,5 @@
-"""Tables and frames of a folder that has grown are those of one made at once: what is shown is what today's spec asks for."""
+"""Tables and frames of a folder that has grown are those of one made at once: what is shown is what
+today's spec asks for."""
 
 import numpy as np
 import pandas as pd
@@ -19,7 +20,9 @@ BASE = {
     "data": {"name": "digits", "clients": 4}, "model": {"name": "mlp", "hidden": [8]}, "train": {"rounds": 2, "lr": [0.01, 1.0]},
     "seeds": "0:6",
 }  # fmt: skip
-WHOLE = BASE | {"method": [{"name": "fedavg", "label": "plain"}, {"name": "ifca", "clusters": [2, 3]}]}
+WHOLE = BASE | {
+    "method": [{"name": "fedavg", "label": "plain"}, {"name": "ifca", "clusters": [2, 3]}]
+}
 STEPS = [
     WHOLE | {"train": {"rounds": 2, "lr": 0.01}, "seeds": "0:3", "method": [{"name": "fedavg", "label": "first"}]},
     BASE | {"seeds": "0:3", "method": [{"name": "fedavg", "label": "first"}]},
@@ -29,12 +32,15 @@ SHRUNK = WHOLE | {"train": {"rounds": 2, "lr": 1.0}, "seeds": "0:5"}
 
 
 def start(folder, table):
-    """What a start leaves in the folder, without the computing: results that depend on the run's id alone."""
+    """What a start leaves in the folder, without the computing: results that depend on the run's id
+    alone."""
     store, spec = Store(folder), read_spec(table)
     for run in spec.units():
         if not store.has(run.id):
             arrays = synthetic.arrays_of(int(run.id, 16) % 2**31, 0.2 + int(run.id[:4], 16) / 2**17)
-            record = synthetic.record_of(run.id, run.seed, arrays, run.label, run.method, config=run.resolved())
+            record = synthetic.record_of(
+                run.id, run.seed, arrays, run.label, run.method, config=run.resolved()
+            )
             store.write(run.id, record | {"varies": dict(run.varies)}, arrays)
     store.write_plan(spec.shown())
     return folder
@@ -43,7 +49,12 @@ def start(folder, table):
 def shown(folder):
     """All forms of the table, and the frames."""
     table, results = table_of(collect([folder]).configurations), Results(folder)
-    forms = [tables.terminal(table), tables.markdown(table), tables.latex(table), tables.to_csv(table)]
+    forms = [
+        tables.terminal(table),
+        tables.markdown(table),
+        tables.latex(table),
+        tables.to_csv(table),
+    ]
     return forms, results.to_pandas(), results.history(), [each.label for each in results]
 
 
@@ -64,7 +75,10 @@ def test_a_number_that_varies_since_a_later_start_has_a_column_and_rows_of_its_o
     one = BASE | {"method": "fedavg", "seeds": "0:3"}
     for lr in (0.01, 1.0, [0.01, 1.0]):
         start(tmp_path, one | {"train": {"rounds": 2, "lr": lr}})
-    assert [(c.name, c.runs) for c in collect([tmp_path]).configurations] == [("fedavg lr=0.01", "3"), ("fedavg lr=1.0", "3")]
+    assert [(c.name, c.runs) for c in collect([tmp_path]).configurations] == [
+        ("fedavg lr=0.01", "3"),
+        ("fedavg lr=1.0", "3"),
+    ]
     assert Results(tmp_path).to_pandas().groupby("train.lr").size().to_dict() == {0.01: 3, 1.0: 3}
 
 
@@ -77,16 +91,28 @@ def test_a_number_that_varies_no_more_parts_no_configuration(tmp_path):
 
 def test_a_run_that_two_rows_share_counts_in_both(tmp_path):
     data = {"name": "digits", "seed": [0, "run"]}
-    start(tmp_path, BASE | {"data": data, "train": {"rounds": 2}, "method": "fedavg", "seeds": "0:3"})
+    start(
+        tmp_path, BASE | {"data": data, "train": {"rounds": 2}, "method": "fedavg", "seeds": "0:3"}
+    )
     found = collect([tmp_path])
-    assert [(c.name, c.runs) for c in found.configurations] == [("fedavg seed=0", "3"), ("fedavg seed=run", "3")]
+    assert [(c.name, c.runs) for c in found.configurations] == [
+        ("fedavg seed=0", "3"),
+        ("fedavg seed=run", "3"),
+    ]
     assert len(found.units) == found.planned == 5
     frame = Results(tmp_path).to_pandas()
-    assert frame.groupby("data.seed")["seed"].apply(list).to_dict() == {0: [0, 1, 2], "run": [0, 1, 2]}
+    assert frame.groupby("data.seed")["seed"].apply(list).to_dict() == {
+        0: [0, 1, 2],
+        "run": [0, 1, 2],
+    }
 
 
 def test_data_drawn_from_the_runs_own_seeds_is_one_configuration(tmp_path):
-    start(tmp_path, BASE | {"data": {"name": "digits", "seed": "run"}, "train": {"rounds": 2}, "method": "fedavg"})
+    start(
+        tmp_path,
+        BASE
+        | {"data": {"name": "digits", "seed": "run"}, "train": {"rounds": 2}, "method": "fedavg"},
+    )
     assert [(c.name, c.runs) for c in collect([tmp_path]).configurations] == [("fedavg", "6")]
     (tmp_path / "plan.json").unlink()
     assert [(c.name, c.runs) for c in collect([tmp_path]).configurations] == [("fedavg", "6")]
@@ -98,12 +124,19 @@ def test_options_of_the_source_that_the_partition_has_too_are_told_apart(tmp_pat
     spec = read_spec({"data": data, "method": "fedavg", "train": {"rounds": 2}})
     assert [run.varies for run in spec.runs()] == [{"data.source.clients": n} for n in sizes]
     start(tmp_path, {"data": data, "method": "fedavg", "train": {"rounds": 2}})
-    assert [c.name for c in collect([tmp_path]).configurations] == [f"fedavg source.clients={n}" for n in sizes]
+    assert [c.name for c in collect([tmp_path]).configurations] == [
+        f"fedavg source.clients={n}" for n in sizes
+    ]
 
 
 def test_what_varies_is_told_alike_from_runs_and_from_records(tmp_path):
     apart = {"data": [{"name": "digits"}, {"name": "synthetic", "source": {"clients": [3, 4]}}]}
-    ways = {"train": [{"rounds": 2, "epochs": [1, 2]}, {"rounds": 2, "steps": 3, "attack": {"name": "noise", "share": 0.1}}]}
+    ways = {
+        "train": [
+            {"rounds": 2, "epochs": [1, 2]},
+            {"rounds": 2, "steps": 3, "attack": {"name": "noise", "share": 0.1}},
+        ]
+    }
     for number, table in enumerate((*STEPS, SHRUNK, WHOLE | apart, WHOLE | ways)):
         start(tmp_path / str(number), table)
         found = {record["id"]: record["varies"] for record in Results(tmp_path / str(number)).rows}
@@ -115,9 +148,15 @@ def test_an_option_that_a_record_lacks_has_its_default(tmp_path):
     store = Store(tmp_path)
     name = store.ids()[0]
     record, arrays = store.read(name)
-    old = {key: value for key, value in record["config"]["method"].items() if key not in ("eta_g", "mu")}
+    old = {
+        key: value
+        for key, value in record["config"]["method"].items()
+        if key not in ("eta_g", "mu")
+    }
     assert len(old) == len(record["config"]["method"]) - 2
-    kept = {key: value for key, value in record.items() if key not in ("schema", "arrays", "sha256")}
+    kept = {
+        key: value for key, value in record.items() if key not in ("schema", "arrays", "sha256")
+    }
     store.write(name, kept | {"config": record["config"] | {"method": old}}, arrays)
     assert [(c.name, c.runs) for c in collect([tmp_path]).configurations] == [("fedgroup", "2")]
 
@@ -130,7 +169,9 @@ def test_no_run_takes_the_place_of_another_with_its_seed(tmp_path):
     assert cell.n == 2 and cell.mean == pytest.approx(0.4)
 
 
-@pytest.mark.parametrize("labels", ["x", [3], [{"label": "", "units": []}], [{"label": "a", "units": ["../x"]}]])
+@pytest.mark.parametrize(
+    "labels", ["x", [3], [{"label": "", "units": []}], [{"label": "a", "units": ["../x"]}]]
+)
 def test_labels_that_no_sweep_lays_down_are_damage(tmp_path, labels):
     from cfljax.store import DamagedWarning
 
@@ -143,8 +184,15 @@ def test_labels_that_no_sweep_lays_down_are_damage(tmp_path, labels):
 def test_rounds_to_a_target_are_counted_from_the_curves_when_asked(tmp_path):
     store = Store(tmp_path)
     for seed in range(2):  # as two starts with other targets have recorded it
-        arrays = {"history/round": np.arange(4), "history/accuracy": np.float32([0.1, 0.4, 0.6, 0.95])}
-        store.write(f"r{seed}", make_record(seed=seed, summary={"round_to_target": 1 + seed, "accuracy_max": 0.95}), arrays)
+        arrays = {
+            "history/round": np.arange(4),
+            "history/accuracy": np.float32([0.1, 0.4, 0.6, 0.95]),
+        }
+        store.write(
+            f"r{seed}",
+            make_record(seed=seed, summary={"round_to_target": 1 + seed, "accuracy_max": 0.95}),
+            arrays,
+        )
     assert Results(tmp_path).to_pandas()["round_to_target"].isna().all()
     assert [each.summary["round_to_target"] for each in Results(tmp_path)] == [None, None]
     assert [each.summary["round_to_target"] for each in cfljax.load(tmp_path, target=0.9)] == [3, 3]
@@ -155,16 +203,29 @@ def test_rounds_to_a_target_are_counted_from_the_curves_when_asked(tmp_path):
 
 
 def test_a_start_shows_its_own_runs_when_another_has_laid_down_its_plan_since(tmp_path):
-    mine, other = (BASE | {"method": name, "train": {"rounds": 2}, "seeds": "0:2"} for name in ("fedavg", "ifca"))
+    mine, other = (
+        BASE | {"method": name, "train": {"rounds": 2}, "seeds": "0:2"}
+        for name in ("fedavg", "ifca")
+    )
     start(tmp_path, mine)
     start(tmp_path, other)
-    assert tables.comparison(Results(tmp_path, sweep=read_spec(mine).shown())).splitlines()[1].startswith("fedavg")
+    assert (
+        tables.comparison(Results(tmp_path, sweep=read_spec(mine).shown()))
+        .splitlines()[1]
+        .startswith("fedavg")
+    )
     assert tables.comparison(Results(tmp_path)).splitlines()[1].startswith("ifca")
 
 
 def test_folders_whose_partitions_have_other_seeds_are_not_on_the_same_data(tmp_path):
-    tables_of = [BASE | {"data": BASE["data"] | {"seed": seed}, "method": "fedavg", "train": {"rounds": 2}} for seed in (1, 2, 1)]
-    folders = [start(tmp_path / str(i), table | {"train": {"rounds": 2 + i}}) for i, table in enumerate(tables_of)]
+    tables_of = [
+        BASE | {"data": BASE["data"] | {"seed": seed}, "method": "fedavg", "train": {"rounds": 2}}
+        for seed in (1, 2, 1)
+    ]
+    folders = [
+        start(tmp_path / str(i), table | {"train": {"rounds": 2 + i}})
+        for i, table in enumerate(tables_of)
+    ]
     first, second, third = (each.block for each in collect(folders).configurations)
     assert first == third != second
     run = [start(tmp_path / name, tables_of[0] | {"data": BASE["data"] | {"seed": "run"}, "seeds": seeds})

@@ -21,12 +21,23 @@ def store(tmp_path):
 
 
 def test_a_unit_comes_back_as_it_was_written(store):
-    record = make_record(config={"lr": math.inf, "hidden": [200], "in": {"z": 1, "a": None}}, note=np.float32(0.5), at=np.int64(3))
+    record = make_record(
+        config={"lr": math.inf, "hidden": [200], "in": {"z": 1, "a": None}},
+        note=np.float32(0.5),
+        at=np.int64(3),
+    )
     store.write("u1", record, make_arrays())
     unit = store.read("u1")
     assert same(unit.arrays, make_arrays())
-    assert unit.record["config"] == record["config"] and list(unit.record["config"]) == list(record["config"])
-    assert (unit.record["note"], unit.record["at"], unit.record["schema"], unit.record["id"]) == (0.5, 3, 1, "u1")
+    assert unit.record["config"] == record["config"] and list(unit.record["config"]) == list(
+        record["config"]
+    )
+    assert (unit.record["note"], unit.record["at"], unit.record["schema"], unit.record["id"]) == (
+        0.5,
+        3,
+        1,
+        "u1",
+    )
     assert store.done() == store.done(verify=True) == {"u1"} and temporaries(store.folder) == []
     unit.arrays["models"][0, 0] = 5  # what is read can be written to
 
@@ -41,7 +52,10 @@ def test_array_files_are_ordinary_npz_files_with_the_same_bytes_for_the_same_arr
 
 
 def test_arrays_in_any_order_of_memory_come_back(store):
-    arrays = {"diag/ifca/fortran": np.asfortranarray(np.arange(6).reshape(2, 3)), "diag/ifca/strided": np.arange(10)[::3]}
+    arrays = {
+        "diag/ifca/fortran": np.asfortranarray(np.arange(6).reshape(2, 3)),
+        "diag/ifca/strided": np.arange(10)[::3],
+    }
     store.write("u", make_record(), arrays)
     found = store.read("u").arrays
     assert same(found, arrays)
@@ -58,7 +72,12 @@ def test_labels_and_small_arrays_are_compressed_and_large_floats_are_not(store):
     short, long = np.zeros(2000, np.float32), np.zeros(npz.MAX_SMALL_BYTES // 4 + 1, np.float32)
     store.write("short", make_record(), {"history/ari": short})
     store.write("long", make_record(), {"models": long})
-    assert (store.units / "short.npz").stat().st_size < 1000 < long.nbytes < (store.units / "long.npz").stat().st_size
+    assert (
+        (store.units / "short.npz").stat().st_size
+        < 1000
+        < long.nbytes
+        < (store.units / "long.npz").stat().st_size
+    )
     assert np.array_equal(store.read("short").arrays["history/ari"], short)
     store.write("labels", make_record(), {"labels": np.zeros(100_000, np.int16)})
     assert (store.units / "labels.npz").stat().st_size < 2000
@@ -66,7 +85,11 @@ def test_labels_and_small_arrays_are_compressed_and_large_floats_are_not(store):
 
 @pytest.mark.parametrize("id", ["../u", "a/b", "", ".hidden", "a..b", "x" * 200, "a\n", "ü"])
 def test_a_unit_id_that_is_no_safe_file_name_is_refused(store, id):
-    for act in (lambda: store.write(id, make_record(), {}), lambda: store.read(id), lambda: store.claim(id)):
+    for act in (
+        lambda: store.write(id, make_record(), {}),
+        lambda: store.read(id),
+        lambda: store.claim(id),
+    ):
         with pytest.raises(StoreError, match="unit id"):
             act()
 
@@ -78,7 +101,10 @@ def test_objects_and_text_are_no_arrays(store):
     assert store.ids() == []
 
 
-@pytest.mark.parametrize("changes", [{"status": "fine"}, {"summary": None}, {"summary": {"loss_last": "low"}}, {"seed": "0"}])
+@pytest.mark.parametrize(
+    "changes",
+    [{"status": "fine"}, {"summary": None}, {"summary": {"loss_last": "low"}}, {"seed": "0"}],
+)
 def test_a_record_that_readers_could_not_use_is_refused(store, changes):
     with pytest.raises(ValueError, match="record of u"):
         store.write("u", make_record(**changes), {})
@@ -130,8 +156,13 @@ def test_spec_plan_and_log(store):
     store.log({"event": "start"})
     store.log({"event": "end"})
     again = Store(store.folder, read_only=True)
-    assert again.read_spec() == 'name = "ö"\n' and again.read_plan() == {"units": ["b", "a"], "lanes": 2}
-    assert [json.loads(line)["event"] for line in (store.folder / "log.jsonl").read_text().splitlines()] == ["start", "end"]
+    assert again.read_spec() == 'name = "ö"\n' and again.read_plan() == {
+        "units": ["b", "a"],
+        "lanes": 2,
+    }
+    assert [
+        json.loads(line)["event"] for line in (store.folder / "log.jsonl").read_text().splitlines()
+    ] == ["start", "end"]
 
 
 def test_status_counts_what_there_is(store):
@@ -140,7 +171,10 @@ def test_status_counts_what_there_is(store):
         store.write(name, make_record(status=how), {})
     store.write("old", make_record(), {})
     with store.claim("d"):
-        assert status(store.folder) == "3 of 6 runs: 1 done, 1 diverged, 1 failed; 1 claimed, 3 left; 1 of an earlier spec"
+        assert (
+            status(store.folder)
+            == "3 of 6 runs: 1 done, 1 diverged, 1 failed; 1 claimed, 3 left; 1 of an earlier spec"
+        )
     (store.units / "a.json").write_bytes(b"")
     found = counts(store.folder)
     assert (found["done"], found["claimed"], found["left"], found["damaged"]) == (0, 0, 4, 1)
@@ -154,7 +188,10 @@ def test_verify_lists_the_damaged_and_moves_nothing(store):
     (store.units / "b.npz").write_bytes(data)
     (store.units / "c.npz").unlink()
     before = sorted(store.folder.rglob("*"))
-    assert verify(store.folder) == {"b": "b.npz: its SHA-256 is not that of its record", "c": "c.npz is missing"}
+    assert verify(store.folder) == {
+        "b": "b.npz: its SHA-256 is not that of its record",
+        "c": "c.npz is missing",
+    }
     assert sorted(store.folder.rglob("*")) == before
 
 
@@ -170,7 +207,11 @@ def test_a_folder_that_is_no_results_folder_is_an_error_of_one_line(tmp_path):
     for folder in (tmp_path, tmp_path / "nowhere"):
         with pytest.raises(StoreError) as caught:
             Store(folder, read_only=True)
-        assert str(folder) in str(caught.value) and "\n" not in str(caught.value) and caught.value.exit_code == 3
+        assert (
+            str(folder) in str(caught.value)
+            and "\n" not in str(caught.value)
+            and caught.value.exit_code == 3
+        )
 
 
 def test_a_place_that_cannot_be_written_is_an_error_of_one_line(tmp_path):
@@ -180,7 +221,10 @@ def test_a_place_that_cannot_be_written_is_an_error_of_one_line(tmp_path):
 
 
 def test_temporary_files_of_yesterday_go(store):
-    old, new = (store.units / f".{name}.npz.elsewhere.1.abcd{atomic.TEMPORARY_SUFFIX}" for name in ("old", "new"))
+    old, new = (
+        store.units / f".{name}.npz.elsewhere.1.abcd{atomic.TEMPORARY_SUFFIX}"
+        for name in ("old", "new")
+    )
     for path in (old, new):
         path.write_bytes(b"x")
     os.utime(old, (0, 0))
@@ -209,13 +253,16 @@ def test_an_interrupted_write_leaves_no_temporary_file_and_the_old_unit_whole(st
 def test_files_have_ordinary_rights(store):
     store.write("u", make_record(), make_arrays())
     store.log({"event": "x"})
-    rights = {path.name: path.stat().st_mode & 0o777 for path in store.folder.rglob("*") if path.is_file()}
+    rights = {
+        path.name: path.stat().st_mode & 0o777 for path in store.folder.rglob("*") if path.is_file()
+    }
     assert {"u.npz", "u.json", "log.jsonl"} <= set(rights)
     assert all(mode & 0o600 == 0o600 and mode & 0o111 == 0 for mode in rights.values())
 
 
 def test_a_write_that_fails_at_any_point_is_one_line_and_leaves_a_whole_unit(store, monkeypatch):
-    """The disk is full at the n-th call to the system, for every n; only the second rename, which needs no space, is spared."""
+    """The disk is full at the n-th call to the system, for every n; only the second rename, which
+    needs no space, is spared."""
     store.write("u", make_record(), make_arrays())
     real = {name: getattr(os, name) for name in ("open", "fsync")}
     failures = 0
@@ -237,7 +284,9 @@ def test_a_write_that_fails_at_any_point_is_one_line_and_leaves_a_whole_unit(sto
             store.write("u", make_record(), make_arrays(n + 1.0))
         except StoreError as error:
             failures += 1
-            assert "No space left on device; free some space" in str(error) and "\n" not in str(error)
+            assert "No space left on device; free some space" in str(error) and "\n" not in str(
+                error
+            )
         monkeypatch.undo()
         assert temporaries(store.folder) == [] and store.check("u") is None
         if len(calls) < n:
@@ -245,8 +294,12 @@ def test_a_write_that_fails_at_any_point_is_one_line_and_leaves_a_whole_unit(sto
     assert failures >= 6
 
 
-@pytest.mark.parametrize(("code", "fatal"), [(errno.EINVAL, False), (errno.ENOTSUP, False), (errno.EIO, True)])
-def test_a_file_system_that_knows_no_sync_of_folders_is_no_obstacle(tmp_path, monkeypatch, code, fatal):
+@pytest.mark.parametrize(
+    ("code", "fatal"), [(errno.EINVAL, False), (errno.ENOTSUP, False), (errno.EIO, True)]
+)
+def test_a_file_system_that_knows_no_sync_of_folders_is_no_obstacle(
+    tmp_path, monkeypatch, code, fatal
+):
     def failing(descriptor):
         raise OSError(code, os.strerror(code))
 

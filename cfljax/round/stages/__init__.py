@@ -1,5 +1,5 @@
-"""Stages around the rounds of any method. Each module of this package is one: its function `stage` returns the stage, or None if a
-run does not ask for it."""
+"""Stages around the rounds of any method. Each module of this package is one: its function `stage`
+returns the stage, or None if a run does not ask for it."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class RunState(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """A stage around the rounds of a method. Its fields are static; numbers that a grid varies are in `hyper`. `own` is what
-    the stage keeps, `state` the state of the method."""
+    """A stage around the rounds of a method. Its fields are static; numbers that a grid varies are
+    in `hyper`. `own` is what the stage keeps, `state` the state of the method."""
 
     def init(self, state: Tree, federation: Federation, hyper: Hyper) -> Tree:
         """Return what the stage keeps before the first round."""
@@ -37,18 +37,23 @@ class Stage:
         """Return the state and the cohort that the method's round begins with."""
         return state, cohort
 
-    def after(self, own: Tree, before: Tree, state: Tree, info: Info, hyper: Hyper) -> tuple[Tree, Tree]:
-        """Return what the stage keeps after the round, and the method's state. `before`: the state that the round began with."""
+    def after(
+        self, own: Tree, before: Tree, state: Tree, info: Info, hyper: Hyper
+    ) -> tuple[Tree, Tree]:
+        """Return what the stage keeps after the round, and the method's state. `before`: the state
+        that the round began with."""
         return own, state
 
     def regroup(self, own: Tree, before: Tree, state: Tree, hyper: Hyper) -> Tree:
-        """HOST. Return what the stage keeps after the method has made other clusters. `before`, `state`: without and with them."""
+        """HOST. Return what the stage keeps after the method has made other clusters. `before`,
+        `state`: without and with them."""
         return own
 
 
 @dataclasses.dataclass(frozen=True)
 class ClientRows(Stage):
-    """A stage that keeps a row for each client, f32[C, n]: participants get theirs, and bring a new one back."""
+    """A stage that keeps a row for each client, f32[C, n]: participants get theirs, and bring a new
+    one back."""
 
     field = ""  # A field of `ClientState`
     option = ""  # The option's dotted name, for errors
@@ -60,24 +65,31 @@ class ClientRows(Stage):
         rows: dict[str, Any] = {self.field: own}
         return state, cohort._replace(kept=cohort.kept._replace(**rows))
 
-    def after(self, own: Array, before: Tree, state: Tree, info: Info, hyper: Hyper) -> tuple[Array, Tree]:
+    def after(
+        self, own: Array, before: Tree, state: Tree, info: Info, hyper: Hyper
+    ) -> tuple[Array, Tree]:
         """Take the new rows back. SpecError if the round has brought none."""
         if (new := getattr(info.kept, self.field)) is None:
             raise SpecError(
-                f"train.{self.option}: method.{self.method} sends no updates of Solver.fit; leave it out for this method"
+                f"train.{self.option}: method.{self.method} sends no updates of Solver.fit; "
+                "leave it out for this method"
             )
         return new, state
 
 
 def make_stages(name: str, train: Any, options: MethodConfig, solver: Solver) -> tuple[Stage, ...]:
     """Return the stages that the options of a run of the method of this name ask for."""
-    modules = [importlib.import_module(f"{__name__}.{each.name}") for each in pkgutil.iter_modules(__path__)]
+    modules = [
+        importlib.import_module(f"{__name__}.{each.name}")
+        for each in pkgutil.iter_modules(__path__)
+    ]
     made = [module.stage(name, train, options, solver) for module in modules]
     return tuple(stage for stage in made if stage is not None)
 
 
 def add_stages(method: Method[Any], stages: tuple[Stage, ...]) -> Method[Any]:
-    """Return the method with these stages around its rounds. Here alone a method's functions are passed on."""
+    """Return the method with these stages around its rounds. Here alone a method's functions are
+    passed on."""
     if not stages:
         return method
 
@@ -85,7 +97,9 @@ def add_stages(method: Method[Any], stages: tuple[Stage, ...]) -> Method[Any]:
         state = method.init(key, federation, hyper, setup)
         return RunState(state, tuple(stage.init(state, federation, hyper) for stage in stages))
 
-    def round(key: Array, state: RunState, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[RunState, Info]:
+    def round(
+        key: Array, state: RunState, federation: Federation, cohort: Cohort, hyper: Hyper
+    ) -> tuple[RunState, Info]:
         before, kept = state.method, []
         for stage, own in zip(stages, state.stages, strict=True):
             before, cohort = stage.before(own, before, cohort, hyper)
@@ -98,11 +112,15 @@ def add_stages(method: Method[Any], stages: tuple[Stage, ...]) -> Method[Any]:
             after = method.settle(before, after, federation, hyper)
         return RunState(after, tuple(kept)), info
 
-    def regroup(key: Array, state: RunState, federation: Federation, hyper: Hyper, round: int) -> RunState:
+    def regroup(
+        key: Array, state: RunState, federation: Federation, hyper: Hyper, round: int
+    ) -> RunState:
         assert method.regroup is not None
         after = method.regroup(key, state.method, federation, hyper, round)
         pairs = zip(stages, state.stages, strict=True)
-        return RunState(after, tuple(stage.regroup(own, state.method, after, hyper) for stage, own in pairs))
+        return RunState(
+            after, tuple(stage.regroup(own, state.method, after, hyper) for stage, own in pairs)
+        )
 
     def follow(state: RunState, federation: Federation) -> RunState:
         assert method.follow is not None
@@ -112,6 +130,10 @@ def add_stages(method: Method[Any], stages: tuple[Stage, ...]) -> Method[Any]:
         return None if function is None else lambda state, *more: function(state.method, *more)
 
     names = ("models", "score", "extras", "also", "mixture", "adapt", "shares")
-    outer = {name: read(getattr(method, name)) for name in names} | {"init": init, "round": round, "settle": None}
+    outer = {name: read(getattr(method, name)) for name in names} | {
+        "init": init,
+        "round": round,
+        "settle": None,
+    }
     outer |= {f.__name__: f for f in (regroup, follow) if getattr(method, f.__name__) is not None}
     return method._replace(**outer)

@@ -1,16 +1,19 @@
-"""Error feedback, if participants send one update a round (`train.compress.feedback`; Seide et al. 2014, Karimireddy et al. 2019):
-what compression drops of a client's update stays with the client, and is added to its next update before that is compressed.
+"""Error feedback, if participants send one update a round (`train.compress.feedback`; Seide et al.
+2014, Karimireddy et al. 2019): what compression drops of a client's update stays with the client,
+and is added to its next update before that is compressed.
 
-The method itself is untouched. During a round the cohort brings the clients' residuals (`Cohort.kept`); they are added to the
-updates that are sent (`local.send`), and the report on the round brings the new ones (`Info.kept`).
+The method itself is untouched. During a round the cohort brings the clients' residuals
+(`Cohort.kept`); they are added to the updates that are sent (`local.send`), and the report on the
+round brings the new ones (`Info.kept`).
 
 Readings:
-- Whose residual. Paper: a worker's, of one model. Here: the client's, whichever cluster it is in: one that changes its cluster
-  takes along what the old one did not get. Option: none.
+- Whose residual. Paper: a worker's, of one model. Here: the client's, whichever cluster it is in:
+  one that changes its cluster takes along what the old one did not get. Option: none.
 - Who does not take part. Paper: all do. Here: it keeps its residual as it is. Option: none.
-- Learning rate. Paper: the residual is of steps, γ g. Here: of updates, which are steps. Option: none.
-- Before the first round (pre-training, probes). Paper: nothing. Here: compressed without feedback, since these updates are of
-  another model and nothing follows them. Option: none.
+- Learning rate. Paper: the residual is of steps, γ g. Here: of updates, which are steps. Option:
+  none.
+- Before the first round (pre-training, probes). Paper: nothing. Here: compressed without feedback,
+  since these updates are of another model and nothing follows them. Option: none.
 """
 
 from __future__ import annotations
@@ -25,7 +28,8 @@ from cfljax.types import Array, Federation, Hyper, Tree
 
 
 class Feedback(ClientRows):
-    """Keeps f32[C, d]: what compression has dropped of each client's updates so far; zeros before its first."""
+    """Keeps f32[C, d]: what compression has dropped of each client's updates so far; zeros before
+    its first."""
 
     field, option = "residual", "compress.feedback"
 

@@ -1,19 +1,23 @@
-"""Methods whose clusters are moved by an optimiser of the server (`train.server`) instead of the mean of their members: FedAvgM,
-FedAdagrad, FedAdam, FedYogi (Reddi et al. 2021) and what else optax has.
+"""Methods whose clusters are moved by an optimiser of the server (`train.server`) instead of the
+mean of their members: FedAvgM, FedAdagrad, FedAdam, FedYogi (Reddi et al. 2021) and what else optax
+has.
 
-The method itself is untouched. What its round makes of the model of a cluster is taken for a step along a gradient: before − after.
-The optimiser, which has a state for each cluster, takes its step with this gradient from the model before. With SGD and lr = 1 that
-is the method itself, but for rounding.
+The method itself is untouched. What its round makes of the model of a cluster is taken for a step
+along a gradient: before − after. The optimiser, which has a state for each cluster, takes its step
+with this gradient from the model before. With SGD and lr = 1 that is the method itself, but for
+rounding.
 
 Readings:
-- A cluster that nobody has moved. Paper: one model. Here: one that the round left as it was to the bit keeps its model and its
-  state.
-- Clusters that are made between rounds. Paper: none. Here: one takes over the optimiser's state of the cluster whose model it
-  begins with, of several its own place or the first; one with a model of its own begins without.
-- FedAdam, FedYogi, FedAdagrad. Paper: no bias correction, b2 = 0.99, v begins at τ², steps m / (√v + τ) with τ = 1e-3. Here: the
-  same, in `round/stages/server.py`. Option: `name = "fedadam"`, and so on; optax's `adam`, `yogi` and `adagrad` differ.
-- Parts (`train.parts`). Paper: whole models. Here: what everybody shares is moved by one optimiser of its own, what a cluster
-  shares by the cluster's, and what stays with a client is left alone.
+- A cluster that nobody has moved. Paper: one model. Here: one that the round left as it was to the
+  bit keeps its model and its state.
+- Clusters that are made between rounds. Paper: none. Here: one takes over the optimiser's state of
+  the cluster whose model it begins with, of several its own place or the first; one with a model of
+  its own begins without.
+- FedAdam, FedYogi, FedAdagrad. Paper: no bias correction, b2 = 0.99, v begins at τ², steps m / (√v
+  + τ) with τ = 1e-3. Here: the same, in `round/stages/server.py`. Option: `name = "fedadam"`, and
+  so on; optax's `adam`, `yogi` and `adagrad` differ.
+- Parts (`train.parts`). Paper: whole models. Here: what everybody shares is moved by one optimiser
+  of its own, what a cluster shares by the cluster's, and what stays with a client is left alone.
 
 The discrepancy in the history is still the distance from the plain mean, as the method reports it.
 """
@@ -35,13 +39,17 @@ from cfljax.round.config import MethodConfig
 from cfljax.round.stages import Stage
 from cfljax.types import Array, Federation, Hyper, Info, Model, Tree
 
-Leaves = list[Array]  # The arrays of a part of a model, each with a leading axis K of clusters or without
+Leaves = list[
+    Array
+]  # The arrays of a part of a model, each with a leading axis K of clusters or without
 
 
 class Served(NamedTuple):
     """What the server keeps."""
 
-    clusters: Tree  # The state of the optimiser of each cluster: arrays with a leading axis K; None: no part is a cluster's own
+    # The state of the optimiser of each cluster: arrays with a leading axis K; None: no part is a
+    # cluster's own
+    clusters: Tree
     common: Tree  # The state of the optimiser of what everybody shares; None: there is no such part
 
 
@@ -50,20 +58,37 @@ class Server(Stage):
     """An optimiser that moves the field `where` of a method's state (`MethodConfig.serves`)."""
 
     name: str
-    arguments: tuple[tuple[str, object], ...]  # The optimiser's arguments besides the learning rate, which is `hyper["server.lr"]`
+    arguments: tuple[
+        tuple[str, object], ...
+    ]  # The optimiser's arguments besides the learning rate, which is `hyper["server.lr"]`
     where: str
     model: Model
-    parts: ModelParts | None = None  # Who shares which part of a model; None: all parts are a cluster's
+    parts: ModelParts | None = (
+        None  # Who shares which part of a model; None: all parts are a cluster's
+    )
 
     def init(self, state: Tree, federation: Federation, hyper: Hyper) -> Served:
         """Return the state of optimisers that have not moved."""
-        optimiser, (pick, _), rows = self._optimiser(hyper), _division(self.model, self.parts), getattr(state, self.where)
+        optimiser, (pick, _), rows = (
+            self._optimiser(hyper),
+            _division(self.model, self.parts),
+            getattr(state, self.where),
+        )
         own, common = pick(rows, CLUSTER), pick(rows[0], ALL)
-        return Served(jax.vmap(optimiser.init)(own) if own else None, optimiser.init(common) if common else None)
+        return Served(
+            jax.vmap(optimiser.init)(own) if own else None,
+            optimiser.init(common) if common else None,
+        )
 
-    def after(self, own: Served, before: Tree, state: Tree, info: Info, hyper: Hyper) -> tuple[Served, Tree]:
+    def after(
+        self, own: Served, before: Tree, state: Tree, info: Info, hyper: Hyper
+    ) -> tuple[Served, Tree]:
         """Take a step along what the round has made of the models."""
-        (clusters, common), (pick, put), move = own, _division(self.model, self.parts), _mover(self._optimiser(hyper))
+        (clusters, common), (pick, put), move = (
+            own,
+            _division(self.model, self.parts),
+            _mover(self._optimiser(hyper)),
+        )
         old, new = getattr(before, self.where), getattr(state, self.where)
         moved = new
         if clusters is not None:
@@ -71,7 +96,9 @@ class Server(Stage):
             moved = put(moved, CLUSTER, rows)
         if common is not None:
             leaves, common = move(pick(old[0], ALL), pick(new[0], ALL), common)
-            moved = put(moved, ALL, [jnp.broadcast_to(leaf, (old.shape[0], *leaf.shape)) for leaf in leaves])
+            moved = put(
+                moved, ALL, [jnp.broadcast_to(leaf, (old.shape[0], *leaf.shape)) for leaf in leaves]
+            )
         return Served(clusters, common), state._replace(**{self.where: moved})
 
     def regroup(self, own: Served, before: Tree, state: Tree, hyper: Hyper) -> Served:
@@ -81,10 +108,15 @@ class Server(Stage):
         old, new = (np.asarray(getattr(each, self.where)) for each in (before, state))
         pick, slots = _division(self.model, self.parts)[0], range(len(old))
         begun = jax.vmap(self._optimiser(hyper).init)(pick(jnp.asarray(new), CLUSTER))
-        of = [next((j for j in (k, *slots) if j in slots and np.array_equal(old[j], row)), -1) for k, row in enumerate(new)]
+        of = [
+            next((j for j in (k, *slots) if j in slots and np.array_equal(old[j], row)), -1)
+            for k, row in enumerate(new)
+        ]
 
         def handed_on(before: Array, fresh: Array) -> Array:
-            return jnp.stack([fresh[k] if j < 0 else jnp.asarray(before[j]) for k, j in enumerate(of)])
+            return jnp.stack(
+                [fresh[k] if j < 0 else jnp.asarray(before[j]) for k, j in enumerate(of)]
+            )
 
         return own._replace(clusters=jax.tree.map(handed_on, own.clusters, begun))
 
@@ -96,16 +128,27 @@ def stage(name: str, train: Any, options: MethodConfig, solver: Solver) -> Stage
     """Return the stage if the server has an optimiser."""
     if (table := train.server_table) is None:
         return None
-    return Server(table.name, tuple((table.arguments or {}).items()), options.serves, solver.model, solver.parts)
+    return Server(
+        table.name,
+        tuple((table.arguments or {}).items()),
+        options.serves,
+        solver.model,
+        solver.parts,
+    )
 
 
 def _mover(optimiser: Any) -> Callable[[Leaves, Leaves, Tree], tuple[Leaves, Tree]]:
-    """Return a function (parameters before and after a round, state) -> (parameters, state) after the step of the server."""
+    """Return a function (parameters before and after a round, state) -> (parameters, state) after
+    the step of the server."""
 
     def move(before: Leaves, after: Leaves, state: Tree) -> tuple[Leaves, Tree]:
         gradient = jax.tree.map(jnp.subtract, before, after)
         updates, stepped = optimiser.update(gradient, state, before)
-        still = jnp.all(jnp.stack([jnp.all(a == b) for a, b in zip(before, after, strict=True)])) if before else jnp.bool_(True)
+        still = (
+            jnp.all(jnp.stack([jnp.all(a == b) for a, b in zip(before, after, strict=True)]))
+            if before
+            else jnp.bool_(True)
+        )
         keep = functools.partial(jax.tree.map, lambda old, new: jnp.where(still, old, new))
         return keep(before, optax.apply_updates(before, updates)), keep(state, stepped)
 
@@ -115,20 +158,27 @@ def _mover(optimiser: Any) -> Callable[[Leaves, Leaves, Tree], tuple[Leaves, Tre
 def _division(
     model: Model, parts: ModelParts | None
 ) -> tuple[Callable[[Array, str], Leaves], Callable[[Array, str, Leaves], Array]]:
-    """(pick, put): `pick(rows, kind)` gives the parts of a kind of models f32[K, d] or f32[d], each in its own shape, and
-    `put(rows, kind, parts)` models f32[K, d] in which they are other ones."""
+    """(pick, put): `pick(rows, kind)` gives the parts of a kind of models f32[K, d] or f32[d], each
+    in its own shape, and `put(rows, kind, parts)` models f32[K, d] in which they are other ones."""
     kinds = np.zeros(model.size, np.float32)
     names = (CLUSTER, ALL, CLIENT, FROZEN)
     if parts is not None:
         for number, kind in enumerate(names):
             kinds[parts.columns(kind)] = number
     with jax.ensure_compile_time_eval():
-        of_leaf = [names[int(np.asarray(leaf).flat[0])] for leaf in jax.tree.leaves(model.unravel(jnp.asarray(kinds)))]
-    running = jax.tree.leaves(mark_statistics(model))  # statistics of batches are left as the round averages them
+        of_leaf = [
+            names[int(np.asarray(leaf).flat[0])]
+            for leaf in jax.tree.leaves(model.unravel(jnp.asarray(kinds)))
+        ]
+    running = jax.tree.leaves(
+        mark_statistics(model)
+    )  # statistics of batches are left as the round averages them
     of_leaf = [FROZEN if left else kind for left, kind in zip(running, of_leaf, strict=True)]
 
     def unravel(rows: Array) -> tuple[Leaves, Any]:
-        return jax.tree.flatten(model.unravel(rows) if rows.ndim == 1 else jax.vmap(model.unravel)(rows))
+        return jax.tree.flatten(
+            model.unravel(rows) if rows.ndim == 1 else jax.vmap(model.unravel)(rows)
+        )
 
     def pick(rows: Array, kind: str) -> Leaves:
         return [leaf for leaf, own in zip(unravel(rows)[0], of_leaf, strict=True) if own == kind]
@@ -136,7 +186,9 @@ def _division(
     def put(rows: Array, kind: str, new: Leaves) -> Array:
         leaves, structure = unravel(rows)
         rest = iter(new)
-        changed = [next(rest) if own == kind else leaf for leaf, own in zip(leaves, of_leaf, strict=True)]
+        changed = [
+            next(rest) if own == kind else leaf for leaf, own in zip(leaves, of_leaf, strict=True)
+        ]
         return jax.vmap(model.ravel)(jax.tree.unflatten(structure, changed))
 
     return pick, put
@@ -149,14 +201,20 @@ class Moments(NamedTuple):
     v: Tree
 
 
-def fedadam(learning_rate: float | Array, b1: float = 0.9, b2: float = 0.99, tau: float = 1e-3) -> Any:
+def fedadam(
+    learning_rate: float | Array, b1: float = 0.9, b2: float = 0.99, tau: float = 1e-3
+) -> Any:
     """FedAdam: v ← b2 · v + (1 − b2) · g²."""
     return _made(learning_rate, b1, tau, lambda v, square: b2 * v + (1 - b2) * square)
 
 
-def fedyogi(learning_rate: float | Array, b1: float = 0.9, b2: float = 0.99, tau: float = 1e-3) -> Any:
+def fedyogi(
+    learning_rate: float | Array, b1: float = 0.9, b2: float = 0.99, tau: float = 1e-3
+) -> Any:
     """FedYogi: v ← v − (1 − b2) · g² · sign(v − g²)."""
-    return _made(learning_rate, b1, tau, lambda v, square: v - (1 - b2) * square * jnp.sign(v - square))
+    return _made(
+        learning_rate, b1, tau, lambda v, square: v - (1 - b2) * square * jnp.sign(v - square)
+    )
 
 
 def fedadagrad(learning_rate: float | Array, b1: float = 0.0, tau: float = 1e-3) -> Any:
@@ -164,7 +222,11 @@ def fedadagrad(learning_rate: float | Array, b1: float = 0.0, tau: float = 1e-3)
     return _made(learning_rate, b1, tau, lambda v, square: v + square)
 
 
-PRINTED: dict[str, Callable[..., Any]] = {"fedadam": fedadam, "fedyogi": fedyogi, "fedadagrad": fedadagrad}
+PRINTED: dict[str, Callable[..., Any]] = {
+    "fedadam": fedadam,
+    "fedyogi": fedyogi,
+    "fedadagrad": fedadagrad,
+}
 
 
 def maker(name: str) -> Callable[..., Any]:
@@ -173,11 +235,16 @@ def maker(name: str) -> Callable[..., Any]:
     return found
 
 
-def _made(rate: float | Array, b1: float, tau: float, second: Callable[[Array, Array], Array]) -> Any:
+def _made(
+    rate: float | Array, b1: float, tau: float, second: Callable[[Array, Array], Array]
+) -> Any:
     def init(params: Tree) -> Moments:
-        return Moments(jax.tree.map(jnp.zeros_like, params), jax.tree.map(lambda p: jnp.full_like(p, tau**2), params))
+        return Moments(
+            jax.tree.map(jnp.zeros_like, params),
+            jax.tree.map(lambda p: jnp.full_like(p, tau**2), params),
+        )
 
-    def update(grads: Tree, state: Moments, params: Tree = None) -> tuple[Tree, Moments]:  # noqa: ARG001 (optax's signature)
+    def update(grads: Tree, state: Moments, params: Tree = None) -> tuple[Tree, Moments]:
         m = jax.tree.map(lambda m, g: b1 * m + (1 - b1) * g, state.m, grads)
         v = jax.tree.map(lambda v, g: second(v, g * g), state.v, grads)
         return jax.tree.map(lambda m, v: -rate * m / (jnp.sqrt(v) + tau), m, v), Moments(m, v)
