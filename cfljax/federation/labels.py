@@ -200,7 +200,7 @@ class Dirichlet(Sized):
 
 
 def dirichlet(options: Dirichlet, source: Source, rng: Rng) -> Parts:
-    """Divide each class over the clients in Dirichlet shares. `samples_per_client` is the mean.
+    """Divide each class over the clients in Dirichlet shares; `samples_per_client` is the mean.
 
     With `balance = "equal"` each client draws its own mix of classes, and then its samples one
     after another, as in Pachinko. With `rotate`, blocks of clients see rotated images, and these

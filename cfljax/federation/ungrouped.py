@@ -59,7 +59,7 @@ class Quantity(Sized):
 
 
 def quantity(options: Quantity, source: Source, rng: Rng) -> Parts:
-    """Shuffle the samples and give clients unequal numbers: Dirichlet or log-normal sizes.
+    """Shuffle the samples and give clients unequal numbers: Dirichlet or log-normal sizes;
     `samples_per_client` is the mean."""
     rows = common.training_rows(options, source, rng)
     clients, total = options.clients, len(rows)

@@ -11,8 +11,15 @@ Around = tuple[tuple[int, int], tuple[int, int]]
 """How many rows of zeros come above and below, and how many columns on the left and right."""
 
 
-def padding_of(kernel: jax.Array) -> Around:
-    """Return the padding of a convolution around every pixel with the kernel f32[k, k, …]."""
+PADDINGS = ("same", "valid")
+"""How far a convolution goes: around every pixel, with zeros outside of the image ("same"), or only
+where the whole kernel lies inside of the image ("valid")."""
+
+
+def padding_of(kernel: jax.Array, padding: str = "same") -> Around:
+    """Return the zeros around an image for one of PADDINGS and the kernel f32[k, k, …]."""
+    if padding == "valid":
+        return (0, 0), (0, 0)
     rows, columns = (((side - 1) // 2, side // 2) for side in kernel.shape[:2])
     return rows, columns
 
@@ -27,11 +34,14 @@ def convolve_by_xla(
     )
 
 
-def shift_images(x: jax.Array, kernel: jax.Array, stride: int) -> list[jax.Array]:
-    """Shift f32[B, H, W, c] to each position under the kernel: k · k images f32[B, ⌈H / stride⌉, ⌈W
-    / stride⌉, c]."""
-    (_, high, wide, _), (rows, columns) = x.shape, kernel.shape[:2]
-    x = jnp.pad(x, ((0, 0), *padding_of(kernel), (0, 0)))
+def shift_images(
+    x: jax.Array, kernel: jax.Array, stride: int, padding: str = "same"
+) -> list[jax.Array]:
+    """Shift f32[B, H, W, c] to each position under the kernel: k · k images f32[B, H', W', c], with
+    H' = ⌈H / stride⌉, or ⌈(H - k + 1) / stride⌉ if the padding is "valid"."""
+    rows, columns = kernel.shape[:2]
+    x = jnp.pad(x, ((0, 0), *padding_of(kernel, padding), (0, 0)))
+    high, wide = x.shape[1] - rows + 1, x.shape[2] - columns + 1
     return [
         x[:, i : i + high : stride, j : j + wide : stride]
         for i in range(rows)
@@ -239,20 +249,24 @@ def attend(
     return mixed.swapaxes(1, 2).reshape(batch, length, width)
 
 
-@custom_vjp(nondiff_argnums=(2,))
-def convolve_windows(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
-    """Convolve f32[B, H, W, inputs] with f32[k, k, inputs, outputs] -> f32[B, ⌈H / stride⌉, ⌈W /
-    stride⌉, outputs]. If its gradient is wanted, or several x have a kernel each, by matrix
-    products, otherwise by XLA."""
+@custom_vjp(nondiff_argnums=(2, 3))
+def convolve_windows(
+    x: jax.Array, kernel: jax.Array, stride: int, padding: str = "same"
+) -> jax.Array:
+    """Convolve f32[B, H, W, inputs] with f32[k, k, inputs, outputs] -> f32[B, H', W', outputs], H'
+    and W' as in `shift_images`. If its gradient is wanted, or several x have a kernel each, by
+    matrix products, otherwise by XLA."""
     value = custom_vmap()(
-        lambda x, kernel: convolve_by_xla(x, kernel, (stride, stride), padding_of(kernel))
+        lambda x, kernel: convolve_by_xla(x, kernel, (stride, stride), padding_of(kernel, padding))
     )
 
     def many(
         number: int, several: list[bool], x: jax.Array, kernel: jax.Array
     ) -> tuple[jax.Array, bool]:
         if all(several):
-            return jax.vmap(lambda x, kernel: _multiply_windows(x, kernel, stride))(x, kernel), True
+            return jax.vmap(lambda x, kernel: _multiply_windows(x, kernel, stride, padding))(
+                x, kernel
+            ), True
         if several[0]:  # more images of one kernel
             made = value(x.reshape(-1, *x.shape[2:]), kernel)
             return made.reshape(number, -1, *made.shape[1:]), True
@@ -266,28 +280,33 @@ def convolve_windows(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
 
 
 def _gradients_of_windows(
-    stride: int, kept: tuple[jax.Array, jax.Array], change: jax.Array
+    stride: int, padding: str, kept: tuple[jax.Array, jax.Array], change: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     x, kernel = kept
-    windows, exact = _gather_windows(x, kernel, stride), jax.ShapeDtypeStruct(x.shape, jnp.float32)
+    windows = _gather_windows(x, kernel, stride, padding)
+    exact = jax.ShapeDtypeStruct(x.shape, jnp.float32)
     of_kernel = windows.reshape(-1, windows.shape[-1]).T @ change.reshape(-1, change.shape[-1])
     factors = kernel.reshape(-1, kernel.shape[-1]).T
     of_windows = (change @ factors).astype(jnp.float32)  # of which many are added up
-    (of_x,) = jax.linear_transpose(lambda x: _gather_windows(x, kernel, stride), exact)(of_windows)
+    (of_x,) = jax.linear_transpose(lambda x: _gather_windows(x, kernel, stride, padding), exact)(
+        of_windows
+    )
     return of_x.astype(x.dtype), of_kernel.reshape(kernel.shape)
 
 
 convolve_windows.defvjp(
-    lambda x, kernel, stride: (_multiply_windows(x, kernel, stride), (x, kernel)),
+    lambda x, kernel, stride, padding: (
+        _multiply_windows(x, kernel, stride, padding),
+        (x, kernel),
+    ),
     _gradients_of_windows,
 )
 
 
-def _gather_windows(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
-    """Gather the windows: f32[B, H, W, inputs] -> f32[B, ⌈H / stride⌉, ⌈W / stride⌉, k · k ·
-    inputs]."""
-    return jnp.concatenate(shift_images(x, kernel, stride), -1)
+def _gather_windows(x: jax.Array, kernel: jax.Array, stride: int, padding: str) -> jax.Array:
+    """Gather the windows: f32[B, H, W, inputs] -> f32[B, H', W', k · k · inputs]."""
+    return jnp.concatenate(shift_images(x, kernel, stride, padding), -1)
 
 
-def _multiply_windows(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
-    return _gather_windows(x, kernel, stride) @ kernel.reshape(-1, kernel.shape[-1])
+def _multiply_windows(x: jax.Array, kernel: jax.Array, stride: int, padding: str) -> jax.Array:
+    return _gather_windows(x, kernel, stride, padding) @ kernel.reshape(-1, kernel.shape[-1])

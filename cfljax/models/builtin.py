@@ -9,6 +9,7 @@ import math
 from cfljax.errors import SpecError
 from cfljax.lazy import jax, jnp
 from cfljax.models import augment
+from cfljax.models.blocks import PADDINGS
 from cfljax.models.flat import FirstDense, Net
 from cfljax.models.layers import CONVOLUTIONS, multiply
 from cfljax.models.options import ModelOptions
@@ -47,6 +48,12 @@ class CNNOptions(ModelOptions):
         (32, 64), "channels of the convolutions, each followed by 2×2 pooling", low=1
     )
     kernel: int = option(5, "side of the kernels", low=1)
+    padding: str = option(
+        "same",
+        "same: zeros around the image, so that a convolution keeps its size; valid: none, as in "
+        "PyTorch's examples",
+        choices=PADDINGS,
+    )
     dense: tuple[int, ...] = option((512,), "widths of the dense layers before the outputs", low=1)
     norm: str = option(
         "none", "batch: batch normalisation after each convolution", choices=("none", "batch")
@@ -152,11 +159,15 @@ def _build_dense(widths: tuple[int, ...], init: str) -> Net:
 def make_cnn(options: CNNOptions, sample_shape: tuple[int, ...], classes: int) -> Net:
     """Build convolutions with 2×2 pooling, then dense layers (two and two by default)."""
     height, width, _ = image_shape_of("cnn", sample_shape)
-    if min(height, width) >> len(options.channels) < 1:
-        most = min(height, width).bit_length() - 1
+    lost = options.kernel - 1 if options.padding == "valid" else 0
+    side, most = (min(height, width) - lost) // 2, 0
+    while side >= 1:
+        side, most = (side - lost) // 2, most + 1
+    if len(options.channels) > most:
+        before = f", {options.kernel}×{options.kernel} kernels without padding" if lost else ""
         raise SpecError(
             f"model.channels has {len(options.channels)} layers: {height}×{width} images can "
-            f"be halved {most} times"
+            f"be halved {most} times{before}"
         )
     from cfljax.models.nets import Convolutional
 
@@ -167,6 +178,7 @@ def make_cnn(options: CNNOptions, sample_shape: tuple[int, ...], classes: int) -
         classes,
         options.conv,
         options.norm == "batch",
+        options.padding,
     )
     return Net(network, start=make_start(options.init))
 

@@ -23,28 +23,36 @@ as many as have MOST / 2 outputs, or MOST where a pixel has at most FEW numbers 
 
 
 def convolve(
-    x: jax.Array, kernel: jax.Array, form: str, pooled: bool = False, stride: int = 1
+    x: jax.Array,
+    kernel: jax.Array,
+    form: str,
+    pooled: bool = False,
+    stride: int = 1,
+    padding: str = "same",
 ) -> jax.Array:
     """Convolve around every `stride`-th pixel: f32[B, H, W, inputs], f32[k, k, inputs, outputs] ->
-    f32[B, ⌈H / stride⌉, ⌈W / stride⌉, outputs], followed by `pool_2_2` if `pooled`. "native" is
+    f32[B, ⌈H / stride⌉, ⌈W / stride⌉, outputs], followed by `pool_2_2` if `pooled`. With the
+    padding "valid", which has no strides, f32[B, H - k + 1, W - k + 1, outputs]. "native" is
     XLA's own; "patches" computes the gradient of the kernel by matrix products of shifted images,
     and "windows" everything by matrix products; "auto" is "patches" on a CPU, where the gradient of
     XLA's own convolution is some hundred times slower inside a loop, and "windows" on an NVIDIA
     GPU, where XLA's own convolutions of several clients take longer (`windows`)."""
     if form == "auto":
         ways = {
-            each: functools.partial(convolve, form=each, pooled=pooled, stride=stride)
+            each: functools.partial(
+                convolve, form=each, pooled=pooled, stride=stride, padding=padding
+            )
             for each in CONVOLUTIONS[1:]
         }
         return jax.lax.platform_dependent(
             x, kernel, cpu=ways["patches"], cuda=ways["windows"], default=ways["native"]
         )
     if form == "native":
-        outputs = convolve_by_xla(x, kernel, (stride, stride), padding_of(kernel))
+        outputs = convolve_by_xla(x, kernel, (stride, stride), padding_of(kernel, padding))
     elif form == "windows":
-        outputs = blocks.convolve_windows(x, kernel, stride)
+        outputs = blocks.convolve_windows(x, kernel, stride, padding)
     else:
-        outputs = _convolve_xla(x, kernel, stride)
+        outputs = _convolve_xla(x, kernel, stride, padding)
     return pool_2_2(outputs) if pooled else outputs
 
 
@@ -72,15 +80,20 @@ def _kernel_gradient(x: jax.Array, change: jax.Array) -> jax.Array:
     )
 
 
-@custom_vjp(nondiff_argnums=(2,))
-def _convolve_xla(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
+@custom_vjp(nondiff_argnums=(2, 3))
+def _convolve_xla(x: jax.Array, kernel: jax.Array, stride: int, padding: str) -> jax.Array:
     """Convolve by XLA, and compute the gradient by other means."""
-    return _convolve_pixels(x, kernel, stride, padding_of(kernel))
+    if stride > 1 and padding == "valid":
+        raise NotImplementedError("the gradient of a strided convolution needs padding")
+    return _convolve_pixels(x, kernel, stride, padding_of(kernel, padding))
 
 
 def _convolve_pixels(x: jax.Array, kernel: jax.Array, stride: int, around: Around) -> jax.Array:
     inputs, outputs = kernel.shape[2:]
-    high, wide = (-(-side // stride) for side in x.shape[1:3])
+    high, wide = (
+        (side + sum(zeros) - under) // stride + 1
+        for side, zeros, under in zip(x.shape[1:3], around, kernel.shape[:2], strict=True)
+    )
     most = max(1, (MOST if inputs <= FEW else MOST // 2) // outputs)
     pixels = next(n for n in range(most, 0, -1) if wide % n == 0)
 
@@ -112,15 +125,18 @@ def _convolve_pixels(x: jax.Array, kernel: jax.Array, stride: int, around: Aroun
 
 
 def _gradients(
-    stride: int, kept: tuple[jax.Array, jax.Array], change: jax.Array
+    stride: int, padding: str, kept: tuple[jax.Array, jax.Array], change: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     x, kernel = kept
     small, back = jax.vjp(lambda kernel: _kernel_in_squares(kernel, stride), kernel)
     (above, below), (left, right) = (
-        (-(-first // stride), last // stride) for first, last in padding_of(kernel)
+        (-(-first // stride), last // stride) for first, last in padding_of(kernel, padding)
     )
     rows, columns, inputs, outputs = small.shape
-    _, high, wide, _ = change.shape
+    high, wide = change.shape[1], -(-x.shape[2] // stride)
+    # From the pixels of the outputs back to each pixel of x: what the kernel reaches beyond them
+    back_rows = rows - 1 - above, rows - 1 - below
+    back_columns = columns - 1 - left, columns - 1 - right
 
     batch, together = _count_tiles(
         len(x), high * wide * (rows * inputs + columns * outputs), kernel.size
@@ -134,7 +150,7 @@ def _gradients(
             jax.lax.dynamic_slice_in_dim(each, number * together, together) for each in filled
         )
         images = jnp.pad(_to_squares(images, stride), ((0, 0), (above, below), (0, 0), (0, 0)))
-        change = jnp.pad(change, ((0, 0), (0, 0), (right, left), (0, 0)))
+        change = jnp.pad(change, ((0, 0), (0, 0), back_columns, (0, 0)))
         down = [images[:, i : i + high] for i in range(rows)]
         along = [change[:, :, j : j + wide] for j in reversed(range(columns))]
         return total + _kernel_gradient(jnp.concatenate(down, -1), jnp.concatenate(along, -1))
@@ -143,14 +159,14 @@ def _gradients(
     of_small = jax.lax.fori_loop(0, batch // together, tile, nothing)
     of_small = of_small.reshape(rows, inputs, columns, outputs).swapaxes(1, 2)
     of_x = _convolve_pixels(
-        change, jnp.swapaxes(small[::-1, ::-1], 2, 3), 1, ((below, above), (right, left))
+        change, jnp.swapaxes(small[::-1, ::-1], 2, 3), 1, (back_rows, back_columns)
     )
     return _from_squares(of_x, stride)[:, : x.shape[1], : x.shape[2]], back(of_small)[0]
 
 
 _convolve_xla.defvjp(
-    lambda x, kernel, stride: (
-        _convolve_pixels(x, kernel, stride, padding_of(kernel)),
+    lambda x, kernel, stride, padding: (
+        _convolve_pixels(x, kernel, stride, padding_of(kernel, padding)),
         (x, kernel),
     ),
     _gradients,

@@ -10,20 +10,23 @@ ZEROS = nn.initializers.zeros
 
 
 class Conv(nn.Module):
-    """A convolution that keeps the size; the parameters are the same in all forms."""
+    """A convolution that keeps the size, or, with the padding "valid", loses `size` - 1 rows and
+    columns; the parameters are the same in all forms."""
 
     outputs: int
     size: int
     form: str
     # Followed by 2 × 2 pooling; the bias comes after it: the same values, a quarter of the sums
     pooled: bool = False
+    padding: str = "same"
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         """f32[B, H, W, inputs] -> f32[B, H, W, outputs], or f32[B, H // 2, W // 2, outputs]."""
         kernel = self.param("kernel", ZEROS, (self.size, self.size, x.shape[-1], self.outputs))
-        return layers.convolve(x, kernel, self.form, self.pooled) + self.param(
-            "bias", ZEROS, (self.outputs,)
+        bias = self.param("bias", ZEROS, (self.outputs,))
+        return (
+            layers.convolve(x, kernel, self.form, pooled=self.pooled, padding=self.padding) + bias
         )
 
 
@@ -58,6 +61,7 @@ class Convolutional(nn.Module):
     classes: int
     form: str
     batched: bool = False
+    padding: str = "same"
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -65,7 +69,12 @@ class Convolutional(nn.Module):
         x = x[..., None] if x.ndim == 3 else x
         for number, outputs in enumerate(self.channels):
             x = Conv(
-                outputs, self.kernel, self.form, pooled=not self.batched, name=f"conv_{number}"
+                outputs,
+                self.kernel,
+                self.form,
+                pooled=not self.batched,
+                padding=self.padding,
+                name=f"conv_{number}",
             )(x)
             x = nn.relu(layers.pool_2_2(batch_norm(f"norm_{number}")(x)) if self.batched else x)
         return Dense(self.hidden, self.classes, name="head")(x)

@@ -43,8 +43,10 @@ class Entry(NamedTuple, Generic[Make]):
 
     @property
     def summary(self) -> str:
-        """The first line of the docstring of `make`."""
-        return (self.make.__doc__ or "").strip().split("\n")[0]
+        """The first sentence of the docstring of `make`, on one line."""
+        words = " ".join((self.make.__doc__ or "").split())
+        # A full stop inside of a sentence, as in "et al. 2020", has no capital letter behind it
+        return re.split(r"(?<=[.!?]) (?=[A-Z`])", words, maxsplit=1)[0]
 
 
 class Origin(NamedTuple):

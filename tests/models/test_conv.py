@@ -46,6 +46,35 @@ def test_all_forms_of_convolution_agree_in_values_and_gradients(size, pooled, mo
             np.testing.assert_allclose(ours, theirs, atol=1e-5 * np.abs(theirs).max())
 
 
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_without_padding_all_forms_agree_with_a_convolution_by_loops(size, monkeypatch):
+    rng = np.random.default_rng(size)
+    high, wide = 9 - size + 1, 8 - size + 1
+    x, kernel, pull = (
+        rng.normal(size=s).astype(np.float32)
+        for s in [(5, 9, 8, 2), (size, size, 2, 4), (5, high, wide, 4)]
+    )
+    value, of_x, of_kernel = np.zeros(pull.shape), np.zeros(x.shape), np.zeros(kernel.shape)
+    for i in range(high):
+        for j in range(wide):
+            window = x[:, i : i + size, j : j + size]
+            value[:, i, j] = np.einsum("bijc,ijco->bo", window, kernel)
+            of_kernel += np.einsum("bijc,bo->ijco", window, pull[:, i, j])
+            of_x[:, i : i + size, j : j + size] += np.einsum("ijco,bo->bijc", kernel, pull[:, i, j])
+    # three images at a time, so that the last tile is filled with zeros
+    monkeypatch.setattr(layers, "TILE_FLOATS", 3 * high * 8 * size * (2 + 4))
+
+    def both(form):
+        made, back = jax.vjp(
+            lambda x, kernel: convolve(x, kernel, form, padding="valid"), x, kernel
+        )
+        return made, *back(pull)
+
+    for found in jax.jit(lambda: [both(form) for form in ("patches", "native", "windows")])():
+        for ours, theirs in zip(found, (value, of_x, of_kernel), strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=1e-5 * np.abs(theirs).max())
+
+
 def values_and_gradients(form, x, kernel, stride=1):
     value, back = jax.vjp(lambda x, kernel: convolve(x, kernel, form, stride=stride), x, kernel)
     return value, *back(jnp.cos(jnp.arange(value.size, dtype=jnp.float32)).reshape(value.shape))

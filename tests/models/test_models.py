@@ -60,6 +60,8 @@ def test_every_model_of_the_registry_is_tested_here():
     ("lstm", {}, (25, 300), 2, 243_861),
     ("mlp", {"hidden": [200, 200]}, (28, 28, 1), 10, 784 * 200 + 200 + 200 * 200 + 200 + 200 * 10 + 10),
     ("cnn", {}, (28, 28, 1), 10, 25 * 32 + 32 + 25 * 32 * 64 + 64 + 7 * 7 * 64 * 512 + 512 + 5130),
+    ("cnn", {"channels": [10, 20], "dense": [50], "padding": "valid"}, (28, 28, 1), 10, 21_840),  # PyTorch's example for MNIST
+    ("cnn", {"channels": [6, 16], "dense": [120, 84], "padding": "valid"}, (32, 32, 3), 10, 62_006),  # its tutorial for CIFAR-10
     ("cnn_cifar", {}, (32, 32, 3), 10, 75 * 64 + 64 + 25 * 64 * 64 + 64 + 36 * 64 * 384 + 384 + 384 * 192 + 192 + 1930),
     ("cnn_cifar", {"size": "paper"}, (32, 32, 3), 10, 75 * 64 + 64 + 25 * 64 * 64 + 64 + 36 * 64 * 384 + 384 + 3850),
     ("resnet20", {}, (32, 32, 3), 10, 269_722), ("resnet18", {}, (32, 32, 3), 10, 11_173_962),
@@ -71,6 +73,19 @@ def test_every_model_of_the_registry_is_tested_here():
 ])  # fmt: skip
 def test_parameter_counts_are_those_of_the_papers(name, options, shape, classes, size):
     assert build(name, options, shape, classes).size == size
+
+
+@pytest.mark.parametrize(
+    ("padding", "layers", "most"),
+    [("valid", 3, 2), ("valid", 2, None), ("same", 5, 4), ("same", 4, None)],
+)
+def test_images_that_convolutions_use_up_are_refused_in_a_line(padding, layers, most):
+    options = {"channels": [2] * layers, "dense": [3], "padding": padding}
+    if most is None:
+        assert build("cnn", options, (28, 28, 1), 10).size
+        return
+    with pytest.raises(SpecError, match=f"{layers} layers.*28×28.*halved {most} times"):
+        build("cnn", options, (28, 28, 1), 10)
 
 
 @pytest.mark.parametrize("name", SMALL)
