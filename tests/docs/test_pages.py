@@ -74,9 +74,9 @@ def test_the_own_method_of_the_page_runs(reader):
 @pytest.mark.parametrize(
     "title", [b.title for b in blocks.blocks(DOCS / "own.md") if b.title.endswith(".py")]
 )
-def test_examples_are_short_and_complete(title):
+def test_examples_are_complete(title):
     text = next(b.text for b in blocks.blocks(DOCS / "own.md") if b.title == title)
-    assert len(text.splitlines()) < 40 and "import cfljax" in text
+    assert "import cfljax" in text
     compile(text, title, "exec")
 
 
