@@ -139,7 +139,13 @@ def score_at_end(
     arguments = (whole.keys, state, whole.hyper, rounds.astype(np.int32))
     of_group = groups.add_runs(groups.drop_runs(arguments), size)
     forms = (*groups.shapes_of(of_group, mesh, True), groups.shapes_of(federation, mesh, False))
-    of_batch = (parts.program_key, parts.plan, settings.of_programs, chooses(parts))
+    of_batch = (
+        parts.program_key,
+        parts.model_key,
+        parts.plan,
+        settings.of_programs,
+        chooses(parts),
+    )
     key = (
         None if parts.program_key is None else (*of_batch, name, *tuned[:2], tuned.by_entropy, mesh)
     )

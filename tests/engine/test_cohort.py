@@ -76,6 +76,7 @@ def test_the_highest_of_many_scores_are_those_of_a_full_sort():
     few = np.where(rng.random(40_000) < 0.004, random, -1)
     cases = [
         random, random // 2**20 * 2**20, np.where(rng.random(40_000) < 0.3, random, -1), few, np.full(40_000, 7), -np.ones(40_000),
+        2**31 - 1 - np.arange(40_000)[::-1],
     ]  # fmt: skip
     quick, full = (
         jax.jit(cohort.select_highest, static_argnums=1),

@@ -184,6 +184,12 @@ def test_a_checkpoint_of_something_else_is_refused(parts):
             CheckpointMismatch, match=f"does not fit.*{re.escape(missing)} is missing"
         ):
             run(parts, Settings(2, 3), resume=point._replace(carry=carry))
+    array = point.carry[missing]
+    for other in (array[None], array.astype(np.float64)):
+        with pytest.raises(
+            CheckpointMismatch, match=f"does not fit.*{re.escape(missing)} is .* but"
+        ):
+            run(parts, Settings(2, 3), resume=point._replace(carry=point.carry | {missing: other}))
     with pytest.raises(CheckpointMismatch, match="other quantities"):
         run(
             parts,

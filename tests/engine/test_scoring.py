@@ -181,6 +181,18 @@ def test_a_shared_test_set_is_scored_as_each_client_sees_it(partition):
         assert [seen[c] for c in (0, 1, 2, 3, 5)] == [wanted[c] for c in (0, 1, 2, 3, 5)]
 
 
+def test_of_equal_models_in_different_blocks_the_lowest_is_chosen(case, monkeypatch):
+    federation, model, models, _ = case
+    monkeypatch.setattr(scoring, "MODELS_AT_ONCE", 2)
+    least = jax.jit(functools.partial(scoring.least_loss_among, model))
+    everybody = np.ones(9, bool)
+    found = least(
+        federation, federation.test, models[np.array([0, 1, 2, 1, 0])], np.ones(5, bool), everybody
+    )
+    losses = np.stack([by_hand(federation, models, np.full(9, k))[1] for k in range(3)])
+    assert np.array_equal(found, losses.argmin(axis=0)) and np.asarray(found).min() < 2
+
+
 @pytest.mark.parametrize("block", [16, 4096])
 def test_losses_of_every_model_on_some_clients(case, block, monkeypatch):
     federation, model, models, _ = case

@@ -11,10 +11,12 @@ import cfljax
 from cfljax.commands import tune as command
 from cfljax.config import read_spec
 from cfljax.devices.machine import describe_machine
+from cfljax.engine.resume import Checkpoint, Spent
 from cfljax.errors import SpecError, StoreError
 from cfljax.launch import rung
 from cfljax.launch import search_plan as halving
 from cfljax.launch.batch import run_batch
+from cfljax.launch.checkpoints import to_arrays
 from cfljax.launch.search_plan import plan_search
 from cfljax.store import Store
 from cfljax.store.units import read_search
@@ -326,6 +328,25 @@ def test_an_edited_record_of_a_search_is_refused(tmp_path, searched):
         StoreError, match=r"tune\.json: cannot be read \(its SHA-256 does not match\)"
     ):
         read_search(store)
+
+
+def test_only_checkpoints_of_one_round_are_joined(tmp_path):
+    runs = read_spec(TABLE, ["seeds=[10000]", "method=fedavg", "train.lr=[0.3, 0.1]"]).runs()
+    store, (batch,) = Store(tmp_path), rung.batching.make_batches(runs, 2)
+
+    def joined(*done):
+        for run, rounds in zip(runs, done, strict=True):
+            array = np.full((1, 3), rounds)
+            point = Checkpoint(
+                rounds, {".state": array}, {"loss": array}, Spent(0.0, 0.0, 1.0, 0.0)
+            )
+            store.save_checkpoint(run.id, *to_arrays(point))
+        return rung.OfRuns(store, batch, 6).load()
+
+    both = joined(2, 2)
+    assert both.done == 2 and both.spent.rounds == 2.0
+    assert both.carry[".state"].shape == both.rows["loss"].shape == (2, 3)
+    assert joined(2, 3) is None
 
 
 def test_a_run_without_its_checkpoint_is_no_failed_run(tmp_path):

@@ -6,7 +6,7 @@ from cfljax.local.parts import divide_model
 from tests import play, toy
 from tests.methods.test_ifca import close, federation
 from tests.reference import plain
-from tests.reference.fesem import authors, fesem, starts
+from tests.reference.fesem import Kmeans, authors, fesem, random_points, starts
 
 WORK = {"epochs": 2, "batch": 5}
 HIDDEN = 7
@@ -46,6 +46,17 @@ def test_agrees_with_a_plain_program_of_the_authors(
         [participants] * 2 + [0, 0]
     ] * 2
     np.testing.assert_array_equal(method.score(states[-1], whole, {}), states[-1].labels)
+
+
+def test_first_memberships_are_five_steps_of_k_means():
+    """Of forty clients; fewer are settled after four."""
+    whole, seed = toy.federation("label_permutation", clients=40, groups=2), 4
+    options = {"clusters": 3, "compare": "last", "model": toy.model(HIDDEN)}
+    states, _, _ = play.rounds("fesem", whole, 0, seed=seed, work=WORK, **options)
+    points, order = random_points(seed, np.asarray(whole.uid), len(LAST))
+    wanted = np.zeros(40, int)
+    wanted[order] = Kmeans(3).labels(np.array(points)[order])
+    np.testing.assert_array_equal(states[0].labels, wanted)
 
 
 def test_refuses_to_compare_what_never_reaches_the_server():

@@ -123,6 +123,15 @@ def test_a_client_that_has_not_trained_has_the_mean_by_samples_of_those_that_hav
     assert trained.sum() == 5 and np.allclose(first[~trained], size / size.sum(), atol=1e-6)
 
 
+def test_clients_that_never_train_are_in_no_mean_of_a_group():
+    clients = history.extract_clients(play.nine_clients())
+    trains = np.arange(9) > 1
+    shares = np.random.default_rng(0).dirichlet(np.ones(2), (1, 9)).astype(np.float32)
+    row = history._average_shares(clients._replace(trains=trains), shares)
+    wanted = [shares[:, (clients.group == g) & trains].mean(axis=1) for g in (0, 1)]
+    assert np.allclose(row["diag/mixture_of_groups"], np.stack(wanted, axis=1), atol=1e-6)
+
+
 def test_what_is_kept_is_bounded():
     clients = history.extract_clients(play.nine_clients())
     many = np.full((1, 9, MAX_SHARES // 9 + 1), 0.1, np.float32)

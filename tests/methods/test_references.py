@@ -1,5 +1,6 @@
 """FedAvg, FedProx, oracle and local training against a plain numpy program."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -14,7 +15,10 @@ UNIFORM = {"average": "uniform", "lr_decay": 0.7, "momentum": 0.5}
 
 @pytest.fixture(scope="module")
 def federation():
-    return toy.federation("label_permutation", clients=7, groups=2)
+    """Clients of unequal numbers of samples, which weigh in means of models and of losses."""
+    made = toy.federation("label_permutation", clients=7, groups=2)
+    count = made.train.count - 5 * jnp.arange(7, dtype=jnp.int32)
+    return toy.replace(made, train=toy.replace(made.train, count=count))
 
 
 WORK = {"batch": 6, "epochs": 2}
@@ -32,11 +36,12 @@ def engine(name, federation, hyper=None, options=None, seed=0):
 ], ids=["fedavg", "uniform, with momentum and decay", "fedprox"])  # fmt: skip
 def test_one_global_model(federation, name, hyper, options, local):
     output = engine(name, federation, hyper, options)
-    net, clients = plain.Net(6, 4), plain.Clients(federation)
+    net, clients, losses = plain.Net(6, 4), plain.Clients(federation), []
     history = reference.fedavg(
-        net, clients, toy.start(), ROUNDS, PARTICIPANTS, 0.1, **WORK, **local
+        net, clients, toy.start(), ROUNDS, PARTICIPANTS, 0.1, **WORK, **local, losses=losses
     )
     assert np.allclose(output.models, history[-1], atol=1e-5)
+    assert np.allclose(output.history["train_loss"][1:], losses, rtol=1e-5)
     labels = np.zeros(7, int)
     curve = [plain.accuracy(net, clients, models, labels) for models in [[toy.start()], *history]]
     assert np.allclose(output.history["accuracy"], curve, atol=1e-6)

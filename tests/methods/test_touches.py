@@ -13,11 +13,12 @@ import pytest
 import cfljax
 from cfljax import keys
 from cfljax.local.parts import divide_model
-from cfljax.local.send import Sending
+from cfljax.local.send import Sending, attackers, exact_share
 from cfljax.methods import METHODS
 from cfljax.types import Jobs
 from tests import play, toy
 from tests.often import every
+from tests.reference import plain
 
 METHOD_FILES = sorted(Path(cfljax.__file__).parent.joinpath("methods").glob("*.py"))
 SUMS = {"mix_updates": 4, "sum_by": 3, "add_noise": 3}
@@ -124,6 +125,18 @@ def test_numbers_that_do_not_matter_change_nothing(name):
         assert apart(plain, touched) < 1e-5
     else:
         assert plain.tobytes() == touched.tobytes()
+
+
+def test_attackers_are_not_scored():
+    whole, numbers = play.nine_clients(), {"attack.share": 0.3, "attack.factor": 2.0}
+    (output,) = play.on_nine("fedavg", [numbers], work={"sending": LIES})
+    lie = np.asarray(attackers(LIES, exact_share(LIES, numbers, whole), whole))
+    assert lie.sum() == 3 and (output.history["scored"] == 6).all()
+    assert np.array_equal(np.isnan(output.client_accuracy), lie)
+    net, clients = plain.Net(6, 4), plain.Clients(whole)
+    clients.test = [each for each, lies in zip(clients.test, lie, strict=True) if not lies]
+    wanted = plain.accuracy(net, clients, output.models.astype(np.float64), np.zeros(6, int))
+    assert output.history["accuracy"][-1] == pytest.approx(wanted, abs=1e-6)
 
 
 @pytest.mark.parametrize("name", ["fedavg", pytest.param("oracle", marks=pytest.mark.long)])

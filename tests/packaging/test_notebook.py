@@ -11,6 +11,7 @@ import pytest
 import cfljax
 from cfljax.config import read_spec
 from cfljax.errors import SpecError
+from cfljax.experiment.batching import make_batches
 from tests.packaging.test_plugins import SMALL
 
 CELL = """
@@ -59,6 +60,22 @@ def test_the_text_of_a_function_and_its_options_are_its_identity():
         cell(CELL.replace(old, new))
         assert id_now() not in seen, new
         seen.add(id_now())
+
+
+def test_a_program_is_that_of_one_text():
+    """An edited cell's programs are compiled again, those of the end of a run, too."""
+
+    def keys():
+        cell_run = read_spec(SMALL | {"method": "mine"}).runs()
+        (batch,) = make_batches(cell_run, 1)
+        return {batch.program_key, batch.shape_key}, batch.model_key
+
+    cell(CELL)
+    first, of_model = keys()
+    assert keys() == (first, of_model)
+    cell(CELL.replace("return method_of", "return  method_of"))
+    second, of_second = keys()
+    assert not first & second and of_model != of_second
 
 
 def test_a_function_without_a_text_needs_a_version():

@@ -147,10 +147,10 @@ def batches(key, n, batch, steps=None, epochs=None):
 
 def fit(
     net, w, data, key, lr, batch=10, epochs=1, steps=None, mu=0.0, anchor=None, momentum=0.0, weight_decay=0.0, velocity=None,
-    weights=None,
+    weights=None, losses=None,
 ):  # fmt: skip
     """(w after local SGD, momentum buffer): one client, one step at a time; `weights` of its
-    samples' losses."""
+    samples' losses; `losses`: a list that gets the loss of each sample before its step."""
     x, y = data
     start = w if anchor is None else anchor
     u = np.zeros_like(w) if velocity is None else velocity.copy()
@@ -160,6 +160,8 @@ def fit(
             + mu * (w - start)
             + weight_decay * w
         )
+        if losses is not None:
+            losses += net.losses(w, x[rows], y[rows]).tolist()
         u = momentum * u + g
         w = w - lr * u
     return w, u

@@ -169,6 +169,8 @@ def test_a_run_that_does_not_recover_before_the_next_change_has_no_number():
     curve = [0.2, 0.8, 0.5, 0.6, 0.5, 0.8]
     assert summarise_drift(drifting(curve, [2, 4]), [(2, 2), (4, 4)])["recovery_rounds"] is None
     assert summarise_drift(drifting(curve, [2]), [(2, 2)])["recovery_rounds"] == 3
+    in_the_round_of_the_next = drifting([0.2, 0.8, 0.5, 0.6, 0.8, 0.8], [2, 4])
+    assert summarise_drift(in_the_round_of_the_next, [(2, 2), (4, 4)])["recovery_rounds"] is None
     assert summarise_drift(drifting([0.2, 0.8, 0.5], [2]), [(2, 2)])["recovery_rounds"] is None
     assert (
         summarise_drift(drifting([np.nan, np.nan, 0.5], [2]), [(2, 2)])["recovery_rounds"] is None
