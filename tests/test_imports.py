@@ -1,14 +1,18 @@
-"""What drills and benchmarks import from the package exists, also in programs that are texts. Most of
-them are run by no ordinary test."""
+"""What tests, drills and benchmarks import from the package exists, also in programs that are texts
+or run in other processes."""
 
 import ast
 import importlib
 import importlib.util
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 FILES = [
-    path for folder in ("drills", "benchmarks") for path in sorted((ROOT / folder).rglob("*.py"))
+    path
+    for folder in ("tests", "drills", "benchmarks")
+    for path in sorted((ROOT / folder).rglob("*.py"))
 ]
 
 
@@ -38,14 +42,18 @@ def exists(module, name):
         return not error.name.startswith("cfljax")  # an optional library
 
 
-def test_imported_names_exist():
-    missing = [
-        f"{path.relative_to(ROOT)}: {node.module}.{each.name}"
-        for path in FILES
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imported_names_exist(path):
+    imports = [
+        node
         for tree in programs(path.read_text())
         for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "cfljax"
-        for each in node.names
-        if not exists(node.module, each.name)
+        if isinstance(node, ast.ImportFrom)
     ]
-    assert missing == []
+    ours = [
+        (node.module, each.name)
+        for node in imports
+        if (node.module or "").split(".")[0] == "cfljax"
+        for each in node.names
+    ]
+    assert [f"{module}.{name}" for module, name in ours if not exists(module, name)] == []

@@ -277,6 +277,7 @@ def decide(
     clusters = jnp.sum(members(labels, number).any(axis=1), dtype=jnp.int32)
     diag = {
         "clusters": clusters,
+        "participants": cohort.ids,
         "participant_labels": labels,
         "p": p,
         "epsilon": epsilon,

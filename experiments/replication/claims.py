@@ -24,7 +24,10 @@ decided in these ways:
   direction where at least half of the means are. Otherwise it does not reproduce where a whole
   interval is below.
 
-Of `within` and `at_least` half of the cells must have been run. A difference of rounds decides
+- `steadier = [a, b]`: a's deviation over seeds is smaller than b's: the 95 % interval of the ratio
+  of their variances (Fisher's F) is below 1. An interval with 1 in it decides nothing.
+
+Of `within` and `at_least` more than half of the cells must have been run. A difference of rounds decides
 nothing where one is never reached. Whatever the kind, these come first: a claim that no run could
 contradict is no test of it; runs in another setting than the paper's are to be run again; runs of a
 small size are not run at size; and fewer than three seeds decide nothing.
@@ -39,7 +42,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cfljax.results.statistics import FEWEST
-from experiments.replication.intervals import interval
+from experiments.replication.intervals import interval, ratio_of_variances
 from experiments.replication.numbers import between, fewer, plain, signed
 from experiments.replication.published import Claim, Published
 from experiments.replication.verdicts import (
@@ -126,7 +129,7 @@ def decide(effect: Effect, wanted: float, close: bool) -> str:
 def _within(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Verdict:
     known = [name for name in claim.cells if of.cell(name).published is not None]
     run = [name for name in known if measured[name].values]
-    if 2 * len(run) < len(known):
+    if 2 * len(run) <= len(known):
         return Verdict(NOT_RUN, f"{len(run)} of {len(known)} cells were run")
     ours = np.array([measured[name].mean for name in run])
     theirs = np.array([of.cell(name).published for name in run], np.float64)
@@ -282,7 +285,7 @@ def _order(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Ver
 
 def _at_least(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Verdict:  # noqa: ARG001
     means = {name: measured[name].mean for name in claim.cells if measured[name].values}
-    if 2 * len(means) < len(claim.cells):
+    if 2 * len(means) <= len(claim.cells):
         return Verdict(NOT_RUN, f"{len(means)} of {len(claim.cells)} cells were run")
     level = float(claim.published or 0.0) - claim.tolerance
     ends = [interval(measured[name].values) for name in means]
@@ -300,12 +303,23 @@ def _at_least(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> 
     return Verdict(word, found, f"{plain(claim.published or 0.0)} or more")
 
 
+def _steadier(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Verdict:  # noqa: ARG001
+    one, other = (measured[name] for name in claim.cells)
+    numbers = f"± {plain(one.deviation)} against ± {plain(other.deviation)}"
+    low, high = ratio_of_variances(list(one.values.values()), list(other.values.values()))
+    if math.isinf(high):
+        return Verdict(UNDECIDED, numbers)
+    numbers += f"; ratio [{plain(math.sqrt(low))}, {plain(math.sqrt(high))}]"
+    return Verdict(REPRODUCES if high < 1 else FAILS if low >= 1 else UNDECIDED, numbers)
+
+
 DECIDERS = {
     "within": _within,
     "difference": _difference,
     "reduction": _reduction,
     "order": _order,
     "at_least": _at_least,
+    "steadier": _steadier,
 }
 
 

@@ -2,12 +2,13 @@
 interval of their mean, Student's t. Seeds that share a draw of the data are no independent draws of
 it. Where only some of them share one, the deviation is of the draws' sums (cluster-robust), with as
 many degrees of freedom as there are draws, less one. Where all seeds share one draw, the interval
-is over the seeds and leaves the draw out."""
+is over the seeds and leaves the draw out. Or: two lists of numbers, and the interval of the ratio
+of their variances."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 
@@ -36,6 +37,18 @@ def interval(values: Mapping[Hashable, float]) -> tuple[float, float]:
         / n
     )
     return mean - half, mean + half
+
+
+def ratio_of_variances(one: Sequence[float], other: Sequence[float]) -> tuple[float, float]:
+    """(low, high) of the first variance divided by the second, Fisher's F; infinite for fewer than
+    two values, or where the second has no variance."""
+    from scipy.special import fdtri  # scipy.stats takes half a second to import
+
+    if min(len(one), len(other)) < 2 or not np.isfinite([*one, *other]).all() or not np.var(other):
+        return -math.inf, math.inf
+    ratio = float(np.var(one, ddof=1) / np.var(other, ddof=1))
+    dfs, tail = (len(one) - 1, len(other) - 1), (1 + LEVEL) / 2
+    return ratio / float(fdtri(*dfs, tail)), ratio * float(fdtri(*dfs[::-1], tail))
 
 
 def _data(draw: Hashable) -> Hashable:

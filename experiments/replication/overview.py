@@ -63,25 +63,27 @@ class Line(NamedTuple):
 
 def lines(sections: Iterable[Section]) -> list[Line]:
     """Return the claims that papers make, in order. Of a claim that was tried in several settings
-    it is the first that was run, or the best where the paper says "up to"; nothing refutes that as
-    long as settings were not run."""
-    found: dict[object, Line] = {}
+    it is the one that says so, or else the first that was run; or the best where the paper says
+    "up to", and nothing refutes that as long as settings were not run."""
+    tried: dict[object, list[Line]] = {}
     for section in sections:
         for claim, verdict in zip(section.published.claims, section.verdicts, strict=True):
-            if claim.ours:
-                continue
-            key = (section.published.paper, claim.search) if claim.search else id(claim)
-            line = found.setdefault(key, Line(section, claim, verdict, []))
-            if line.claim is claim:
-                continue
-            better = BEST.index(verdict.word) < BEST.index(line.verdict.word)
-            if better and (claim.up_to or line.verdict.word == NOT_RUN):
-                found[key] = Line(
-                    section, claim, verdict, [*line.others, (line.verdict, line.claim.setting)]
-                )
-            else:
-                line.others.append((verdict, claim.setting))
-    return [_reopen(line) for line in found.values()]
+            if not claim.ours:
+                key = (section.published.paper, claim.search) if claim.search else id(claim)
+                tried.setdefault(key, []).append(Line(section, claim, verdict, []))
+    return [_reopen(_choose(settings)) for settings in tried.values()]
+
+
+def _choose(settings: list[Line]) -> Line:
+    """Return the setting of a claim that counts, with the others beside it."""
+    if any(line.claim.up_to for line in settings):
+        chosen = min(settings, key=lambda line: BEST.index(line.verdict.word))
+    else:
+        run = [line for line in settings if line.verdict.word != NOT_RUN]
+        named = [line for line in settings if line.claim.counts]
+        chosen = (named or run or settings)[0]
+    others = [(line.verdict, line.claim.setting) for line in settings if line is not chosen]
+    return chosen._replace(others=others)
 
 
 def _reopen(line: Line) -> Line:
@@ -186,16 +188,12 @@ def _explain(line: Line, left: Hours) -> str:
     """Return what the verdict rests on beside the numbers, in some words, and what more runs would
     take."""
     others = [(verdict, setting) for verdict, setting in line.others if verdict.word != NOT_RUN]
+    own = [(line.verdict, line.claim.setting)] if line.verdict.word != NOT_RUN else []
     more = ""
-    if (
-        line.verdict.word != NOT_RUN
-        and others
-        and line.claim.setting
-        and all(setting for _, setting in others)
-    ):
+    if others and line.claim.setting and all(setting for _, setting in others):
         named: dict[str, list[str]] = {}
         for verdict, setting in sorted(
-            [(line.verdict, line.claim.setting), *others],
+            [*own, *others],
             key=lambda tried: WORDS.index(tried[0].word),
         ):
             word = (
@@ -205,7 +203,7 @@ def _explain(line: Line, left: Hours) -> str:
             )
             named.setdefault(word, []).append(setting)
         more = "; ".join(f"{word} {' / '.join(settings)}" for word, settings in named.items())
-    elif line.verdict.word != NOT_RUN and others:
+    elif others:
         words = Counter(verdict.word for verdict, _ in others)
         more = f"in {len(others)} other setting{'s' if len(others) > 1 else ''}: {_count(words)}"
     needs = (

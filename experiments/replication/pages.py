@@ -46,7 +46,12 @@ def read_sections(folders: Paths, published: Paths) -> tuple[Page, list[Section]
         results = Results(folder)
         name = results.sweep.get("name") or results.store.folder.absolute().name
         by_sweep.setdefault(str(name), []).append(results)
-    return page, [section(file, by_sweep.get(file.sweep, [])) for file in files]
+    return page, [
+        section(
+            file, [each for name in (file.sweep, *file.also) for each in by_sweep.get(name, [])]
+        )
+        for file in files
+    ]
 
 
 def replication_page(folders: Paths, published: Paths) -> str:

@@ -50,7 +50,7 @@ from experiments.replication.quantity import Quantity, read_quantity
 
 PAGE = "page.toml"
 T = TypeVar("T")
-KINDS = ("within", "difference", "reduction", "order", "at_least")
+KINDS = ("within", "difference", "reduction", "order", "at_least", "steadier")
 DRAWN = ("within", "difference", "reduction")
 """Kinds of claims that a panel can show: of one cell, or of two."""
 
@@ -102,6 +102,10 @@ class Claim:
     """The name that it shares with other settings in which the same claim was tried."""
     setting: str = ""
     """What tells its setting from the others'."""
+    counts: bool = False
+    """True for the setting that the overview counts."""
+    reason: str = ""
+    """Why that one counts; written before its runs were made."""
     up_to: bool = False
     """True where a paper says "up to": the best of the settings counts."""
     small: str = ""
@@ -125,7 +129,9 @@ class Claim:
                 f"{where}.panel: needs a title and a row, and a claim of one number "
                 f"({', '.join(DRAWN)})"
             )
-        if self.kind in ("difference", "reduction") and len(self.cells) != 2:
+        if self.counts and not (self.search and self.setting and self.reason):
+            raise SpecError(f"{where}.counts: needs search, setting and reason")
+        if self.kind in ("difference", "reduction", "steadier") and len(self.cells) != 2:
             raise SpecError(f"{where}.{self.kind}: needs two cells")
         if self.kind == "order" and len(self.cells) < 2:
             raise SpecError(f"{where}.order: needs two cells or more")
@@ -179,6 +185,8 @@ class Published:
     figures: tuple[Figure, ...] = ()
     job: str = ""
     """The job of todo.toml that would decide its claims, but for those that name another."""
+    also: tuple[str, ...] = ()
+    """Names of other sweeps that have runs of its cells."""
 
     @property
     def scale(self) -> float:

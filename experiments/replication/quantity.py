@@ -1,7 +1,8 @@
 """Enters: one run. Leaves: the number that a cell of a published table stands for: a summary
 quantity, a point of a curve, the round in which a curve reaches a value, a statistic over rounds
 (`change`: the mean of |a round − the one before|) or, with `to`, over the rounds up to that one, a
-diagnostic, the correlation of two diagnostics, or the accuracy of a cluster."""
+diagnostic, the correlation of two diagnostics, how well a round's participants are clustered, or
+the accuracy of a cluster."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from cfljax.engine.metrics import adjusted_rand, contingency, purity
 from cfljax.errors import SpecError
 from cfljax.registry.options import Value, check, option, show
 from cfljax.results.frames import number
@@ -41,6 +43,7 @@ NO_FRACTIONS = (
     "bytes_down",
 )
 """Quantities that stay as they are where the published unit is per cent."""
+AGREEMENT = {"ari": adjusted_rand, "purity": purity}
 WHICH = ("best", "middle", "worst", "gap")
 """Clusters by their accuracy, and how far the best is from the worst."""
 
@@ -48,7 +51,7 @@ WHICH = ("best", "middle", "worst", "gap")
 @dataclasses.dataclass(frozen=True)
 class Quantity:
     """One of `summary`, `history` (with `at`, `reaches`, or `over` and perhaps `to`), `diag`,
-    `correlation` (of two diagnostics) and `cluster`."""
+    `correlation` (of two diagnostics), `participants` and `cluster`."""
 
     summary: str = option(
         "", choices=tuple(name for name in QUANTITIES if name != "round_to_target")
@@ -61,6 +64,9 @@ class Quantity:
     reaches: float | None = None
     diag: str = ""
     correlation: tuple[str, ...] = ()
+    participants: str = option("", choices=tuple(AGREEMENT))
+    """How the clusters of a round's participants agree with their true groups, the mean over
+    rounds."""
     cluster: str = option("", choices=WHICH)
 
     def check(self, where: str) -> None:
@@ -68,10 +74,20 @@ class Quantity:
         in the file."""
         given = [
             bool(kind)
-            for kind in (self.summary, self.history, self.diag, self.correlation, self.cluster)
+            for kind in (
+                self.summary,
+                self.history,
+                self.diag,
+                self.correlation,
+                self.participants,
+                self.cluster,
+            )
         ]
         if sum(given) != 1:
-            raise SpecError(f"{where}: give one of summary, history, diag, correlation and cluster")
+            raise SpecError(
+                f"{where}: give one of summary, history, diag, correlation, participants and "
+                "cluster"
+            )
         if (
             self.history
             and (self.at is not None) + bool(self.over) + (self.reaches is not None) != 1
@@ -114,6 +130,8 @@ class Quantity:
             return _correlation(
                 *(run.diag.get(f"{run.method}/{name}") for name in self.correlation)
             )
+        if self.participants:
+            return _agreement(run, self.participants)
         return _cluster_accuracy(run.client_accuracy, clusters_of, self.cluster)
 
     def _of_curve(self, history: dict[str, np.ndarray]) -> float:
@@ -143,6 +161,22 @@ def _correlation(one: np.ndarray | None, other: np.ndarray | None) -> float:
         return math.nan
     pairs = np.triu_indices(len(one), 1)
     return float(np.corrcoef(one[pairs], other[pairs])[0, 1])
+
+
+def _agreement(run: Result, how: str) -> float:
+    """Return how the clusters of each evaluated round's participants agree with their true groups,
+    the mean over rounds. Those without a cluster are left out."""
+    ids, labels = (
+        run.diag.get(f"{run.method}/{name}") for name in ("participants", "participant_labels")
+    )
+    if ids is None or labels is None or run.groups is None:
+        return math.nan
+    trained = run.history["round"] >= 1
+    group = run.groups[-1]
+    table = contingency(
+        labels[trained], group[ids[trained]], int(labels.max()) + 1, int(group.max()) + 1
+    )
+    return float(np.nanmean(AGREEMENT[how](table)))
 
 
 def _cluster_accuracy(accuracy: np.ndarray | None, of: Result | None, which: str) -> float:
