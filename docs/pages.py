@@ -20,6 +20,7 @@ from pathlib import Path
 
 from cfljax import errors
 from cfljax.commands import COMMANDS
+from cfljax.commands.completion import SHELLS
 from cfljax.commands.methods import describe
 from cfljax.commands.schema import TABLES
 from cfljax.config import data, grid, train
@@ -280,10 +281,9 @@ def commands() -> str:
         "",
     ]
     words = (
-        "`cfljax completion SHELL` prints a script for bash, zsh or fish, which completes "
-        "commands, flags, names, and "
+        f"`cfljax completion SHELL` prints a script for {', '.join(SHELLS[:-1])} or {SHELLS[-1]}, "
+        "which completes commands, flags, names and files. "
     )
-    words += "the keys and values after `--set`. "
     words += (
         "For bash, put `source <(cfljax completion bash)` into `~/.bashrc`. `cfljax --version` "
         "prints the version."

@@ -15,7 +15,7 @@ _HELP = f"""usage: cfljax COMMAND …
 Clustered federated learning, simulated fast.
 
 {chr(10).join(f"  {name:<11} {about}" for name, about in COMMANDS.items())}
-  completion  print shell completion for bash, zsh or fish
+  completion  print shell completion
 
 `cfljax COMMAND --help` lists its flags; every command is also `python -m cfljax.COMMAND`.
 
@@ -59,15 +59,12 @@ def run_program() -> NoReturn:
 
 
 def _completion(words: list[str]) -> int:
-    from cfljax.commands.completion import SHELLS, set_words
+    from cfljax.commands.completion import SHELLS, write_script
 
-    if words[:1] == ["words"]:
-        print("\n".join(set_words("".join(words[1:2]))))
-        return 0
     if len(words) != 1 or words[0] not in SHELLS:
         print(f"cfljax completion: give the shell: {', '.join(SHELLS)}", file=sys.stderr)
         return 2
-    print(SHELLS[words[0]]())
+    print(write_script(words[0]))
     return 0
 
 

@@ -6,6 +6,7 @@ of tests, or the blocks of a page that are run, name the command and its flag, o
 option and the option.
 """
 
+import argparse
 import ast
 import importlib
 import re
@@ -16,7 +17,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cfljax.commands.cli import COMMANDS
-from cfljax.commands.completion import words_of
 from cfljax.config import Train
 from cfljax.config.values import list_fields
 from cfljax.methods import METHODS
@@ -86,6 +86,18 @@ def options_of_a_run() -> frozenset[str]:
     return frozenset(f"--{option}" for options in every for option in list_fields(options))
 
 
+def flags_of(parser: argparse.ArgumentParser) -> frozenset[str]:
+    """The long flags of a parser and of its actions, but those for the program itself."""
+    found = frozenset()
+    for action in parser._actions:
+        if action.help == argparse.SUPPRESS:
+            continue
+        found |= {flag for flag in action.option_strings if flag.startswith("--")}
+        if isinstance(action, argparse._SubParsersAction):
+            found = found.union(*map(flags_of, action.choices.values()))
+    return found
+
+
 @cache
 def flags(module: str) -> frozenset[str] | None:
     """The flags of a command, a drill, a benchmark or a script; None: there is no such thing."""
@@ -93,7 +105,9 @@ def flags(module: str) -> frozenset[str] | None:
     if first == "cfljax":
         if name == "completion":
             return frozenset()
-        return frozenset(words_of(name).flags) if name in COMMANDS else None
+        if name not in COMMANDS:
+            return None
+        return flags_of(importlib.import_module(f"cfljax.commands.{name}").parser())
     path = ROOT / (module if module.endswith(".py") else module.replace(".", "/") + ".py")
     path = path if path.exists() else path.with_suffix("") / "__main__.py"
     if not path.exists():

@@ -194,7 +194,7 @@ def test_it_installs_and_runs_in_a_clean_environment(built, version, kind, tmp_p
         return done.stdout
 
     assert command("cfljax", "--version") == f"cfljax {PROJECT['version']}\n"
-    assert "ifca" in command("python", "-m", "cfljax.methods") and "_cfljax()" in command(
+    assert "ifca" in command("python", "-m", "cfljax.methods") and "_shtab_cfljax()" in command(
         "cfljax", "completion", "bash"
     )
     flags = [
