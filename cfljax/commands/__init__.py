@@ -48,7 +48,7 @@ def add_flags_of_sweeps(flags: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="override; lists and ranges are grid axes",
+        help="override; lists and ranges are grid axes; of two values for one key the last counts",
     )
     add(
         "--plugin",

@@ -3,6 +3,7 @@ is chosen."""
 
 from __future__ import annotations
 
+import itertools
 import tomllib
 
 from cfljax.config.layers import (
@@ -96,9 +97,42 @@ def split_commas(text: str) -> list[str]:
     return [*parts, text[last:]]
 
 
+def check_sets(sets: list[Flag], warn: list[str]) -> None:
+    """Reject flags that exclude each other; warn of a value that a later flag replaces."""
+    given: dict[tuple[str, ...], Value] = {}
+    for path, value in _sort_sets(sets):
+        for key, leaf in _list_leaves(tuple(path), value):
+            where, before = f"--set {'.'.join(key)}", given.setdefault(key, leaf)
+            if before != leaf:
+                warn.append(
+                    f"{where}={show(before)}: has no effect, because {where}={show(leaf)} replaces "
+                    "it; for both, give one flag with a list"
+                )
+                given[key] = leaf
+    for first, second in itertools.permutations(EXCLUSIVE, 2):
+        for key in given:
+            other = (*key[:-1], second)
+            if key[-2:] == ("train", first) and other in given:
+                raise SpecError(
+                    f"--set {'.'.join(key)}={show(given[key])}: give {' or '.join(EXCLUSIVE)}, not "
+                    f"both (--set {'.'.join(other)}={show(given[other])})"
+                )
+
+
+def _sort_sets(sets: list[Flag]) -> list[Flag]:
+    """Put whole tables before their options, and else keep the order."""
+    return sorted(sets, key=lambda flag: len(flag[0]))
+
+
+def _list_leaves(path: tuple[str, ...], value: Value) -> list[tuple[tuple[str, ...], Value]]:
+    if not isinstance(value, dict):
+        return [(path, value)]
+    return [leaf for key, inner in value.items() for leaf in _list_leaves((*path, key), inner)]
+
+
 def apply_sets(raw: Table, sets: list[Flag]) -> Table:
     """Lay the flags over the tidy spec: whole tables first, then options, in the order given."""
-    for path, value in sorted(sets, key=lambda s: len(s[0]) > 1):
+    for path, value in _sort_sets(sets):
         where = ".".join(path)
         if len(path) == 1:
             raw = lay_over(raw, {path[0]: value}, "--set")

@@ -178,16 +178,21 @@ def nest_keys(table: Table, where: str) -> Table:
     done: Table = {}
     for key, value in table.items():
         head, dot, rest = key.partition(".")
-        if not dot:
-            if isinstance(done.get(key), dict) and isinstance(value, dict):
-                value = {**done[key], **value}
-            done[key] = value
-            continue
-        inner = done.setdefault(head, {})
-        if not isinstance(inner, dict):
-            raise SpecError(f"{where}.{key}: {head} is given twice, once as a value")
-        done[head] = nest_keys({**inner, rest: value}, f"{where}.{head}")
+        if dot:
+            value = nest_keys({rest: value}, f"{where}.{head}")
+        done[head] = _join(done[head], value, f"{where}.{head}") if head in done else value
     return done
+
+
+def _join(first: Value, second: Value, where: str) -> Value:
+    """Join what two spellings of a key say; raise a SpecError if they differ."""
+    if isinstance(first, dict) and isinstance(second, dict):
+        both = first.keys() & second.keys()
+        shared = {key: _join(first[key], second[key], f"{where}.{key}") for key in both}
+        return first | second | shared
+    if first != second:
+        raise SpecError(f"{where}: is given twice, as {show(first)} and as {show(second)}")
+    return first
 
 
 def need_table(value: Value, where: str) -> Table:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from cfljax.config.flags import Flag, apply_sets, choose_size, parse_set
+from cfljax.config.flags import Flag, apply_sets, check_sets, choose_size, parse_set
 from cfljax.config.grid import Search, make_grid, make_runs, read_search
 from cfljax.config.layers import lay_over, need_table, tidy
 from cfljax.config.plugins import load as load_plugins
@@ -109,6 +109,7 @@ def read_spec(
 def build(raw: Table, sets: list[Flag], warn: list[str]) -> tuple[list[Run], Search]:
     """Build the runs and the search options. The chosen size is laid over base and includes, the
     flags over the result."""
+    check_sets(sets, warn)
     chosen, size, sets = choose_size(raw, sets)
     whole = {path[0]: value for path, value in sets if len(path) == 1}
     base = tidy({**{key: whole[key] for key in ("data", "method") if key in whole}, **raw})

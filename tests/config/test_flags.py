@@ -3,6 +3,7 @@
 import pytest
 
 from cfljax.config.flags import parse_value, split_commas
+from cfljax.errors import SpecError
 from tests.config.small import read, runs, spec
 
 METHODS = spec(
@@ -37,8 +38,51 @@ def test_a_flag_replaces_what_the_spec_says():
     assert [(r.train.lr, r.seed) for r in found] == [(0.03, 0), (0.03, 1), (0.1, 0), (0.1, 1)]
 
 
-def test_later_flags_win():
-    assert runs(spec(), "train.rounds=3", "train.rounds=4")[0].train.rounds == 4
+def test_later_flags_win_and_a_line_says_what_they_replace():
+    found = read(spec(), "train.rounds=3", "train.rounds=4", "train.lr=0.1", "train.lr=0.1")
+    assert found.runs()[0].train.rounds == 4
+    (line,) = found.warnings
+    assert "train.rounds=3" in line and "list" in line
+    (line,) = read(METHODS, "method=ifca", "method=fedavg").warnings
+    assert line.startswith('--set method="ifca": has no effect')
+    (line,) = read(spec(), "train.lr=0.2", "train={lr=0.1, rounds=4}").warnings
+    assert "train.lr=0.1: has no effect" in line
+
+
+@pytest.mark.parametrize("flags", [
+    ("train.steps=3", "train.epochs=3"), ("train.epochs=3", "train.steps=3,4"), ("train.epochs=3", "train={steps=3}"),
+    ("method.five.train.steps=3", "method.five.train.epochs=3"), ("train={steps=3,epochs=3}",),
+])  # fmt: skip
+def test_of_two_flags_that_exclude_each_other_none_wins(flags):
+    with pytest.raises(SpecError, match="give epochs or steps, not both"):
+        read(METHODS, *flags)
+
+
+def test_a_method_may_have_epochs_where_others_have_steps():
+    found = runs(METHODS, "train.steps=3", "method.five.train.epochs=4", "seeds=[0]")
+    assert [(r.train.steps, r.train.epochs) for r in found] == [(3, None), (3, None), (None, 4)]
+
+
+def test_a_name_does_not_take_the_options_of_flags_before_it_away():
+    (run,) = runs(spec(), "train.optimizer.b1=0.8", "train.optimizer=adam")
+    assert run.train.optimizer_pair == ("adam", {"b1": 0.8})
+
+
+def test_two_spellings_of_a_table_in_one_layer_are_joined():
+    over = {"method.five.train.lr": 0.1, "method.five": {"train": {"steps": 3}}}
+    found = runs(METHODS | {"size": {"s": over}}, "size=s", "method=five", "seeds=[0]")
+    assert [(r.train.lr, r.train.steps) for r in found] == [(0.1, 3)]
+
+
+@pytest.mark.parametrize("table", [
+    {"train.lr": 0.1, "train": {"lr": 0.2}}, {"train": {"lr": 0.2}, "train.lr": 0.1},
+    {"method.fedavg.train.lr": 0.1, "method.fedavg": {"train": {"lr": 0.2}}},
+])  # fmt: skip
+@pytest.mark.parametrize("layer", ["size", "include"])
+def test_one_table_says_a_key_once(table, layer):
+    table = {"size": {"s": table}} if layer == "size" else {"include": [table]}
+    with pytest.raises(SpecError, match="is given twice"):
+        read(spec(**table), *(["size=s"] if layer == "size" else []))
 
 
 def test_epochs_and_steps_take_each_others_place():
