@@ -12,18 +12,16 @@ for each client, near a mixture of all of them). Their functions get `Ask`, in `
 `Before`; they return `Begun` and `State`, and see what a round has `Done`. What has another round
 is a function that returns a `Method`. What that needs, in the order of a round:
 
-- The state: `Clusters`, `first_model`, `first_models`, `part_of` (the parameters of a layer).
-- A choice of clusters: `Solver.losses`, `Solver.sample_losses`, `chosen` (by loss, with
-  `train.privacy.choice` by chance), `least_loss`, `nearest`, `join`, and `by_loss` for
-  `Method.score`.
+- The state: a NamedTuple of the plug-in, with `first_model`, `first_models`, `part_of` (the
+  parameters of a layer).
+- A choice of clusters: `Solver.losses`, `Solver.sample_losses`, `least_loss`, `nearest`, `join`.
 - Local training: `jobs_from`, then `Solver.fit`; `Cohort.repeat` where a participant trains several
   models. `Work`, `LocalStep`.
 - Steps of its own: `Solver.with_own_steps`, `OwnSteps`, `GradientAt`.
 - Aggregation of updates: `weights_by` and `averages` (mixing matrices), `mix_updates`, `usable`;
   `keep_own` for personal models. Then `report`.
-- Both in one, in blocks of participants if memory is short: `train_and_mix`, then `report_trained`;
-  `train_clusters` is all of this for FedAvg inside clusters. `traffic`, `sizes` and `mean_over`
-  count and average.
+- Both in one, in blocks of participants if memory is short: `train_and_mix`, then `report_trained`.
+  `traffic`, `sizes` and `mean_over` count and average.
 - Data: `log_mel`, features of sounds for the models of sequences.
 """
 
@@ -44,16 +42,9 @@ from cfljax.registry import Entry, option
 from cfljax.round.ask import Ask
 from cfljax.round.at_home import AtHome, Kept
 from cfljax.round.before import Before
-from cfljax.round.choice import by_loss, chosen, join
+from cfljax.round.choice import join
 from cfljax.round.clustered import Clustered
-from cfljax.round.common import (
-    Clusters,
-    first_model,
-    first_models,
-    keep_own,
-    traffic,
-    train_clusters,
-)
+from cfljax.round.common import first_model, first_models, keep_own, traffic
 from cfljax.round.config import MethodConfig
 from cfljax.round.peers import OwnModels, Peers
 from cfljax.round.soft import Mixed as Mixtures
@@ -84,7 +75,6 @@ __all__ = [
     "Before",
     "Begun",
     "Clustered",
-    "Clusters",
     "Cohort",
     "Done",
     "Entry",
@@ -119,8 +109,6 @@ __all__ = [
     "Updates",
     "Work",
     "averages",
-    "by_loss",
-    "chosen",
     "client_rows",
     "first_model",
     "first_models",
@@ -143,7 +131,20 @@ __all__ = [
     "sizes",
     "traffic",
     "train_and_mix",
-    "train_clusters",
     "usable",
     "weights_by",
 ]
+
+_REMOVED = {
+    "Clusters": "write your own NamedTuple(models, labels)",
+    "by_loss": "use least_loss(solver.losses(federation, models, clients, mask))",
+    "chosen": "use a class on Clustered, whose participants choose by `score`",
+    "train_clusters": "use averages, train_and_mix and report_trained",
+}
+"""A name that plug-ins could import until 0.2.0 -> what to do now."""
+
+
+def __getattr__(name: str) -> object:
+    if name in _REMOVED:
+        raise ImportError(f"cfljax.extend has no {name} any more: {_REMOVED[name]}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -61,6 +61,7 @@ from cfljax.commands.process import COLLECT_RARELY  # noqa: E402
 from cfljax.devices import compiled  # noqa: E402
 from cfljax.files import MAX_CACHE_BYTES, drop_oldest  # noqa: E402
 from tests.packaging.own import forgotten  # noqa: E402
+from tests.programs import Programs  # noqa: E402
 
 if programs is not None:
     drop_oldest(programs, MAX_CACHE_BYTES)
@@ -107,11 +108,16 @@ def monkeypatch():
     patches.undo()
 
 
+def is_of_contract(nodeid):
+    """Whether this is a test that every method passes; its parameter is the method."""
+    return nodeid.partition("::")[0].endswith("methods/test_contract.py")
+
+
 def group_of(nodeid):
     """A file's tests share compiled programs, so they stay in one process; of the contract, those
     of a method."""
     path, _, test = nodeid.partition("::")
-    return f"{path}:{test.partition('[')[2]}" if path.endswith("test_contract.py") else path
+    return f"{path}:{test.partition('[')[2]}" if is_of_contract(nodeid) else path
 
 
 class Together(LoadScopeScheduling):
@@ -130,6 +136,15 @@ def pytest_addoption(parser):
     parser.addoption(
         "--part", default="0/1", metavar="K/N", help="of the long tests every Nth, from the Kth on"
     )
+    parser.addoption(
+        "--count-programs",
+        action="store_true",
+        help="count the programs of each file from scratch, and lower the numbers in programs.txt",
+    )
+
+
+def pytest_configure(config):
+    config.pluginmanager.register(Programs(config, is_of_contract, group_of), "programs")
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m deselects what is not long

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from cfljax.data.names import join_names
 from cfljax.errors import DataError
 from cfljax.types import Source
 
@@ -250,4 +251,4 @@ def _per_sample(
             )
         if size and values.dtype.kind != "U" and values.min() < 0:
             raise DataError(f"{where}: {key} has the number {values.min()}: must be 0 or more")
-    return np.concatenate([values for values, _ in held.values()])
+    return join_names(where, [values for values, _ in held.values()])

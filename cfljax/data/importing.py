@@ -226,7 +226,7 @@ def make_source(name: str, where: str, parts: list[Part], share: float) -> tuple
         )
         warnings.warn(line, DataWarning, stacklevel=2)
     named = {"x_train": train.x, "y_train": y_train, "x_test": test.x, "y_test": y_test}
-    named |= number_owners(where, train.user, test.user) | number_coarse(train, test)
+    named |= number_owners(where, train.user, test.user) | number_coarse(where, train, test)
     return arrays.source(name, where, named, len(names)), names
 
 

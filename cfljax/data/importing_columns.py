@@ -10,6 +10,7 @@ import warnings
 import numpy as np
 
 from cfljax.data.importing_tables import MISSING_WORDS, Table, is_number
+from cfljax.data.names import is_decimal, join_names
 from cfljax.data.parts import Part, Wanted
 from cfljax.errors import DataError, DataWarning, suggest
 
@@ -159,16 +160,7 @@ def _check_test(
             f"or --drop {user}, or "
             "leave out the test table, so that a share of each owner's samples is used for testing"
         )
-    for what, column in (("label", needed[0]), *([("user", user)] if user else [])):
-        kinds = [
-            "numbers" if table.names(what, column).dtype.kind in "iuf" else "strings"
-            for table in (test, train)
-        ]
-        if kinds[0] != kinds[1]:
-            line = f"{test.where}: column {column} holds {kinds[0]}, in {train.where} {kinds[1]}"
-            raise DataError(
-                f"{line}: write both in the same form, so that one name does not become two"
-            )
+    check_names(train, test, label=needed[0], user=user)
     more = [c for c in names if c not in (*needed, user, *wanted.drop) and not _INDEX.fullmatch(c)]
     if more and not wanted.x:
         raise DataError(
@@ -177,12 +169,30 @@ def _check_test(
         )
 
 
+def check_names(train: Table, test: Table, **columns: str | None) -> None:
+    """Raise a DataError if a column of names has integers in one table and text in the other.
+    `columns`: what it names -> the column, if there is one."""
+    for what, column in columns.items():
+        if column is None:
+            continue
+        kinds = [_kind_of(table.names(what, column)) for table in (test, train)]
+        if kinds[0] != kinds[1]:
+            line = f"{test.where}: column {column} holds {kinds[0]}, in {train.where} {kinds[1]}"
+            raise DataError(
+                f"{line}: write both in the same form, so that one name does not become two"
+            )
+
+
+def _kind_of(names: np.ndarray) -> str:
+    text = names.dtype.kind == "U" and not all(map(is_decimal, np.unique(names)))
+    return "strings" if text else "numbers"
+
+
 def _read_feature(tables: list[Table], name: str, wanted: Wanted) -> np.ndarray:
     if name in wanted.one_hot:
-        kinds, at = np.unique(
-            np.concatenate([t.names("value", name) for t in tables]).astype(str),
-            return_inverse=True,
-        )
+        where = f"{tables[0].where}: column {name}"
+        joined = join_names(where, [table.names("value", name) for table in tables])
+        kinds, at = np.unique(joined.astype(str), return_inverse=True)
         return np.eye(len(kinds), dtype=np.float32)[at]
     found = [_read_numbers(table, name, wanted) for table in tables]
     forms = list(dict.fromkeys(f"{f.dtype}{list(f.shape[1:])}" for f in found))

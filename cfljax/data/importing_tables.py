@@ -14,6 +14,7 @@ import numpy as np
 
 from cfljax.data.bounded import parser_errors
 from cfljax.data.importing_images import Picture, decode_images
+from cfljax.data.names import is_decimal, pack_integers, parse_integer
 from cfljax.data.parts import Wanted
 from cfljax.errors import DataError, DataWarning
 
@@ -23,10 +24,6 @@ if TYPE_CHECKING:
 
 MISSING_WORDS = {"", "NA", "N/A", "nan", "NaN", "null", "NULL", "None"}
 """Words that mean a missing value in a column of numbers; in a column of names they are names."""
-_WHOLE, _DECIMAL = (
-    re.compile(r"0|-?[1-9]\d{0,17}"),
-    re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?"),
-)
 _SPLIT = re.compile(r"(train|test|val(?:id(?:ation)?)?)(?![a-z])")
 
 
@@ -66,16 +63,39 @@ class Table(NamedTuple):
                 raise DataError(
                     f"{self.where}: the {what} is missing in row {row + 1} (column {name})"
                 )
-        if any(isinstance(cell, str) for cell in cells):
-            words = [unicodedata.normalize("NFC", str(cell)).strip() for cell in cells]
-            for kind, form in (
-                (int, _WHOLE),
-                (float, _DECIMAL),
-            ):  # but not 01, which is a different name from 1
-                if all(map(form.fullmatch, words)):
-                    return np.array([kind(word) for word in words])
-            return np.array(words)
-        return np.array(cells)
+        if any(isinstance(cell, (list, dict)) for cell in cells):
+            return np.array(cells)
+        if all(isinstance(cell, bool) for cell in cells):
+            return np.array(cells, bool)
+        if all(isinstance(cell, int) for cell in cells):
+            return pack_integers(cells)
+        if all(isinstance(cell, float) for cell in cells):
+            return np.array(cells, self.data.schema.field(name).type.to_pandas_dtype())
+        words = [unicodedata.normalize("NFC", _to_text(cell)).strip() for cell in cells]
+        integers = {word: parse_integer(word) for word in set(words)}
+        if None not in integers.values():
+            return pack_integers(integers[word] or 0 for word in words)
+        if all(map(is_decimal, integers)):
+            if what == "label":
+                row = next(row for row, word in enumerate(words) if integers[word] is None)
+                raise DataError(
+                    f"{self.where}: labels are classes, and must be integers or names; the label "
+                    f"in row {row + 1} is {words[row][:30]} (column {name})"
+                )
+            # 4.0 beside 4.5 is the 4 of another table, which may have no fraction.
+            exact = ((word, integers[word]) for word in words)
+            words = [word if integer is None else str(integer) for word, integer in exact]
+        return np.array(words)
+
+
+def _to_text(cell: Any) -> str:
+    """Return the text of a cell. Bytes that are no text become hexadecimal digits."""
+    if not isinstance(cell, bytes):
+        return str(cell)
+    try:
+        return cell.decode()
+    except UnicodeDecodeError:
+        return f"0x{cell.hex()}"
 
 
 def read_csv(file: Path, _: Wanted) -> list[Table]:
@@ -203,7 +223,11 @@ def clients_in(folder: Path) -> dict[Any, Path]:
     kinds: dict[tuple[str, str], dict[Any, Path]] = {}
     for path in saved:
         if match := re.fullmatch(r"(.*?)(\d+)(\D*)", path.name):
-            kinds.setdefault((match[1], match[3]), {})[int(match[2])] = path
+            alike = kinds.setdefault((match[1], match[3]), {})
+            if (other := alike.setdefault(int(match[2]), path)) != path:
+                raise DataError(
+                    f"{folder}: {other.name} and {path.name} have the same number; rename one"
+                )
     numbered = max(kinds.values(), key=len, default={})
     if len(numbered) < 2:
         return {path.name: path for path in saved}
@@ -264,11 +288,11 @@ def concatenate_datasets(where: str, sets: dict[Any, datasets.Dataset]) -> Table
         if held.features != first.features:
             line = f"{where}: {client} has other columns, types or classes than {next(iter(sets))}"
             raise DataError(f"{line}; give all clients the same")
-    owners = (
-        None
-        if None in sets
-        else np.repeat(np.array(list(sets)), [len(held) for held in sets.values()])
-    )
+    owners = None
+    if None not in sets:
+        numbered = all(isinstance(client, int) for client in sets)
+        names = pack_integers(sets) if numbered else np.array(list(sets))
+        owners = np.repeat(names, [len(held) for held in sets.values()])
     named = {
         c: list(map(str, kind.names))
         for c, kind in first.features.items()

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cfljax.data import arrays, leaf, tokens
-from cfljax.data.importing_columns import find_label, find_user
+from cfljax.data.importing_columns import check_names, find_label, find_user
 from cfljax.data.importing_tables import Table, is_number
 from cfljax.data.parts import Part, Wanted, number_classes, number_owners, split_test
 from cfljax.errors import DataError, DataWarning, SpecError, suggest
@@ -64,6 +64,8 @@ def read_tables(tables: list[Table], wanted: Wanted) -> tuple[list[Part], bool]:
         y = np.zeros(len(texts), np.int64) if label is None else table.names("label", label)
         owners = table.owners if user is None else table.names("user", user)
         parts.append(Part(texts, y, owners, table.class_names.get(label or "")))
+    for test in tables[1:]:
+        check_names(train, test, label=label, user=user)
     return parts, label is None
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cfljax.data import arrays
+from cfljax.data.names import as_integers, number_names
 from cfljax.errors import DataError
 
 _SEED = 0
@@ -59,11 +60,8 @@ def number_owners(
     """Return the owners of the training and the test samples as numbers, by the names of arrays;
     empty if there are none."""
     if train is not None and test is not None:
-        names = np.concatenate([train, test])  # 1 and 1.0 are one owner
-        _, every = np.unique(
-            names if names.dtype.kind in "iu" else names.astype(str), return_inverse=True
-        )  # 2 comes before 10
-        return {"user_train": every[: len(train)], "user_test": every[len(train) :]}
+        _, (of_train, of_test) = number_names(where, [train, test])
+        return {"user_train": of_train, "user_test": of_test}
     if train is not None or test is not None:
         sides = ("training", "test") if test is None else ("test", "training")
         raise DataError(
@@ -73,7 +71,7 @@ def number_owners(
     return {}
 
 
-def number_coarse(train: Part, test: Part) -> dict[str, np.ndarray]:
+def number_coarse(where: str, train: Part, test: Part) -> dict[str, np.ndarray]:
     """Return the coarse labels of training and test samples as numbers, by the names of arrays;
     empty if there are none."""
     held = {
@@ -83,17 +81,8 @@ def number_coarse(train: Part, test: Part) -> dict[str, np.ndarray]:
     }
     if not held:
         return {}
-    whole = np.concatenate(list(held.values()))
-    numbers = np.unique(
-        whole if whole.dtype.kind in "iub" else whole.astype(str), return_inverse=True
-    )[1]
-    return dict(
-        zip(
-            held,
-            np.split(numbers, np.cumsum([len(each) for each in held.values()])[:-1]),
-            strict=True,
-        )
-    )
+    _, numbers = number_names(where, list(held.values()))
+    return dict(zip(held, numbers, strict=True))
 
 
 def split_test(part: Part, share: float) -> tuple[Part, Part]:
@@ -133,20 +122,16 @@ def number_classes(
         train.y.ndim == 2 and train.y.shape[1] > 1
     ):  # several labels of each sample, which `arrays.source` checks
         return [str(n) for n in range(train.y.shape[1])], (train.y, test.y)
-    both = np.concatenate([train.y, test.y])
-    if both.dtype.kind == "f" and not (np.isfinite(both) & (both == np.round(both))).all():
+    for y in (train.y, test.y):
+        if y.dtype.kind == "f" and as_integers(where, y) is None:
+            raise DataError(
+                f"{where}: labels are classes, and must be integers or names; some are fractions "
+                "or missing"
+            )
+    names, (y_train, y_test) = number_names(where, [train.y, test.y])
+    count = len(train.y) + len(test.y)
+    if len(names) > arrays.MAX_CLASSES or (len(names) > 100 and len(names) > count / 2):
         raise DataError(
-            f"{where}: labels are classes, and must be integers or names; some are fractions "
-            "or missing"
+            f"{where}: has {len(names)} different labels in {count} samples; labels must be classes"
         )
-    if both.dtype.kind == "f":
-        both = both.astype(np.int64)
-    names, labels = np.unique(
-        both if both.dtype.kind in "iub" else both.astype(str), return_inverse=True
-    )
-    if len(names) > arrays.MAX_CLASSES or (len(names) > 100 and len(names) > len(both) / 2):
-        raise DataError(
-            f"{where}: has {len(names)} different labels in {len(both)} samples; labels must "
-            "be classes"
-        )
-    return [str(n) for n in names], (labels[: len(train.y)], labels[len(train.y) :])
+    return names, (y_train, y_test)

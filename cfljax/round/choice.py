@@ -8,11 +8,9 @@ import dataclasses
 from cfljax import keys
 from cfljax.errors import SpecError
 from cfljax.federation.gather import client_rows
-from cfljax.kernels.choose import clip_losses, least_loss, private_choice
 from cfljax.kernels.mix import members
 from cfljax.lazy import jax, jnp
 from cfljax.local.data import shuffle
-from cfljax.local.solver import Solver
 from cfljax.types import Array, Cohort, Federation, Hyper, Split
 
 
@@ -30,42 +28,6 @@ def join(labels: Array, cohort: Cohort, which: Array) -> Array:
     """i32[C]: the labels i32[C] after each participant has joined its cluster in `which` i32[S]."""
     there = jnp.where(cohort.mask, cohort.ids, labels.shape[0])
     return labels.at[there].set(which.astype(labels.dtype), mode="drop")
-
-
-def by_loss(
-    solver: Solver,
-    federation: Federation,
-    models: Array,
-    labels: Array,
-    allowed: Array | None = None,
-) -> Array:
-    """i32[C]: the labels, in which real clients without one have got the model with the smallest
-    loss on their training data, among those allowed bool[K] (None: all)."""
-    without = (labels < 0) & federation.real
-    losses = among(
-        allowed, solver.losses(federation, models, jnp.arange(federation.clients), without)
-    )
-    return jnp.where(without, least_loss(losses), labels)
-
-
-def chosen(
-    key: Array,
-    losses: Array,
-    federation: Federation,
-    cohort: Cohort,
-    hyper: Hyper,
-    allowed: Array | None = None,
-) -> Array:
-    """i32[S]: the cluster with the least loss f32[K, S] of each participant, among those allowed
-    bool[K] (None: all). With `train.privacy.choice`, a cluster that the exponential mechanism draws
-    by the losses. `key` is the round's."""
-    if not is_private(hyper):
-        return least_loss(among(allowed, losses))
-    clip = hyper["privacy.choice.clip"]
-    uid = jnp.asarray(federation.uid)[cohort.ids]
-    return private_choice(
-        key, among(allowed, clip_losses(losses, clip)), uid, hyper["privacy.choice.epsilon"], clip
-    )
 
 
 def is_private(hyper: Hyper) -> bool:

@@ -1,11 +1,10 @@
-"""Parts that many methods use: the state of clusters, initial models, counting communication, and
-updating personal models."""
+"""Parts that many methods use: initial models, counting communication, and updating personal
+models."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 
@@ -15,11 +14,7 @@ from cfljax.devices.split import split_jit
 from cfljax.errors import SpecError
 from cfljax.kernels.mix import Mixed, usable
 from cfljax.lazy import jax, jnp
-from cfljax.local.averages import add_lengths, averages
-from cfljax.local.reports import report_trained
-from cfljax.local.rounds import Mixing, jobs_from, train_and_mix
-from cfljax.local.solver import Solver
-from cfljax.types import Array, Cohort, Federation, Hyper, Info, Model, Traffic, Tree
+from cfljax.types import Array, Cohort, Federation, Model, Traffic
 
 SMALL = (
     1 << 18
@@ -27,14 +22,6 @@ SMALL = (
     # kept
     # with the program
 )
-
-
-class Clusters(NamedTuple):
-    """The state of a method that keeps K models and the label of each client."""
-
-    models: Array  # f32[K, d] the clusters' models
-    labels: Array  # i32[C] the cluster of each client; −1: none yet
-    number: Tree = None  # The number of clusters, if it was found (`auto.Number`)
 
 
 def first_model(key: Array, model: Model) -> Array:
@@ -96,27 +83,3 @@ def keep_own(cohort: Cohort, delta: Array, start: Array) -> Mixed:
     finite = usable(delta)
     new = jnp.where((cohort.mask & finite)[:, None], start + delta, start)
     return Mixed(new, jnp.sum(cohort.mask & ~finite, dtype=jnp.int32), cohort.mask & ~finite)
-
-
-def train_clusters(
-    solver: Solver,
-    key: Array,
-    federation: Federation,
-    cohort: Cohort,
-    models: Array,
-    which: Array,
-    hyper: Hyper,
-    average: str,
-    traffic: Traffic,
-) -> tuple[Array, Info]:
-    """One round of FedAvg inside each cluster. `which` i32[S]: the cluster of each participant.
-    `average`: its weights, of `AVERAGES`. Returns the new models f32[K, d], and the report on the
-    round."""
-    mix = averages(solver, federation, cohort, which, models.shape[0], average, hyper)
-    trained = train_and_mix(
-        solver, key, federation, jobs_from(cohort, models, which), hyper, Mixing(mix, models)
-    )
-    traffic = add_lengths(traffic, cohort, average)
-    return trained.mixed.new, report_trained(
-        federation, cohort, trained, which, trained.mixed.new - models, traffic
-    )

@@ -1,13 +1,8 @@
-"""What README and the pages promise, and what runs it: commands and their flags, exit codes,
-options, variables.
+"""The commands and flags that README and the pages name, and whether they exist.
 
-A page promises what stands in its code: fenced blocks and `spans`. A promise is kept where a file
-of tests, or the blocks of a page that are run, name the command and its flag, or what has the
-option and the option.
-"""
+A page promises what stands in its code: fenced blocks and `spans`."""
 
 import argparse
-import ast
 import importlib
 import re
 import shlex
@@ -20,10 +15,8 @@ from cfljax.commands.cli import COMMANDS
 from cfljax.config import Train
 from cfljax.config.values import list_fields
 from cfljax.methods import METHODS
-from tests.docs import blocks
 
 ROOT = Path(__file__).parents[2]
-OURS = ROOT / "tests" / "docs"
 PAGES = [
     *(
         ROOT / name
@@ -180,61 +173,3 @@ def refused(said: Said) -> list[str]:
     except Exception as error:
         return [f"{said.where}: {error}"]
     return []
-
-
-def words(tree: ast.AST) -> str:
-    """All names and texts of a piece of a test, but its docstrings, divided by spaces."""
-    docs = {id(part.body[0].value) for part in ast.walk(tree) if _documented(part)}
-    found = []
-    for part in ast.walk(tree):
-        if isinstance(part, ast.Constant) and isinstance(part.value, str) and id(part) not in docs:
-            found.append(part.value)
-        elif isinstance(part, ast.ImportFrom):
-            found.append(part.module or "")
-        elif isinstance(part, ast.Name):
-            found.append(part.id)
-        elif isinstance(part, (ast.Attribute, ast.keyword)):
-            found.append(getattr(part, "attr", None) or getattr(part, "arg", None) or "")
-    return " ".join(found)
-
-
-def _documented(part: ast.AST) -> bool:
-    body = getattr(part, "body", None)
-    return (
-        isinstance(body, list)
-        and bool(body)
-        and isinstance(body[0], ast.Expr)
-        and isinstance(body[0].value, ast.Constant)
-    )
-
-
-@cache
-def runs() -> tuple[str, ...]:
-    """Everything that is run, a text each: the files of the tests (but these), and the blocks of
-    the pages."""
-    found = [
-        words(ast.parse(path.read_text()))
-        for path in sorted((ROOT / "tests").rglob("*.py"))
-        if path.parent != OURS
-    ]
-    for page in sorted((ROOT / "docs").glob("*.md")):
-        kept = [block for block in blocks.blocks(page) if not block.mark.startswith("skip")]
-        found.append(" ".join(block.text for block in kept))
-    return tuple(found)
-
-
-def has(text: str, word: str) -> bool:
-    """Whether a text has this word, whole."""
-    return re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", text) is not None
-
-
-def unrun_flags(command: str, known: frozenset[str], found: tuple[str, ...]) -> list[str]:
-    """The flags of a command that no test uses where it names the command."""
-    kin = [text for text in found if has(text, command) or f"cfljax.{command}" in text]
-    return sorted(flag for flag in known - {"--help"} if not any(has(text, flag) for text in kin))
-
-
-def unrun(owner: str, names: list[str], found: tuple[str, ...]) -> list[str]:
-    """The options of something that no text uses that names it, too."""
-    kin = [text for text in found if has(text, owner)]
-    return [f"{owner}.{name}" for name in names if not any(has(text, name) for text in kin)]

@@ -1,4 +1,4 @@
-"""The documentation is true: its code runs, its examples are short, its numbers are those of their
+"""The documentation is true: its code runs, its examples are whole, its numbers are those of their
 scripts."""
 
 import dataclasses
@@ -142,9 +142,8 @@ def test_every_quantity_of_the_frames_has_a_line_on_the_page():
     ] == []
 
 
-def test_the_readme_is_short_and_its_code_runs(capsys):
+def test_the_code_of_the_readme_runs(capsys):
     text = (ROOT / "README.md").read_text()
-    assert len(text.encode()) <= 5000
     blocks_of = {block.lang: block.text for block in blocks.blocks(ROOT / "README.md")}
     exec(compile(blocks_of["python"], "README.md", "exec"), {"__name__": "__readme__"})
     assert len(read_spec(tomllib.loads(blocks_of["toml"])).runs()) == 5 * 2 * (1 + 1 + 2)
@@ -156,23 +155,8 @@ def test_the_gallery_has_a_command_under_each_small_picture():
     text = (DOCS / "gallery.md").read_text()
     shown = re.findall(r"\]\((gallery/\w+\.png)\)", text)
     assert len(shown) == 6 == text.count("`cfljax report results/")
-    assert [name for name in shown if (DOCS / name).stat().st_size > 60_000] == []
     for spec in re.findall(r"docs/gallery/\w+\.toml", text):
         assert read_spec(ROOT / spec).runs()
-
-
-def test_no_table_cell_ends_in_braces_which_mkdocs_takes_for_its_attributes():
-    for page in [*DOCS.rglob("*.md"), ROOT / "CONTRIBUTING.md", ROOT / "experiments" / "README.md"]:
-        for line in page.read_text().splitlines():
-            cells = re.sub(r"`[^`]*`", "", line).split("|") if line.startswith("|") else []
-            assert not [cell for cell in cells if cell.rstrip().endswith("}")], (
-                f"{page.name}: {line}"
-            )
-
-
-@pytest.mark.parametrize("word", blocks.SEARCHED)
-def test_a_page_has_the_word_that_readers_search_for(word):
-    assert any(word in " ".join(page.read_text().lower().split()) for page in PAGES)
 
 
 def test_nothing_is_asked_of_foreign_hosts():

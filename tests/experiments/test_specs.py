@@ -77,38 +77,6 @@ def test_the_committed_pages_are_those_of_the_committed_records(pages):
     assert written == {name: text for name, text in pages.items() if name}
 
 
-def test_the_page_of_claims_is_read_in_ten_minutes(pages):
-    assert len(pages[""].encode()) <= 36_500
-    screen = (
-        pages[""].split("\n\n")[1].splitlines()
-    )  # after the title: a line for each paper, each with what holds
-    assert len(screen) - 2 == sum(bool(paper.says) for paper in PAGE.papers) and all(
-        paper.says for paper in PAGE.papers
-    )
-
-
-def test_what_is_said_by_hand_is_said_in_sentences_of_one_breath():
-    texts = [PAGE.text, *(text for paper in PAGE.papers for text in (paper.says, paper.findings))]
-    for published in PUBLISHED:
-        texts += [
-            published.notes,
-            *(text for claim in published.claims for text in (claim.text, claim.why)),
-        ]
-    for sentence in (
-        sentence for text in texts for sentence in re.split(r"(?<=[.:])\s+|\n- |\n\n|\|", text)
-    ):
-        assert len(sentence.split()) <= 30, sentence
-
-
-def test_the_page_of_a_paper_is_one_screen_and_the_rest_is_folded(pages):
-    for paper in PAGE.papers:
-        screen, *parts = pages[f"{paper.file}.md"].split("\n<details ")
-        table = [line for line in screen.splitlines() if line.startswith("|")]
-        assert len(table) <= 2 + 12 and all(line.count(" | ") <= 5 for line in table), paper.file
-        assert len(screen) <= 5_000 and all(part.rstrip().endswith("</details>") for part in parts)
-        assert "| **not run** |  |  |" not in screen, paper.file  # it says what it would take
-
-
 def test_the_first_page_says_what_is_left_as_the_records_have_it(pages):
     of = dict(
         re.findall(

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -17,7 +18,7 @@ from cfljax.experiment.assemble import assemble
 from cfljax.local.parts import divide_model
 from cfljax.methods import METHODS
 from cfljax.registry.options import drop_traced, list_traced
-from cfljax.round.common import Clusters, first_models
+from cfljax.round.common import first_models
 from cfljax.round.stages import add_stages
 from cfljax.round.stages.server import Server
 from cfljax.types import Method
@@ -286,12 +287,17 @@ def test_a_client_is_scored_by_the_cluster_that_is_best_after_the_servers_step()
     assert not np.array_equal(found, before)  # by the plain mean it would be another
 
 
+class Two(NamedTuple):
+    models: jax.Array
+    labels: np.ndarray
+
+
 def toward():
     """A method of two clusters whose rounds move the first one by hyper["change"] f32[d] and the
     other not at all."""
 
     def init(key, federation, hyper, setup):
-        return Clusters(first_models(key, toy.model(HIDDEN), 2), np.zeros(7, np.int32))
+        return Two(first_models(key, toy.model(HIDDEN), 2), np.zeros(7, np.int32))
 
     def round(key, state, federation, cohort, hyper):
         return state._replace(models=state.models.at[0].add(hyper["change"])), None

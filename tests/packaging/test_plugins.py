@@ -87,6 +87,8 @@ def test_a_resolved_run_brings_its_plugin(plugin):
 
 @pytest.mark.parametrize(("text", "words"), [
     ("1 +", "SyntaxError"), ("import nowhere_to_be_found", "line 1: ModuleNotFoundError"),
+    *[(f"from cfljax.extend import {name}", f"line 1: ImportError: cfljax.extend has no {name} any more: {use}")
+      for name, use in (("Clusters", "write"), ("by_loss", "use least_loss"), ("chosen", "use a class"), ("train_clusters", "use averages"))],
     ("x = 1\n\nraise ValueError('no')", "line 3: ValueError: no"), ("import sys\nsys.exit(0)", "line 2: SystemExit: 0"),
     (METHOD.replace('"mine"', '"fedavg"'), 'method "fedavg" exists already'),
     (METHOD.replace('"mine"', '"m i"'), "a name begins with a letter"),

@@ -89,24 +89,31 @@ WRONG = [
 
 
 METHOD = """
+from typing import NamedTuple
+
 import jax.numpy as jnp
 
 import cfljax
-from cfljax.extend import Array, Clusters, Cohort, Federation, Hyper, Info, Method, MethodConfig, Model, Solver, first_model
+from cfljax.extend import Array, Cohort, Federation, Hyper, Info, Method, MethodConfig, Model, Solver, first_model
+
+
+class Pair(NamedTuple):
+    models: Array
+    labels: Array
 
 
 @cfljax.register_method("mine")
-def make(config: MethodConfig, model: Model, solver: Solver) -> Method[Clusters]:
-    def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> Clusters:
-        return Clusters(first_model(key, model)[None], jnp.zeros(federation.clients, jnp.int32))
+def make(config: MethodConfig, model: Model, solver: Solver) -> Method[Pair]:
+    def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> Pair:
+        return Pair(first_model(key, model)[None], jnp.zeros(federation.clients, jnp.int32))
 
-    def round(key: Array, state: Clusters, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[Clusters, Info]:
+    def round(key: Array, state: Pair, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[Pair, Info]:
         raise NotImplementedError
 
-    def models(state: Clusters) -> tuple[Array, Array]:
+    def models(state: Pair) -> tuple[Array, Array]:
         return state.models, state.labels
 
-    def score(state: Clusters, federation: Federation, hyper: Hyper) -> Array:
+    def score(state: Pair, federation: Federation, hyper: Hyper) -> Array:
         return state.labels
 
     return Method(init, round, models, score=score)
@@ -115,25 +122,25 @@ MISTAKES = [
     (
         "cohort: Cohort, hyper: Hyper) ->",
         "hyper: Hyper) ->",
-        "Federation, Cohort, dict[str, Array]], tuple[Clusters, Info]]",
+        "Federation, Cohort, dict[str, Array]], tuple[Pair, Info]]",
     ),
     (
-        "hyper: Hyper) -> tuple[Clusters, Info]",
-        "hyper: Hyper) -> Clusters",
-        "dict[str, Array]], tuple[Clusters, Info]]",
+        "hyper: Hyper) -> tuple[Pair, Info]",
+        "hyper: Hyper) -> Pair",
+        "dict[str, Array]], tuple[Pair, Info]]",
     ),
     (
         "hyper: Hyper, setup: dict[str, Array]",
         "hyper: Hyper",
-        "dict[str, Array], dict[str, Any]], Clusters]",
+        "dict[str, Array], dict[str, Any]], Pair]",
     ),
     ("return state.models, state.labels", "return state.models", 'expected "tuple[Array, Array]"'),
     (
-        "score(state: Clusters, federation: Federation, hyper: Hyper)",
-        "score(state: Clusters, hyper: Hyper)",
+        "score(state: Pair, federation: Federation, hyper: Hyper)",
+        "score(state: Pair, hyper: Hyper)",
         'Argument "score"',
     ),
-    ("return Clusters(first_model", "return (first_model", 'expected "Clusters"'),
+    ("return Pair(first_model", "return (first_model", 'expected "Pair"'),
 ]
 """What the author of a method may write in place of what is right, and what the message then
 has."""

@@ -4,7 +4,6 @@ import json
 import os
 import random
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ import pytest
 from cfljax.report import page as page_module
 from cfljax.report import run_pictures, write
 from cfljax.report.curves import MOST_CURVES
-from cfljax.report.figure_panels import COLOURS
 from cfljax.report.page import page
 from cfljax.report.report_data import read
 from cfljax.store import Store
@@ -332,77 +330,3 @@ def test_the_rounds_in_which_clients_change_are_marked_and_the_table_says_how_ru
         [],
         [],
     ]
-
-
-# RGB in linear light as people without red, green or blue cones see it: Machado, Oliveira and
-# Fernandes 2009, severity 1.
-BLIND = {
-    "protan": [
-        [0.152286, 1.052583, -0.204868],
-        [0.114503, 0.786281, 0.099216],
-        [-0.003882, -0.048116, 1.051998],
-    ],
-    "deutan": [
-        [0.367322, 0.860646, -0.227968],
-        [0.280085, 0.672501, 0.047413],
-        [-0.011820, 0.042940, 0.968881],
-    ],
-    "tritan": [
-        [1.255528, -0.076749, -0.178779],
-        [-0.078411, 0.930809, 0.147602],
-        [0.004733, 0.691367, 0.303900],
-    ],
-}
-
-
-def linear(colour):
-    values = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
-    return np.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4)
-
-
-# The matrices of Ottosson 2020: to the cones of an eye, and from these to coordinates.
-TO_CONES = (
-    "0.4122214708 0.5363325363 0.0514459929 0.2119034982 0.6806995451 0.1073969566 0.0883024619 "
-    "0.2817188376 0.6299787005"
-)
-TO_OKLAB = (
-    "0.2104542553 0.793617785 -0.0040720468 1.9779984951 -2.428592205 0.4505937099 0.0259040371 "
-    "0.7827717662 -0.808675766"
-)
-
-
-def oklab(rgb):
-    """Coordinates in which distances are about those that people see."""
-    cones, coordinates = (
-        np.array(text.split(), float).reshape(3, 3) for text in (TO_CONES, TO_OKLAB)
-    )
-    return coordinates @ np.cbrt(cones @ np.clip(rgb, 0, 1))
-
-
-def colours_of_the_page():
-    css = (Path(page_module.__file__).parent / "web" / "page.css").read_text()
-    found = re.findall(r"--c(\d): (#[0-9a-f]{6})", css)
-    assert [int(number) for number, _ in found] == [*range(8)] * 3  # light, dark, print
-    return [[colour for _, colour in found[i : i + 8]] for i in (0, 8, 16)], css
-
-
-def test_colours_are_told_apart_by_the_colour_blind():
-    (light, dark, printed), _ = colours_of_the_page()
-    assert light == printed == list(COLOURS)  # the page has those of the figures
-    for palette in (light, dark):
-        for matrix in BLIND.values():
-            seen = [oklab(np.array(matrix) @ linear(colour)) for colour in palette]
-            apart = [np.linalg.norm(a - b) for i, a in enumerate(seen) for b in seen[:i]]
-            assert min(apart) > 0.04
-
-
-def test_texts_have_enough_contrast():
-    _, css = colours_of_the_page()
-    for part in css.split("--paper")[1:3]:
-        colour = dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", "--paper" + part))
-        for ink in ("ink", "soft", "accent"):
-            for paper in ("page", "card"):
-                bright = [
-                    0.05 + linear(colour[name]) @ (0.2126, 0.7152, 0.0722) for name in (ink, paper)
-                ]
-                assert max(bright) / min(bright) >= 4.5, (ink, paper)
