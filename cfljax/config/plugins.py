@@ -6,14 +6,14 @@ register what it holds; an installed package does the same through the entry poi
 `cfljax.methods`, `cfljax.models`, `cfljax.partitions`, `cfljax.data` and `cfljax.metrics`. A plugin
 is the user's own program: it runs with all the user's rights.
 
-Modules beside a plugin are separate from modules of the same name in other folders: the files of a
-folder are imported as modules of a package that stands for the folder, and their import statements
-look there first. Python's path and the names of other modules stay as they are.
+The files of a folder are modules of a package that stands for the folder, so that a plugin imports
+a module beside it by `from . import helper`. Python's path and the names of other modules stay as
+they are.
 """
 
 from __future__ import annotations
 
-import builtins
+import contextlib
 import hashlib
 import importlib
 import importlib.util
@@ -21,11 +21,9 @@ import re
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cfljax.errors import CfljaxError, SpecError, suggest
@@ -34,7 +32,7 @@ from cfljax.methods import METHODS
 from cfljax.registry import Registry, adopt
 from cfljax.registry.entries import Make, Origin, load_as
 from cfljax.registry.options import NoOptions, show
-from cfljax.registry.sources import find_package, find_program, hash_sources, is_beside
+from cfljax.registry.sources import find_package, find_program, hash_sources, list_imports_beside
 
 if TYPE_CHECKING:
     from cfljax.data.sources import MakeSource
@@ -52,7 +50,6 @@ MetricT = TypeVar("MetricT", bound="Callable[[Seen], Array | float]")
 _loaded: dict[str, str] = {}  # Plugin -> the SHA-256 of its source when it was loaded
 _files: set[str] = set()  # The files of all plugins that were loaded
 _BEGAN = time.time()  # A time before this process loaded its first plugin
-_folders: dict[str, Path] = {}  # The package that stands for a folder → the folder
 
 
 def register_method(
@@ -152,9 +149,13 @@ def list_loaded() -> dict[str, str]:
 def _load_file(path: Path, where: str) -> str:
     try:
         path = path.resolve(strict=True)
-        return _load_once(
-            str(path), find_program([path], path.parent), lambda: execute(path), where
-        )
+        files = find_program([path], path.parent)
+        for file, module in list_imports_beside(files, path.parent):
+            raise SpecError(
+                f'{where} = "{path}": {file.name} imports {module} of the plug-in\'s folder: write '
+                f'it as a relative import, "from . import {module}"'
+            )
+        return _load_once(str(path), files, lambda: execute(path), where)
     except OSError as error:
         near = (
             suggest(path.name, [p.name for p in path.parent.glob("*.py")])
@@ -195,9 +196,13 @@ def _load_once(
             if getattr(m, "__file__", None) in set(map(str, files))
         ]:
             del sys.modules[module]
+            parent, _, name_in_it = module.rpartition(".")
+            if parent in sys.modules:  # `from . import helper` looks there first
+                vars(sys.modules[parent]).pop(name_in_it, None)
     origin = Origin(code, name)
+    importlib.invalidate_caches()
     try:
-        with load_as(origin):
+        with load_as(origin), _without_bytecode():
             import_it()
     except CfljaxError as error:
         raise type(error)(f'{where} = "{name}": {error}') from error
@@ -212,6 +217,17 @@ def _load_once(
     return name
 
 
+@contextlib.contextmanager
+def _without_bytecode() -> Iterator[None]:
+    """Import without writing compiled modules, which are outdated when a source changes again
+    within a second."""
+    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    try:
+        yield
+    finally:
+        sys.dont_write_bytecode = before
+
+
 def locate_error(error: BaseException) -> str:
     """Return where in a plug-in an error was raised, as in `soft.py, line 62: `; "" for other
     errors."""
@@ -224,64 +240,13 @@ def locate_error(error: BaseException) -> str:
 def execute(path: Path) -> ModuleType:
     """Execute the file as a new module of its folder's package."""
     root = f"cfljax_plugin_{hashlib.sha256(str(path.parent).encode()).hexdigest()[:12]}"
-    if root not in _folders:
-        _folders[root] = path.parent
-        package = sys.modules[root] = ModuleType(root)
-        package.__path__ = [str(path.parent)]
-        if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
-            sys.meta_path.insert(0, _Finder())
+    package = sys.modules.setdefault(root, ModuleType(root))
+    package.__path__ = [str(path.parent)]
     stem = path.stem
     if not stem.isidentifier():
         stem = re.sub(r"[^0-9A-Za-z_]", "_", f"plugin_{stem}")
-    name = f"{root}.{stem}"
-    spec = importlib.util.spec_from_file_location(name, path, loader=_Loader(name, str(path)))
+    spec = importlib.util.spec_from_file_location(f"{root}.{stem}", path)
     assert spec is not None and spec.loader is not None
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-class _Finder(MetaPathFinder):
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        """Find the module spec as Python does, with a loader whose modules look in their folder
-        first."""
-        if fullname.partition(".")[0] not in _folders:
-            return None
-        spec = PathFinder.find_spec(fullname, path, target)
-        if spec is not None and isinstance(spec.loader, SourceFileLoader):
-            spec.loader = _Loader(spec.loader.name, spec.loader.path)
-        return spec
-
-
-class _Loader(SourceFileLoader):
-    def get_code(self, fullname: str) -> CodeType | None:  # noqa: ARG002
-        """Compile the current source. A cached compilation may be outdated within one tick of the
-        file system's clock."""
-        return self.source_to_code(self.get_data(self.path), self.path)  # type: ignore[no-any-return]
-
-    def exec_module(self, module: ModuleType) -> None:
-        """Execute the module with an import statement that looks in the folder first."""
-        root = module.__name__.partition(".")[0]
-        vars(module)["__builtins__"] = vars(builtins) | {"__import__": _make_import(root)}
-        super().exec_module(module)
-
-
-def _make_import(root: str) -> Callable[..., ModuleType]:
-    folder = _folders[root]
-
-    def find(
-        name: str,
-        globals: Mapping[str, object] | None = None,
-        locals: Mapping[str, object] | None = None,
-        fromlist: Sequence[str] | None = (),
-        level: int = 0,
-    ) -> ModuleType:
-        top = name.partition(".")[0]
-        if level or not is_beside(folder, top):
-            return builtins.__import__(name, globals, locals, fromlist or (), level)
-        module = builtins.__import__(f"{root}.{name}", globals, locals, fromlist or (), 0)
-        return module if fromlist else sys.modules[f"{root}.{top}"]
-
-    return find

@@ -10,7 +10,7 @@ import importlib.util
 import inspect
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
@@ -76,6 +76,17 @@ def is_beside(folder: Path, name: str) -> bool:
         and bool(find_modules(folder / name))
         and (other is None or other.origin is None)
     )
+
+
+def list_imports_beside(files: Iterable[Path], folder: Path) -> Iterator[tuple[Path, str]]:
+    """Yield (file, name) where a file of this folder imports a module of the folder by a name by
+    which Python does not find it."""
+    for file in files:
+        for name in _find_imports(file.read_bytes()) if file.is_relative_to(folder) else ():
+            if is_beside(folder, name):
+                beside = find_modules(folder / name)
+                if set(beside).isdisjoint(find_package(name)):
+                    yield file, name
 
 
 def hash_sources(files: Iterable[Path]) -> str:

@@ -68,7 +68,7 @@ def test_the_id_follows_the_source_and_what_it_imports(plugin, tmp_path):
     plugin.write_text(METHOD + "# changed\n")
     second = ids(plugin)
     (tmp_path / "helper.py").write_text("x = 1")
-    plugin.write_text(METHOD + "import helper\n")
+    plugin.write_text(METHOD + "from . import helper\n")
     third = ids(plugin)
     (tmp_path / "helper.py").write_text("x = 2")
     fourth = ids(plugin)
@@ -108,7 +108,7 @@ def test_a_plugin_that_is_wrong_says_so_in_one_line(plugin, text, words):
 def test_a_run_that_fails_in_a_plugin_says_in_which_line(plugin, tmp_path):
     (tmp_path / "helper.py").write_text("def centre():\n    raise KeyError('no centre')\n")
     plugin.write_text(
-        METHOD.replace("    return", "    import helper\n    helper.centre()\n    return")
+        METHOD.replace("    return", "    from . import helper\n    helper.centre()\n    return")
     )
     for method, words in (("mine", "helper.py, line 2: KeyError: 'no centre'"), ("fedavg", "")):
         results = cfljax.sweep(
@@ -274,11 +274,11 @@ def test_a_package_that_was_imported_before_it_is_named_comes_from_there(tmp_pat
 
 
 USES = {
-    "beside": "import helper", "a part of one beside": "from helper import x", "in a package beside": "import tools.inner as inner",
-    "of a package without __init__": "from loose.part import x", "by a relative import": "from .helper import x",
-    "by a relative import of a module": "from . import helper", "inside a function": "def later():\n    import helper",
+    "beside": "from . import helper", "a part of one beside": "from .helper import x", "in a package beside": "from .tools import inner",
+    "of a package without __init__": "from .loose.part import x",
+    "inside a function": "def later():\n    from . import helper",
     "elsewhere on the path": "import library", "in a package elsewhere": "from laboratory.deep import tools",
-    "of a module that it imports": "import second",
+    "of a module that it imports": "from . import second",
 }  # fmt: skip
 FILES = {
     "beside": ("helper.py", "tools/inner.py", "loose/part.py"),
@@ -298,7 +298,7 @@ def test_what_a_plugin_imports_counts(plugin, tmp_path, monkeypatch, how):
             (place / name).write_text("x = 1\n")
     for folder in (tmp_path / "tools", elsewhere / "laboratory", elsewhere / "laboratory" / "deep"):
         (folder / "__init__.py").write_text("")
-    (tmp_path / "second.py").write_text("def later():\n    import helper\n")
+    (tmp_path / "second.py").write_text("def later():\n    from . import helper\n")
     monkeypatch.syspath_prepend(elsewhere)
     plugin.write_text(METHOD + USES[how] + "\n")
     first = ids(plugin)
@@ -314,13 +314,12 @@ def test_what_a_plugin_imports_counts(plugin, tmp_path, monkeypatch, how):
 
 METRIC = """
 import cfljax
-import helper
-import tools.scale as scale
-from tools import numbers
+from . import helper
+from .tools import numbers, scale
 
 @cfljax.register_metric("NAME")
 def metric(seen):
-    import late
+    from . import late
     return 0.0 * seen.correct.sum() + helper.VALUE + 10 * late.VALUE + 100 * scale.VALUE + 1000 * numbers.VALUE
 """
 
@@ -349,11 +348,31 @@ def test_plugins_in_two_folders_have_helpers_of_their_own(tmp_path, monkeypatch)
 
 
 def test_a_helper_of_the_same_length_that_changes_within_a_moment_is_the_new_one(plugin, tmp_path):
-    plugin.write_text(METHOD + "import helper\ncfljax.seen_by_test = helper.x\n")
+    plugin.write_text(METHOD + "from . import helper\ncfljax.seen_by_test = helper.x\n")
     for value in ("1", "2"):
         (tmp_path / "helper.py").write_text(f"x = {value}")
         ids(plugin)
         assert cfljax.seen_by_test == int(value)
+
+
+@pytest.mark.parametrize("within", ["mine.py", "tools/inner.py"])
+@pytest.mark.parametrize("there", [False, True])
+def test_a_module_beside_is_imported_relatively_or_as_python_finds_it(
+    plugin, tmp_path, monkeypatch, within, there
+):
+    (tmp_path / "tools").mkdir()
+    for name in ("helper.py", "tools/inner.py"):
+        (tmp_path / name).write_text("x = 1\n")
+    plugin.write_text(METHOD + "from .tools import inner\n")
+    with (tmp_path / within).open("a") as file:
+        file.write("import helper\n")
+    if there:
+        monkeypatch.syspath_prepend(tmp_path)
+        assert ids(plugin) and sys.modules.pop("helper").x == 1
+        return
+    words = f'{Path(within).name} imports helper of .* "from . import helper"'
+    with pytest.raises(SpecError, match=words):
+        ids(plugin)
 
 
 def test_a_folder_named_as_an_installed_package_is_no_helper(plugin, tmp_path):
