@@ -434,7 +434,7 @@ def clusters_of(name: str) -> str:
     names = {field.name for field in dataclasses.fields(METHODS.entry(name).options)}
     if name == "oracle":
         return "the true groups"
-    return ("given, or found" if "auto" in names else "given") if "clusters" in names else "–"
+    return "given" if "clusters" in names else "–"
 
 
 def escaped(text: str) -> str:

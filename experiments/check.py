@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from cfljax.api import one_run
+from cfljax.config.gone import without_gone
 from cfljax.errors import SpecError
 from cfljax.report.configurations import Unit
 from cfljax.results.result import Result, Results
@@ -82,8 +83,9 @@ def _told_apart(runs: list[Unit]) -> Iterator[set[str]]:
 
 def again(run: Result, rounds: int) -> Result:
     """Run it again for that many rounds, up to the next that it was evaluated in."""
+    config = without_gone(run.config)
     table = {
-        part: {k: v for k, v in run.config[part].items() if v is not None}
+        part: {k: v for k, v in config[part].items() if v is not None}
         for part in ("data", "model", "method", "train")
     }
     seen = run.history["round"]

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cfljax.config.data import Data
+from cfljax.config.gone import check_gone
 from cfljax.config.layers import EXCLUSIVE, SIBLINGS_KEY, lay_options, need_table
 from cfljax.config.rules import Combination, Rule, check_parts, check_start
 from cfljax.config.run import Run, merge_equal
@@ -170,6 +171,7 @@ def _check_siblings(methods: list[Table]) -> None:
         }
         for key in table:
             if names and key not in (*RESERVED_KEYS, SIBLINGS_KEY, *options):
+                check_gone("method", key, table[key], "method", None)
                 raise SpecError(
                     f"method.{key}: none of {', '.join(names)} has such an option"
                     + suggest(key, options)
@@ -189,6 +191,7 @@ def _check_defaults(defaults: Table, entrants: list[Entrant]) -> None:
     if left:
         everything = {key for name in METHODS for key in list_fields(METHODS.entry(name).options)}
         for key in sorted(left - everything):
+            check_gone("method", key, defaults[key], "defaults", None)
             raise SpecError(
                 f"defaults.{key} = {show(defaults[key])}: no method has such an option"
                 + suggest(key, everything)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from cfljax.config.data import SIDE_TABLES, DataOptions, flatten_sides, make_data
+from cfljax.config.gone import check_gone
 from cfljax.config.run import Chosen
 from cfljax.config.train import Train
 from cfljax.config.values import Field, Range, expand_axis, list_fields, to_list
@@ -115,6 +116,8 @@ def make_drafts(
     own = list(map(_list_fields, variants))
     union = {key for fields in own for key in fields}
     for key in table:
+        field = next((fields[key] for fields in own if key in fields), None)
+        check_gone(kind, key, table[key], where, field)
         if key not in union:
             reserved = {"data": ("name", "partition"), "method": RESERVED_KEYS, "train": ()}.get(
                 kind, ("name",)

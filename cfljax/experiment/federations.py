@@ -119,12 +119,7 @@ def check_clients(run: Run, federation: Federation) -> None:
     if getattr(run.options, "true_groups", False):
         need_groups(f'method "{run.method}"', federation)
     clusters = run.options.clusters
-    if (
-        METHODS.ours(run.method)
-        and run.options.needs_clients
-        and isinstance(clusters, int)
-        and clusters > 1
-    ):
+    if METHODS.ours(run.method) and run.options.needs_clients and clusters > 1:
         need_clients(federation, clusters, run.method)
 
 

@@ -16,8 +16,6 @@ Readings:
 - The divisor m of option I. Paper: all clients. Here: the round's participants. Option: none.
 - Data of choice and gradient. Paper: all of a client's data. Here: the same, or the first
   mini-batch of `train.batch`. Option: `estimate = "batch"`.
-- Number of clusters. Paper: given. Here: the same, or found from first updates (`round/auto.py`).
-  Option: `clusters = "auto"`, `auto`, `most`.
 - Fresh data. Paper: 2T disjoint parts of the data for T rounds, for the proof. Here: all data in
   each round. Option: none.
 
@@ -29,21 +27,19 @@ from __future__ import annotations
 
 import dataclasses
 
-from cfljax.round.recipes import Clustered, CountedConfig, option
+from cfljax.round.recipes import Clustered, option
 from cfljax.types import Hyper, LocalStep
 
 PAPER = "“Clustered federated learning based on momentum gradient descent for heterogeneous data”"
 
 
 @dataclasses.dataclass(frozen=True)
-class CFLMGD(CountedConfig, Clustered):
+class CFLMGD(Clustered):
     """CFL-MGD: IFCA with a momentum buffer per cluster."""
 
     chooses, buffers, average = True, True, "uniform"
 
-    clusters: int | str = option(
-        4, 'number of models, or "auto": found before the first round', low=1, choices=("auto",)
-    )
+    clusters: int = option(4, "number of models", low=1)
     beta: float = option(0.9, "momentum, of the clusters' buffers", low=0.0, traced=True)
     aggregate: str = option(
         "model",

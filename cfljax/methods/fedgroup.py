@@ -16,9 +16,6 @@ which Table 3 was made:
 - Start of a group. Paper: w_0 (Algorithm 2, line 2); the mean of the members' updates (Algorithm
   3). Here: the mean of their pre-trained weights (the program), which gives the same directions.
   Option: none.
-- Number of groups. Paper: given. Here: the same, or found from the updates of alpha · `most`
-  clients, which the cold start then groups (`round/auto.py`). Option: `clusters = "auto"`, `auto`,
-  `most`.
 - K-means of the cold start. Paper: K-means++. Here: ten restarts, at most 20 iterations (the
   program). Option: none.
 - Newcomer. Paper: starts from the auxiliary global model, and is compared with the groups' latest
@@ -61,7 +58,6 @@ from cfljax.round.recipes import (
     Ask,
     Before,
     Begun,
-    CountedConfig,
     Done,
     State,
     every,
@@ -92,12 +88,10 @@ class Compass(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class FedGroup(CountedConfig, FedAvg):
+class FedGroup(FedAvg):
     """FedGroup: clusters from the directions of first updates; FedGrouProx with mu."""
 
-    clusters: int | str = option(
-        3, 'number of groups, or "auto": found before the first round', low=1, choices=("auto",)
-    )
+    clusters: int = option(3, "number of groups", low=1)
     cold_start: str = option(
         "edc",
         "group by decomposed cosines, by MADC, or by random clients as centres",
@@ -159,9 +153,6 @@ class FedGroup(CountedConfig, FedAvg):
                 f"{where}.pretrain_epochs = {self.pretrain_epochs}: give pretrain_steps or "
                 "pretrain_epochs, not both"
             )
-        if self.clusters == "auto" and self.cold_start == "rcc":
-            why = 'cold_start = "rcc" has no updates to find it by; give a number of clusters'
-            raise SpecError(f'{where}.clusters = "auto": {why}')
 
     def step(self, hyper: Hyper) -> LocalStep:
         """SGD with a proximal term."""
@@ -170,10 +161,10 @@ class FedGroup(CountedConfig, FedAvg):
     def begin(self, ask: Before) -> Begun:
         """HOST. The cold start (Algorithm 3), and the groups of all others where these do not
         depend on the round."""
-        start, most = ask.first_model(), self.models_kept
-        ids = ask.drawn(most if self.cold_start == "rcc" else self.alpha * most, "cold_start")
+        start, number = ask.first_model(), self.clusters
+        ids = ask.drawn(number if self.cold_start == "rcc" else self.alpha * number, "cold_start")
         moves = ask.updates(start, ids, **self.length, similarity=self.similarity)
-        uid, number = ask.uid[ids], ask.clusters(moves, ids)
+        uid = ask.uid[ids]
         found, snapshot = first_groups(
             ask.fold("cold_start"), moves, uid, number, self.cold_start, self.snapshots
         )
@@ -183,7 +174,7 @@ class FedGroup(CountedConfig, FedAvg):
             if self.similarity == "exact"
             else ask.updates_in_parts(start, ids, **self.length)
         )
-        directions, active = ask.means(parts, found, most), np.isin(np.arange(most), found)
+        directions, active = ask.means(parts, found, number), np.isin(np.arange(number), found)
         active[0] |= not active.any()  # if no update is finite, all clients join group 0
         others, guess = (
             np.flatnonzero(np.asarray(ask.federation.holds) & (labels < 0)),

@@ -18,8 +18,6 @@ Readings:
 - Clusters of one client. Paper: trained. Here: the same; the program leaves them unchanged. Option:
   none.
 - Weights of the mean. Paper: uniform. Here: the same. Option: `average = "samples"`.
-- Number of clusters. Paper: given. Here: the same, or found from first updates (`round/auto.py`).
-  Option: `clusters = "auto"`, `auto`, `most`.
 
 Communication per participant and round: one model down, one up.
 
@@ -43,7 +41,6 @@ from cfljax.round.recipes import (
     AVERAGES,
     Ask,
     Clustered,
-    CountedConfig,
     Done,
     State,
     compared_columns,
@@ -66,15 +63,13 @@ class Weights(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class FeSEM(CountedConfig, Clustered):
+class FeSEM(Clustered):
     """FeSEM: K-means of the clients' last weights, one step a round."""
 
     chooses, scores_on_server, compares = True, True, True
     vectors_kept = 1  # W_i
 
-    clusters: int | str = option(
-        4, 'number of centres, or "auto": found before the first round', low=1, choices=("auto",)
-    )
+    clusters: int = option(4, "number of centres", low=1)
     average: str = option("uniform", "weights of the members", choices=AVERAGES)
     compare: str = option(
         "last", 'kernel of the last dense layer, or "head", "whole", or a prefix of parameter paths'

@@ -12,8 +12,6 @@ Readings:
   one local epoch. Option: `fesem_init`.
 - Weights of the mean. Paper: uniform in FeSEM's; the program of FedGroup's Table 3 weights by
   samples. Here: uniform. Option: `average = "samples"`.
-- Number of clusters. Paper: given. Here: the same, or found from first updates (`round/auto.py`).
-  Option: `clusters = "auto"`, `auto`, `most`.
 
 Communication per participant and round: one model down, one up; with `fesem_init = "own"` the same
 once more for every client that trains, in round 0.
@@ -33,7 +31,6 @@ from cfljax.round.recipes import (
     AVERAGES,
     Ask,
     Clustered,
-    CountedConfig,
     Done,
     State,
     first_model,
@@ -46,15 +43,13 @@ PAPER = "Duan et al. 2021"
 
 
 @dataclasses.dataclass(frozen=True)
-class FeSEMFlexCFL(CountedConfig, Clustered):
+class FeSEMFlexCFL(Clustered):
     """FeSEM (FedGroup): each client joins the centre nearest to its last weights."""
 
     chooses, scores_on_server, compares = True, True, True
     vectors_kept = 1  # W_i
 
-    clusters: int | str = option(
-        4, 'number of centres, or "auto": found before the first round', low=1, choices=("auto",)
-    )
+    clusters: int = option(4, "number of centres", low=1)
     average: str = option("uniform", "weights of the members", choices=AVERAGES)
     fesem_init: str = option(
         "shared",

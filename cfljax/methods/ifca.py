@@ -17,8 +17,6 @@ Readings:
   program trains each for 20 rounds on random clients. Here: random. Option: none.
 - Empty clusters. Paper: keep their model. Here: the same, or random participants are put into them,
   as in Joint. Option: `reseed`.
-- Number of clusters. Paper: given. Here: the same, or found from first updates (`round/auto.py`).
-  Option: `clusters = "auto"`, `auto`, `most`.
 - Weight sharing. Paper: clusters share the first layers on federated EMNIST; its program shares
   none. Here: whole models. Option: `train.parts = { body = "all" }`.
 - Scored samples. Paper: its program lets test machines choose by their loss on all test samples.
@@ -33,20 +31,18 @@ from __future__ import annotations
 
 import dataclasses
 
-from cfljax.round.recipes import AVERAGES, Clustered, CountedConfig, option
+from cfljax.round.recipes import AVERAGES, Clustered, option
 
 PAPER = "Ghosh et al. 2020"
 
 
 @dataclasses.dataclass(frozen=True)
-class IFCA(CountedConfig, Clustered):
+class IFCA(Clustered):
     """IFCA: each client joins the model with the smallest loss on its data."""
 
     chooses = True
 
-    clusters: int | str = option(
-        4, 'number of models, or "auto": found before the first round', low=1, choices=("auto",)
-    )
+    clusters: int = option(4, "number of models", low=1)
     estimate: str = option(
         "full",
         "choose on all local data, or on the first mini-batch of local training",

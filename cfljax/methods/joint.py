@@ -18,8 +18,6 @@ Readings. No experiment in `experiments/` has been run with `"literal"` or `"sum
 - Weights of the members. Paper: uniform (eq. 7). Here: the same. Option: `average`.
 - Empty clusters. Paper: K random devices, one into each cluster, "per iteration". Here: only in
   rounds with an empty cluster. Option: `reseed`.
-- Number of clusters. Paper: given. Here: the same, or found from first updates (`round/auto.py`).
-  Option: `clusters = "auto"`, `auto`, `most`.
 - Device without a cluster. Paper: all take part. Here: scored by the same rule, on a fixed
   mini-batch. Option: none.
 
@@ -33,7 +31,7 @@ import dataclasses
 
 from cfljax.kernels.choose import RESEED, SIMILARITIES, joint_cost, move_similarity
 from cfljax.lazy import jax, jnp
-from cfljax.round.recipes import AVERAGES, Ask, Clustered, CountedConfig, State, Work, option
+from cfljax.round.recipes import AVERAGES, Ask, Clustered, State, Work, option
 from cfljax.types import Array, Hyper
 
 PAPER = "Lin et al., “A joint gradient and loss based clustered federated learning design”"
@@ -43,14 +41,12 @@ accelerator, so that it is busy)."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Joint(CountedConfig, Clustered):
+class Joint(Clustered):
     """Joint: each client joins a model by its loss and by the direction of its gradient."""
 
     chooses, memory_of_clusters = True, True
 
-    clusters: int | str = option(
-        4, 'number of models, or "auto": found before the first round', low=1, choices=("auto",)
-    )
+    clusters: int = option(4, "number of models", low=1)
     similarity: str = option(
         "descent", "how a gradient is compared with a model's last move", choices=SIMILARITIES
     )

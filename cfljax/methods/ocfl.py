@@ -20,8 +20,7 @@ Readings:
 - Distance. Paper: OPTICS's default on the weights; its argument uses cosines. Here: Euclidean.
   Option: `metric = "cosine"`.
 - Merging. Paper: ten clusters into three, by cosine, "to reduce the number artificially". Here:
-  only if asked; to a given number or one found from the updates of step 1 (`round/auto.py`).
-  Option: `merge_to`, `merge_by = "updates"`, `auto`, `most`.
+  only if asked. Option: `merge_to`, `merge_by = "updates"`.
 - Re-clustering. Paper: none. Here: none, or every few rounds (`round/recluster.py`); clusters
   beyond `max_clusters` merge as in step 4. Option: `every`, `max_clusters`.
 - Start of the clusters. Paper: not said. Here: w_0. Option: none.
@@ -47,7 +46,6 @@ from cfljax.round.recipes import (
     Ask,
     Before,
     Begun,
-    CountedConfig,
     Done,
     State,
     every,
@@ -64,7 +62,7 @@ PAPER = (
 
 
 @dataclasses.dataclass(frozen=True)
-class OCFL(CountedConfig, FedAvg):
+class OCFL(FedAvg):
     """OCFL: clusters found once by OPTICS on the weights after one local epoch."""
 
     joins_on_arrival, compares_all, pairs = True, True, 0
@@ -78,12 +76,7 @@ class OCFL(CountedConfig, FedAvg):
     noise: str = option(
         "nearest", "how noise points are assigned", choices=("nearest", "isolate", "drop")
     )
-    merge_to: int | str | None = option(
-        None,
-        'merge similar clusters down to this number; "auto" finds one',
-        low=1,
-        choices=("auto",),
-    )
+    merge_to: int | None = option(None, "merge similar clusters down to this number", low=1)
     merge_by: str = option(
         "weights",
         "merge clusters by their mean weights, or updates",
@@ -104,11 +97,6 @@ class OCFL(CountedConfig, FedAvg):
             )
 
     @property
-    def counts_clusters(self) -> bool:
-        """Whether the number to merge to is found."""
-        return self.merge_to == "auto"
-
-    @property
     def leaves_out(self) -> bool:  # type: ignore[override]
         """Whether noise points are in no cluster."""
         return self.noise == "drop"
@@ -119,10 +107,7 @@ class OCFL(CountedConfig, FedAvg):
         ids, n = np.concatenate([first, later]), len(first)
         moves = ask.updates(start, ids, epochs=self.pretrain_epochs, similarity=self.similarity)
         weights = shortened(start[None], self.similarity) + moves
-        number = ask.clusters(moves[:n], first) if self.counts_clusters else None
-        own, extras = self.cluster(
-            weights[:n], moves[:n], np.asarray(ask.federation.group)[first], number
-        )
+        own, extras = self.cluster(weights[:n], moves[:n], np.asarray(ask.federation.group)[first])
         known = np.concatenate([own, np.full(len(later), -1)])
         nearest = host.nearest_mean_cosine(weights, known, np.arange(n, n + len(later)))
         labels, guess = ask.of_all((first, own)), ask.of_all((first, own), (later, nearest))
@@ -130,11 +115,10 @@ class OCFL(CountedConfig, FedAvg):
         return Begun(np.tile(start, (rows + self.leaves_out, 1)), labels, guess, extras=extras)
 
     def cluster(
-        self, weights: np.ndarray, moves: np.ndarray, group: np.ndarray, number: int | None = None
+        self, weights: np.ndarray, moves: np.ndarray, group: np.ndarray
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """HOST. Steps 2 to 4 on weights f32[n, d] and how they have moved: (i32[n] labels, −1:
-        dropped; what is kept with the results). group i32[n]: the true ones, for the record.
-        `number`: the one to merge to that was found, for `merge_to`."""
+        dropped; what is kept with the results). group i32[n]: the true ones, for the record."""
         raw = host.optics(weights, self.min_samples, self.xi, self.metric)
         if (raw < 0).all():
             warnings.warn("ocfl: OPTICS found no cluster; all clients are in one", stacklevel=2)
@@ -144,10 +128,9 @@ class OCFL(CountedConfig, FedAvg):
         )
         index = {"ari": _rand_index(labels, group), "ari_optics": _rand_index(alone, group)}
         found = index | {"found": labels.max() + 1, "noise": np.sum(raw < 0)}
-        wanted = self.merge_to if isinstance(self.merge_to, int) else number
-        wanted = (
-            wanted if self.every is None else min(wanted or self.max_clusters, self.max_clusters)
-        )
+        wanted = self.merge_to
+        if self.every is not None:
+            wanted = min(wanted or self.max_clusters, self.max_clusters)
         if wanted is not None:
             labels = host.merge_to(weights if self.merge_by == "weights" else moves, labels, wanted)
         return labels, {name: np.array(value, np.float32) for name, value in found.items()}

@@ -11,8 +11,6 @@ Readings:
 - Start of the clusters. Paper: not said. Here: w_0. Option: none.
 - Training inside clusters. Paper: a Byzantine-robust mean. Here: the mean; `train.robust` has
   medians and trimmed means. Option: `average` for the weights.
-- Number of clusters. Paper: given. Here: the same, or found from first updates (`round/auto.py`).
-  Option: `clusters = "auto"`, `auto`, `most`.
 - K-means. Paper: any algorithm, or a trimmed one. Here: K-means++ with 10 restarts and at most 300
   iterations. Option: none.
 
@@ -33,21 +31,19 @@ from cfljax.kernels.kmeans import kmeans
 from cfljax.kernels.mix import members
 from cfljax.lazy import jnp
 from cfljax.methods.fedavg import FedAvg
-from cfljax.round.recipes import Before, Begun, CountedConfig, option, similarity
+from cfljax.round.recipes import Before, Begun, option, similarity
 from cfljax.types import Array
 
 PAPER = "Ghosh et al. 2019"
 
 
 @dataclasses.dataclass(frozen=True)
-class OneShot(CountedConfig, FedAvg):
+class OneShot(FedAvg):
     """One-shot K-means: clusters found once by K-means on locally trained weights."""
 
     joins_on_arrival, compares_all, pairs = True, True, 0
 
-    clusters: int | str = option(
-        3, 'number of clusters, or "auto": found before the first round', low=1, choices=("auto",)
-    )
+    clusters: int = option(3, "number of clusters", low=1)
     pretrain_epochs: int = option(10, "local epochs before the clustering", low=1)
     similarity: str = similarity()
 
@@ -58,13 +54,9 @@ class OneShot(CountedConfig, FedAvg):
         ids = np.concatenate([first, ask.late()])
         moves = ask.updates(start, ids, epochs=self.pretrain_epochs, similarity=self.similarity)
         there = np.arange(len(ids)) < len(first)
-        found = np.asarray(
-            _find(
-                ask.fold("one_shot"), moves, there, ask.uid[ids], ask.clusters(moves[there], first)
-            )
-        )
+        found = np.asarray(_find(ask.fold("one_shot"), moves, there, ask.uid[ids], self.clusters))
         labels, guess = ask.of_all((first, found[there])), ask.of_all((ids, found))
-        return Begun(np.tile(start, (self.models_kept, 1)), labels, guess)
+        return Begun(np.tile(start, (self.clusters, 1)), labels, guess)
 
 
 @functools.partial(quick_jit, static=(4,))

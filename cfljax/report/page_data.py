@@ -145,11 +145,6 @@ def page_data(data: ReportData) -> dict[str, object]:
             for c, d in zip(drawn, data.pictures, strict=True)
             if d is not None and d.trivial
         ],
-        "counted": [
-            f"{c.legend}, seed {d.seed}: {d.counted}"
-            for c, d in zip(drawn, data.pictures, strict=True)
-            if d and d.counted
-        ],
         "confusions": [
             {
                 "table": p.table.tolist(),

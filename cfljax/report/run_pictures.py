@@ -46,9 +46,6 @@ class RunPictures(NamedTuple):
     trivial: str  # Why there is no picture of the clusters; "" where there is one
     confusion: Confusion | None
     mixtures: Sequence[Mixture] = ()
-    counted: str = ""
-    """The number of clusters that was found, and the criterion of each number, in words; "" where
-    the options gave it."""
     groups: OverRounds | None = None
 
 
@@ -93,24 +90,13 @@ def _make_pictures(seed: int, arrays: dict[str, np.ndarray], prefix: str) -> Run
         if group is not None and group.shape == labels.shape[1:]
         else np.full(labels.shape[1], -1, np.int32)
     )
-    counted = _write_count(diagnostics)
     colour = _choose_colours(labels, group)
     trivial = _why_trivial(labels)
     assignment = None if trivial else _draw_assignment(rounds, labels, group, colour)
     confusion = None if trivial else _count_confusion(labels[-1], group, colour)
     return RunPictures(
-        seed, assignment, trivial, confusion, mixed, counted, _groups(rounds, arrays.get("groups"))
+        seed, assignment, trivial, confusion, mixed, _groups(rounds, arrays.get("groups"))
     )
-
-
-def _write_count(diagnostics: dict[str, np.ndarray]) -> str:
-    """`4 found (1: 0.25, 2: 0.31, …)`, for `clusters = "auto"`."""
-    if not {"auto_clusters", "auto_curve"} <= diagnostics.keys():
-        return ""
-    curve = ", ".join(
-        f"{k:.0f}: {value:.2f}" for k, value in diagnostics["auto_curve"].T if np.isfinite(value)
-    )
-    return f"{int(diagnostics['auto_clusters'])} found ({curve})"
 
 
 def _why_trivial(labels: np.ndarray) -> str:

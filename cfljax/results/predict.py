@@ -36,8 +36,11 @@ def run_of(record: Table) -> Run:
     """Read the run of a record; raise a SpecError if its options mean something else today (data
     files, plug-ins, another version)."""
     from cfljax.config import read_spec
+    from cfljax.config.gone import without_gone
 
-    config = {key: table for key, table in record["config"].items() if key != "plugins"}
+    config = {
+        key: table for key, table in without_gone(record["config"]).items() if key != "plugins"
+    }
     plugins = record["config"].get("plugins", [])
     run = read_spec(config | ({"plugins": plugins} if plugins else {})).runs()[0]
     if run.id != record["id"]:

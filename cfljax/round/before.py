@@ -10,16 +10,14 @@ import numpy as np
 
 from cfljax import keys
 from cfljax.errors import SpecError
-from cfljax.kernels.host import choose_number
 from cfljax.lazy import jnp
 from cfljax.local.solver import Solver
-from cfljax.round import auto
 from cfljax.round.common import first_on_host
 from cfljax.round.config import MethodConfig
 from cfljax.round.pretrain import Part, Pretrainer, means, pretrainer, solver_before
 from cfljax.round.similarity import shortened
-from cfljax.round.state import Number, State
-from cfljax.types import Array, Federation, Hyper, Model, Tree, on_host
+from cfljax.round.state import State
+from cfljax.types import Array, Federation, Hyper, Model, Tree
 from cfljax.types.federation import NEVER
 
 Trainers = Callable[[int | None, int | None], Pretrainer]
@@ -62,7 +60,6 @@ class Before:
         )
         self.key, self.federation, self.hyper, self.own = key, federation, hyper, own
         self.uid = np.asarray(federation.uid)
-        self.number: Number | None = None
         self.asked = np.zeros(federation.clients, bool)
         """bool[C]: who has trained."""
 
@@ -77,10 +74,7 @@ class Before:
 
     def here(self) -> np.ndarray:
         """i32[n]: the same clients. SpecError if they are fewer than the clusters."""
-        ids, clusters = (
-            self.present(),
-            self.config.clusters if isinstance(self.config.clusters, int) else 1,
-        )
+        ids, clusters = self.present(), self.config.clusters
         if len(ids) < clusters:
             only = (
                 f"clusters = {clusters}, but only {len(ids)} clients with training data take "
@@ -156,30 +150,9 @@ class Before:
             [np.zeros(0, np.int32), *(np.asarray(of(moves)) for _, moves in parts)]
         )
 
-    def clusters(self, moves: np.ndarray, ids: np.ndarray) -> int:
-        """Return the number of clusters: from the options, or the one that these updates f32[n, d]
-        show."""
-        if not isinstance(self.config, auto.CountedConfig) or not self.config.counts_clusters:
-            return self.config.models_kept
-        found = choose_number(
-            moves[np.argsort(self.uid[ids], kind="stable")], self.config.most, self.config.auto
-        )
-        self.number = Number(
-            on_host(np.array(found.clusters, np.int32)), on_host(found.curve.astype(np.float32))
-        )
-        return found.clusters
-
-    def probe(self) -> dict[str, Tree]:
-        """Return what `init` needs where only the number of clusters is found, by clients that
-        train for it alone."""
-        ids = self.drawn(auto.PROBED, "auto")
-        self.clusters(self.updates(self.first_model(), ids, epochs=1, similarity="sketch"), ids)
-        return self.setup()
-
     def setup(self) -> dict[str, Tree]:
-        """Return how many clients have trained, and the number of clusters, if it was found."""
-        found = {} if self.number is None else {"number": self.number}
-        return {"asked": np.array(self.asked_now(), np.int32)} | found
+        """Return how many clients have trained."""
+        return {"asked": np.array(self.asked_now(), np.int32)}
 
     def means(
         self, parts: Iterator[Part] | list[Part], labels: np.ndarray, clusters: int

@@ -19,7 +19,6 @@ from cfljax.local.reports import report_trained
 from cfljax.local.rounds import Mixing, Trained, choose_and_train, jobs_from, sizes, train_and_mix
 from cfljax.local.schedule import Work
 from cfljax.local.solver import Solver
-from cfljax.round import auto
 from cfljax.round.ask import Ask, ask_all
 from cfljax.round.before import Before, trainers
 from cfljax.round.choice import is_private, join, need_clients, shares_of_all
@@ -44,10 +43,7 @@ class ClusteredMethod:
             work = Work(
                 None, 1, work.batch if config.estimate == "batch" else None, one_vector=True
             )
-        self.solver, self.train_before = (
-            stepped,
-            trainers(solver if config.counts_clusters and not config.begins else stepped),
-        )
+        self.solver, self.train_before = stepped, trainers(stepped)
         self.trainer = stepped if work == solver.work else stepped.with_work(work)
         if config.trains_twice:
             self.trainer = self.trainer.with_step(
@@ -87,10 +83,8 @@ class ClusteredMethod:
             need_groups(f'method "{self.name}"', federation)
         if config.begins:
             return self._begun(self._before(key, federation, hyper))
-        if config.counts_clusters:
-            return self._before(key, federation, hyper).probe()
-        if isinstance(config, auto.CountedConfig):
-            need_clients(federation, config.models_kept, self.name)
+        if config.chooses:
+            need_clients(federation, config.clusters, self.name)
         return {}
 
     def _before(
@@ -117,13 +111,11 @@ class ClusteredMethod:
         self, key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Tree]
     ) -> State:
         """Return the state before the first round."""
-        config, number = self.config, setup.get("number")
-        if self.config.begins:
-            return State(**setup)._replace(
-                active=setup.get("active", auto.allowed(number, len(setup["models"])))
-            )
+        config = self.config
+        if config.begins:
+            return State(**setup)
         none = jnp.full(federation.clients, -1 if config.chooses else 0, jnp.int32)
-        active = auto.allowed(number, config.models_kept)
+        active = None
         if config.true_groups:
             models, none = (
                 jnp.tile(first_model(key, self.model), (federation.groups, 1)),
@@ -137,12 +129,10 @@ class ClusteredMethod:
             ).astype(jnp.int32)
         else:
             models = first_models(key, self.model, config.models_kept)
-        asked = jnp.int32(0) if self.regroups else setup.get("asked")
+        asked = jnp.int32(0) if self.regroups else None
         ask = ask_all(self.solver, key, federation, federation.trains, hyper, active)
         whole = models[:1] if config.trains_twice else None
-        state = config.first(
-            ask, State(models, none, active=active, asked=asked, number=number, whole=whole)
-        )
+        state = config.first(ask, State(models, none, active=active, asked=asked, whole=whole))
         return (
             state
             if ask.asked is None
@@ -432,12 +422,5 @@ class ClusteredMethod:
         return after._replace(memory=self.config.settle(before, after))
 
     def extras(self, state: State) -> dict[str, Array]:
-        """Return what is kept with the results, of a number that was found with the criteria of 1,
-        2, … clusters."""
-        if (found := state.number) is None:
-            return self.config.kept(state)
-        numbers = jnp.arange(1, found.curve.shape[0] + 1, dtype=jnp.float32)
-        return self.config.kept(state) | {
-            "auto_clusters": found.clusters,
-            "auto_curve": jnp.stack([numbers, found.curve]),
-        }
+        """Return what is kept with the results."""
+        return self.config.kept(state)

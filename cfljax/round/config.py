@@ -31,12 +31,8 @@ class MethodConfig:
     `option(…)`, and overrides the attributes and functions below whose defaults do not fit the
     method."""
 
-    clusters = cast(
-        "int | str", 1
-    )  # The number K of models. Most methods have an option with this name instead.
-    most = (
-        1  # The number of models that a run keeps with `clusters = "auto"`, of methods that have it
-    )
+    # The number K of models. Most methods have an option with this name instead.
+    clusters = cast("int", 1)
     max_clusters = 0
     """The number of clusters that there is room for, of methods that have this option instead of
     `clusters`; 0: others."""
@@ -104,8 +100,7 @@ class MethodConfig:
     @property
     def models_kept(self) -> int:
         """The number of models that a run keeps; 1 where the options do not tell it."""
-        clusters = self.most if self.clusters == "auto" else self.clusters
-        return self.max_clusters or (clusters if isinstance(clusters, int) else 1)
+        return self.max_clusters or self.clusters
 
     @property
     def repeats(self) -> float:
@@ -118,11 +113,6 @@ class MethodConfig:
         """Whether a client that never trains and has no labels gets a model by the method's rule
         (`data.new_clients.shots = 0`)."""
         return self.own
-
-    @property
-    def counts_clusters(self) -> bool:
-        """Whether the number of clusters is found before the first round (`round/auto.py`)."""
-        return self.clusters == "auto"
 
     @property
     def no_feedback(self) -> str:
@@ -156,14 +146,7 @@ class MethodConfig:
             if self.own_server
             else "it keeps other models than averages of clusters"
         )
-        unknown = (
-            "what travels depends on the number of clusters, which is to be found"
-            if self.clusters == "auto"
-            else ""
-        )
-        divided = (
-            f"it has parts itself ({own})" if own else unknown or ("" if self.averaged else whole)
-        )
+        divided = f"it has parts itself ({own})" if own else "" if self.averaged else whole
         others = (
             "it has no cluster models that stay what they are: it averages nothing, or begins "
             "other ones"

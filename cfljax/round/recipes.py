@@ -11,7 +11,6 @@ from cfljax.local.solver import Solver
 from cfljax.registry.options import option
 from cfljax.round.ask import Ask
 from cfljax.round.at_home import AtHome, Kept
-from cfljax.round.auto import CountedConfig
 from cfljax.round.before import Before
 from cfljax.round.choice import join, need_clients
 from cfljax.round.clustered import Clustered
@@ -40,7 +39,6 @@ __all__ = [
     "Begun",
     "Clustered",
     "Controlled",
-    "CountedConfig",
     "Done",
     "Exchanged",
     "GradientAt",

@@ -15,14 +15,6 @@ ROUND_UP = 8
 share a compiled program."""
 
 
-class Number(NamedTuple):
-    """The number of clusters that was found."""
-
-    clusters: Array  # i32[]
-    # f32[2 · most]: the criterion of 1, 2, … clusters; NaN where there are too few clients for it
-    curve: Array
-
-
 class State(NamedTuple):
     """K models, and the cluster of each client."""
 
@@ -39,7 +31,6 @@ class State(NamedTuple):
     floats: Array | None = None
     """i32[]: how many numbers clients have sent up for the clustering since the last round; None:
     nobody ever."""
-    number: Number | None = None  # The number of clusters, if it was found
     extras: dict[str, Array] = {}  # Arrays that are kept with the results
     whole: Array | None = (
         None  # f32[1, d]: a global model, which all participants train as well; None: there is none
@@ -66,8 +57,6 @@ class State(NamedTuple):
     @property
     def in_use(self) -> int | Array:
         """The number of clusters in use."""
-        if self.number is not None:
-            return self.number.clusters
         return self.clusters if self.active is None else jnp.sum(self.active, dtype=jnp.int32)
 
 

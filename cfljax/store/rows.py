@@ -197,8 +197,12 @@ def _merge(names: list[str], more: Iterable[str]) -> None:
 
 
 def _find_default(section: str, table: Mapping[str, Value], name: str) -> Value:
-    """Return the default of an option, which a record lacks if it was added since; None if there is
-    none."""
+    """Return the default of an option, which a record lacks if it was added since, or went; None if
+    there is none."""
+    from cfljax.config.gone import OPTIONS
+
+    if (gone := OPTIONS.get(f"{section}.{name}")) is not None:
+        return gone.usual
     for options in _option_classes(section, table):
         for field in dataclasses.fields(options):
             if field.name == name and field.default is not dataclasses.MISSING:

@@ -380,11 +380,6 @@ def test_bytes_are_those_of_what_travels(method, train, down, up):
         ),
         ("fedbabu", {"schedule": "alternate"}, "train.schedule = .*does not train in the rounds"),
         ("fedavg", {"finetune_steps": -1}, "train.finetune_steps = -1: must be at least 0"),
-        (
-            {"name": "ifca", "clusters": "auto"},
-            {"freeze": "head"},
-            "train.freeze with method.ifca: .*number of clusters",
-        ),
         *OWN_SERVERS,
     ],
 )

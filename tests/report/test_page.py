@@ -286,18 +286,6 @@ def test_the_files_of_a_report(tmp_path):
     ]
 
 
-def test_a_number_of_clusters_that_was_found_is_told(tmp_path):
-    store = Store(tmp_path)
-    record = synthetic.record_of("a", 0, {}, timings={"train": 1.0})
-    labels, curve = (
-        np.array([[0, 1, 0, 1]] * 2),
-        np.array([[1, 2, 3], [0.25, 0.8, np.nan]], np.float32),
-    )
-    found = {"diag/ifca/auto_clusters": np.array(2, np.int32), "diag/ifca/auto_curve": curve}
-    store.write("a", record, {"history/round": np.arange(2), "labels": labels, **found})
-    assert data_of(made(tmp_path))["counted"] == ["IFCA, seed 0: 2 found (1: 0.25, 2: 0.80)"]
-
-
 def drifting(folder):
     """Two seeds of a method with changes at rounds 2 and 4, and a method without."""
     store = Store(folder)

@@ -76,10 +76,7 @@ const FIGURES = {
     const last = band.x[band.x.length - 1];
     return data.seconds[i] === null ? null : band.x.map(r => data.time[i][0] + (last > 0 ? r / last * data.seconds[i] : 0));
   }, { xlabel: "seconds", label: "accuracy against seconds" })],
-  clusters: width => [
-    overRounds(data.clusters, "clusters", width, false, { zero: true }),
-    data.counted.length ? tag("p", { class: "notes" }, `Numbers of clusters that were found, and the criterion of 1, 2, …: ${data.counted.join("; ")}.`) : "",
-  ],
+  clusters: width => [overRounds(data.clusters, "clusters", width, false, { zero: true })],
   assignment: width => [
     panels(data.pictures, width, 230, assignment, "Nothing to draw: no run has clusters that differ, or labels were not kept."),
     data.trivial.length ? tag("p", { class: "notes" }, `Without a picture: ${data.trivial.join("; ")}.`) : "",

@@ -1,0 +1,68 @@
+"""Options that earlier versions had: what a spec that still has one is told, and the value by which
+an old record may be read as if the option had never been there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from cfljax.config.values import Field
+from cfljax.errors import SpecError
+from cfljax.registry.options import Table, Value, show
+
+_COUNTED = (
+    'clusters = "auto" went; `cfljax tune SPEC --set {0}.clusters=2,4,8` chooses by validation'
+)
+
+
+class Gone(NamedTuple):
+    """An option that went."""
+
+    usual: Value  # Its default: a record with this value means what one without the option means
+    instead: str  # What a spec with it is told; {0} stands for its table
+
+
+OPTIONS: Mapping[str, Gone] = {
+    "method.auto": Gone("silhouette", _COUNTED),
+    "method.most": Gone(8, _COUNTED),
+}
+"""Table and option, as in a spec -> what became of it."""
+
+VALUES: Mapping[tuple[str, Value], str] = {
+    ("method.clusters", "auto"): _COUNTED,
+    ("method.merge_to", "auto"): (
+        'merge_to = "auto" went; `cfljax tune SPEC --set {0}.merge_to=2,4,8` chooses by validation'
+    ),
+}
+"""Table and option, and a value that it had -> what a spec with this value is told."""
+
+
+def check_gone(table: str, key: str, value: Value, where: str, field: Field | None) -> None:
+    """Raise a SpecError for an option, or a value of an option, that went.
+
+    Args:
+        table: "data", "model", "train" or "method". key: the option. value: what the spec says, one
+        value or a list. where: the table as a message names it. field: the option of this name
+        that there is today, perhaps a plug-in's; None: there is none."""
+    name = f"{table}.{key}"
+    if field is None and name in OPTIONS:
+        raise SpecError(f"{where}.{key} = {show(value)}: {OPTIONS[name].instead.format(where)}")
+    accepted = () if field is None else field.meta.get("choices") or ()
+    for each in value if isinstance(value, list) else [value]:
+        if isinstance(each, str) and each not in accepted and (name, each) in VALUES:
+            raise SpecError(f"{where}.{key} = {show(each)}: {VALUES[name, each].format(where)}")
+
+
+def without_gone(config: Mapping[str, Value]) -> Table:
+    """Return the configuration of a record without the options that went, where they have their
+    usual values."""
+    return {
+        section: {
+            key: value
+            for key, value in table.items()
+            if (gone := OPTIONS.get(f"{section}.{key}")) is None or value != gone.usual
+        }
+        if isinstance(table, dict)
+        else table
+        for section, table in config.items()
+    }
