@@ -49,7 +49,7 @@ TWO, THREE, BLOCKS = {"lanes": 2}, {"lanes": 2, "stream": 3}, {"stream": 2}
 TOGETHER = [
     rarely(*each) for each in (("ifca", TWO), ("local", TWO), ("joint", THREE), ("fedgroup", THREE))
 ]
-TOGETHER += [("ifca", {"lanes": 3, "stream": 4}), ("fedgroup", BLOCKS)]
+TOGETHER += [("ifca", {"lanes": 3, "stream": 4}), rarely("fedgroup", BLOCKS)]
 TOGETHER += [rarely(name, BLOCKS | {"lanes": 0}) for name in ("cfl_mgd", "ifca")]
 TOGETHER += [rarely(name, BLOCKS) for name in ("fedprox", "ifca", "joint", "cfl_mgd")]
 

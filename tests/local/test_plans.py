@@ -66,7 +66,7 @@ WORKS = {
 MADE = {"small ones": (64, False), "all": (4096, False), "beforehand": (64, True)}
 """Which clients train on their Gram matrices, and whether these are there before: (most samples,
 before)."""
-OFTEN = {"carried along": tuple(MADE), "products": ("all",), "full": ("all", "beforehand")}
+OFTEN = {"carried along": ("small ones",), "products": ("all",), "full": ("beforehand",)}
 WAYS = [
     (case, way, made) if case == ALL and made in OFTEN[way] else rarely(case, way, made)
     for case in PULLS

@@ -15,9 +15,10 @@ from cfljax.experiment.batching import make_batches
 from cfljax.local import queue, schedule
 from tests import toy
 from tests.local.test_plans import jobs_of
+from tests.often import rarely
 
 
-@pytest.mark.parametrize("work", [{"epochs": 2}, {"steps": 7}], ids=["epochs", "steps"])
+@pytest.mark.parametrize("work", [{"epochs": 2}, rarely({"steps": 7})], ids=["epochs", "steps"])
 def test_clients_side_by_side_train_as_one_after_another(work, monkeypatch):
     federation, model = toy.federation(), toy.model(7)
     weights = np.float32(
@@ -96,17 +97,16 @@ def outputs(monkeypatch, method, more, lanes):
     return simulate(parts, batch.seeds, batch.hypers), taken
 
 
-@pytest.mark.parametrize("more", MORE.values(), ids=MORE)
-@pytest.mark.parametrize(
-    "method",
-    [{"name": "ifca", "clusters": 2}, {"name": "fedprox", "mu": 0.5}, {"name": "scaffold"}],
-    ids=str,
-)
+IFCA, FEDPROX = {"name": "ifca", "clusters": 2}, {"name": "fedprox", "mu": 0.5}
+LANES = [(IFCA, "momentum and feedback")]
+LANES += [rarely(IFCA, each) for each in ("plain", "a head at home")]
+LANES += [rarely(FEDPROX, each) for each in MORE] + [rarely({"name": "scaffold"}, "plain")]
+
+
+@pytest.mark.parametrize(("method", "more"), LANES, ids=str)
 def test_lanes_change_no_result(monkeypatch, method, more):
-    if method["name"] == "scaffold" and more:
-        pytest.skip("SCAFFOLD has steps of its own")
     (side_by_side, none), (queued, jobs) = (
-        outputs(monkeypatch, method, more, lanes) for lanes in (0, 3)
+        outputs(monkeypatch, method, MORE[more], lanes) for lanes in (0, 3)
     )
     assert not none and (12,) in jobs  # six participants of two runs in one queue
     for one, other in zip(side_by_side, queued, strict=True):

@@ -56,16 +56,10 @@ PLANS = {
     "Gram side by side": {"lanes": 0, "gram": 4096}, "Gram two at a time": {"lanes": 2, "gram": 4096},
 }  # fmt: skip
 MUCH = ("all of them", "full batch with all of them")
-ALONE = (
-    "two epochs",
-    "steps over several epochs",
-    "full batch",
-    "batch larger than a client",
-    "weight decay",
-)
 OFTEN = {
-    "sequence": (*MUCH, *ALONE), "side by side": MUCH, "two at a time": ("all of them",),
-    "Gram": (*MUCH, *ALONE, "proximal", "momentum"), "Gram side by side": MUCH, "Gram two at a time": ("all of them",),
+    "sequence": (*MUCH, "steps over several epochs", "batch larger than a client"), "Gram": MUCH,
+    "side by side": ("full batch with all of them",), "two at a time": ("all of them",),
+    "Gram side by side": ("all of them",), "Gram two at a time": (),
 }  # fmt: skip
 """Options that make another program of a way. One after another, mu and momentum are alone in tests
 below."""

@@ -12,6 +12,7 @@ from cfljax.errors import SpecError
 from cfljax.federation.common import labels_seen
 from cfljax.methods import METHODS
 from tests import play, toy
+from tests.often import rarely
 from tests.reference import ccs_rfedavg as reference
 from tests.reference import plain
 
@@ -76,7 +77,7 @@ def test_optimal_weights_are_no_worse_than_those_of_a_generic_solver():
     assert out.diag("balance_error", 0) < run().diag("balance_error", 0)
 
 
-@pytest.mark.parametrize("weights", ["rfedavg", "fedavg"])
+@pytest.mark.parametrize("weights", ["rfedavg", rarely("fedavg")])
 def test_updates_in_place_of_gradients_follow_the_plain_program(weights):
     check(
         run(local="update", weights=weights, work={"epochs": 2}),

@@ -19,7 +19,7 @@ CASES = {
 WORK = {"epochs": 2, "batch": 5}
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", ["model", *map(rarely, list(CASES)[1:-1]), list(CASES)[-1]])
 def test_agrees_with_a_plain_loop_over_clients(case):
     options = DEFAULTS | CASES[case]
     for seed, beta in ((0, 0.9), (1, 0.5)):  # one program
@@ -35,7 +35,7 @@ def test_agrees_with_a_plain_loop_over_clients(case):
         assert np.abs(wanted[-1][2]).max() > 0.01
 
 
-@pytest.mark.parametrize("aggregate", ["model", "gradient"])
+@pytest.mark.parametrize("aggregate", ["model", rarely("gradient")])
 def test_without_momentum_it_is_ifca(aggregate):
     options = DEFAULTS | {"aggregate": aggregate}
     states, _, method = play.rounds(
@@ -61,7 +61,7 @@ TOUCHED = {
 }
 
 
-@pytest.mark.parametrize("way", ["topk", rarely("sign_flip"), "clip"])
+@pytest.mark.parametrize("way", ["topk", rarely("sign_flip"), rarely("clip")])
 def test_of_option_one_a_single_vector_arrives(way):
     """So a cluster moves by −η times its new buffer (eq. 5), whatever becomes of that vector on its
     way."""

@@ -40,8 +40,8 @@ def close(states, method, wanted):
 
 @pytest.mark.parametrize("options", [
     {}, rarely({"mu": 0.5, "eta_g": 0.1}), LATEST,
-    {"newcomer": "auxiliary", "inter_group": "weighted", "eta_g": 0.2, "pretrain_epochs": 1, "pretrain_steps": 50},
-    {"cold_start": "rcc", "assign": "random"}, rarely({"assign": "random", "rac": "always"}),
+    rarely({"newcomer": "auxiliary", "inter_group": "weighted", "eta_g": 0.2, "pretrain_epochs": 1, "pretrain_steps": 50}),
+    rarely({"cold_start": "rcc", "assign": "random"}), rarely({"assign": "random", "rac": "always"}),
 ], ids=("edc", "mu", "madc-latest", "auxiliary", "rcc-rac", "rac-always"))  # fmt: skip
 def test_agrees_with_a_plain_loop_over_clients(options):
     options = BASE | options

@@ -114,7 +114,7 @@ def test_clipping_cuts_what_arrives_and_is_not_fed_back():
 
 
 @pytest.mark.parametrize(
-    "name", every(("fedavg", "ifca", "fedper", "fedsoft", "fedamp"), often=("ifca", "fedper"))
+    "name", every(("fedavg", "ifca", "fedper", "fedsoft", "fedamp"), often=("fedper",))
 )
 def test_where_all_is_sent_feedback_changes_nothing(name):
     options = play.options(name)
@@ -209,7 +209,7 @@ def test_top_k_alone_stalls_and_with_feedback_arrives():
 
 @pytest.mark.parametrize(
     "plan",
-    [{"stream": 2}, rarely({"lanes": 3}), rarely({"sequential": False}), {"gram": 64}],
+    [{"stream": 2}, rarely({"lanes": 3}), rarely({"sequential": False}), rarely({"gram": 64})],
     ids=str,
 )
 def test_plans_change_nothing(plan):
@@ -218,7 +218,7 @@ def test_plans_change_nothing(plan):
     np.testing.assert_allclose(one.states[-1].stages[0], other.states[-1].stages[0], atol=2e-6)
 
 
-@pytest.mark.parametrize("robust", ["median", "krum"])
+@pytest.mark.parametrize("robust", [rarely("median"), "krum"])
 def test_robust_rules_take_what_arrives(robust):
     found = played(
         sending=TOP._replace(robust=robust),

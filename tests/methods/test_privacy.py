@@ -129,7 +129,7 @@ def measured(*setting):
     [
         ({"name": "ifca", "clusters": 2}, (2, "uniform", False), True, False),
         rarely("oracle", (2, "samples", False), True, False),
-        ("fedavg", (1, "samples", True), False, False),
+        rarely("fedavg", (1, "samples", True), False, False),
         rarely({"name": "fedavg", "average": "uniform"}, (1, "uniform", True), False, True),
         ("fedavg", (1, "samples", False), True, True),
     ],

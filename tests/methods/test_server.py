@@ -98,7 +98,7 @@ def starts(k, model=None):
     return np.asarray(first_models(keys.root(SEED), model or toy.model(), k), np.float64)
 
 
-@pytest.mark.parametrize("kind", every(SERVERS, often=("momentum", "fedadam")))
+@pytest.mark.parametrize("kind", every(SERVERS, often=("fedadam",)))
 @pytest.mark.parametrize(
     ("name", "k", "average"), [rarely("fedavg", 1, "samples"), ("ifca", 3, "uniform")]
 )
@@ -159,7 +159,7 @@ def test_joint_compares_with_the_moves_that_the_server_made():
         )
 
 
-@pytest.mark.parametrize("newcomer", ["latest", "auxiliary"])
+@pytest.mark.parametrize("newcomer", [rarely("latest"), "auxiliary"])
 def test_newcomers_are_compared_with_models_that_the_server_has_moved(newcomer):
     out = run(
         "fedgroup", ("sgd", ()), 0.25, clusters=2, alpha=2, pretrain_steps=4, newcomer=newcomer
@@ -335,7 +335,7 @@ def test_steps_are_those_of_the_plain_optimiser(kind):
     "name",
     every(
         set(list_optimisers()) - {"noisy_sgd"},
-        often=("adafactor", "lion", "optimistic_adam", "rprop", "sm3", "sgd"),
+        often=("adafactor", "sm3"),
     ),
 )
 def test_any_optimiser_of_optax_serves(name):

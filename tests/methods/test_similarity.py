@@ -35,7 +35,7 @@ def prepared(name, federation, **options):
 
 
 @pytest.mark.parametrize("name, options", [
-    ("fedgroup", {"clusters": 3, "alpha": 3}), rarely("fedgroup", {"clusters": 3, "alpha": 3, "cold_start": "madc"}), ("ocfl", {}),
+    ("fedgroup", {"clusters": 3, "alpha": 3}), rarely("fedgroup", {"clusters": 3, "alpha": 3, "cold_start": "madc"}), rarely("ocfl", {}),
     rarely("one_shot", {"clusters": 3, "pretrain_epochs": 2}),
 ])  # fmt: skip
 def test_the_same_clusters_and_the_same_models_to_start_from(
@@ -86,7 +86,7 @@ def test_sattler_splits_by_sketches_as_by_updates_and_the_error_is_that_of_sketc
 
 
 @pytest.mark.parametrize(("name", "options"), [
-    ("cfl_gp", {"clusters": 3, "period": 1}), ("ocfl_zuziak", {"max_clusters": 12}), ("sr_fca", {"pretrain_epochs": 2}),
+    ("cfl_gp", {"clusters": 3, "period": 1}), rarely("ocfl_zuziak", {"max_clusters": 12}), rarely("sr_fca", {"pretrain_epochs": 2}),
 ])  # fmt: skip
 def test_recent_methods_find_the_same_clusters_by_sketches(name, options, federation):
     exact, short = (
