@@ -19,7 +19,7 @@ from cfljax.experiment.privacy import Crowd, Draw
 from cfljax.kernels.choose import clip_losses, private_choice
 from cfljax.methods import METHODS
 from cfljax.registry.options import list_traced
-from cfljax.round.choice import chosen
+from cfljax.round.ask import Ask
 from cfljax.types import Cohort
 from tests import play, toy
 from tests.often import rarely
@@ -102,13 +102,16 @@ def test_no_attack_on_a_choice_measures_more_than_its_epsilon(clusters):
 def test_choices_follow_identity_and_are_each_clients_and_each_rounds_own():
     federation = toy.federation("iid", clients=40)
     hyper = {"privacy.choice.epsilon": 1.0, "privacy.choice.clip": 5.0}
-    ids, choose = np.arange(40, dtype=np.int32), jax.jit(chosen)
+    ids, losses = np.arange(40, dtype=np.int32), np.zeros((4, 40), np.float32)
+
+    @jax.jit
+    def choose(key, cohort):
+        ask = Ask(toy.solver(toy.model()), key, federation, cohort, hyper)
+        return ask.least(losses, lambda hyper: hyper["privacy.choice.clip"])
 
     def of(order, seed=0):
         cohort = Cohort(ids[order], np.ones(40, bool), np.ones(40, np.float32), np.int32(0))
-        return np.asarray(
-            choose(keys.root(seed), np.zeros((4, 40), np.float32), federation, cohort, hyper)
-        )
+        return np.asarray(choose(keys.root(seed), cohort))
 
     turned = np.random.default_rng(0).permutation(40)
     assert (of(turned) == of(np.arange(40))[turned]).all()
