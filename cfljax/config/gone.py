@@ -13,6 +13,10 @@ from cfljax.registry.options import Table, Value, show
 _COUNTED = (
     'clusters = "auto" went; `cfljax tune SPEC --set {0}.clusters=2,4,8` chooses by validation'
 )
+_TURNS = (
+    'schedule = "alternate" went; method = "fedrep" trains an own head for its head_epochs, then '
+    "the body for train.epochs"
+)
 
 
 class Gone(NamedTuple):
@@ -25,6 +29,8 @@ class Gone(NamedTuple):
 OPTIONS: Mapping[str, Gone] = {
     "method.auto": Gone("silhouette", _COUNTED),
     "method.most": Gone(8, _COUNTED),
+    "train.schedule": Gone(None, _TURNS),
+    "train.head_epochs": Gone(None, _TURNS),
 }
 """Table and option, as in a spec -> what became of it."""
 

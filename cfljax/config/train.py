@@ -163,14 +163,6 @@ class Train:
     parts: Table | None = option(
         None, 'who shares which part of a model: { body = "all", head = "client" }, else "cluster"'
     )
-    schedule: str | None = option(
-        None,
-        "alternate: a client trains its head for head_epochs, then the body for `epochs`",
-        choices=("alternate",),
-    )
-    head_epochs: int | None = option(
-        None, 'epochs of the head with schedule = "alternate" (1)', low=1
-    )
     freeze: str | tuple[str, ...] | None = option(
         None, 'parts that do not train in the rounds and are never sent: "head", or a list of parts'
     )
@@ -227,11 +219,6 @@ class Train:
     def keeps_state(self) -> bool:
         """Whether optimisers go on from round to round."""
         return self.optimizer_state == "client"
-
-    @property
-    def epochs_of_head(self) -> int:
-        """The epochs in which a client trains its head alone, before the others; 0: it does not."""
-        return (self.head_epochs or 1) if self.schedule else 0
 
     @property
     def divided_by(self) -> str:
@@ -296,20 +283,6 @@ class Train:
             raise SpecError(
                 f"{where}.participation = {self.participation}: a fraction is at most 1.0; a "
                 "count is an integer without a point"
-            )
-        if self.schedule and self.steps is not None:
-            raise SpecError(
-                f'{where}.steps = {self.steps}: schedule = "alternate" counts epochs; give epochs'
-            )
-        if self.head_epochs and not self.schedule:
-            raise SpecError(
-                f'{where}.head_epochs = {self.head_epochs}: is for schedule = "alternate"; '
-                "give that, too"
-            )
-        if self.schedule and {"body", "head"} & set(self.freeze or ()):
-            raise SpecError(
-                f'{where}.freeze = {show(self.freeze)}: schedule = "alternate" trains body '
-                "and head; leave out one"
             )
         for name, value in (("momentum", self.momentum), ("dropout", self.dropout)):
             if value >= 1:
@@ -390,10 +363,9 @@ def _check_robust(train: Train, forced: Forced, where: str) -> None:
 
 
 def _check_optimizer_state(train: Train, where: str) -> None:
-    for name in ("schedule", "asynchronous"):
-        if getattr(train, name) is not None:
-            why = "one state per client is kept between rounds; leave out one"
-            raise SpecError(f'{where}.optimizer_state = "client" with {where}.{name}: {why}')
+    if train.asynchronous is not None:
+        why = "one state per client is kept between rounds; leave out one"
+        raise SpecError(f'{where}.optimizer_state = "client" with {where}.asynchronous: {why}')
     if train.optimizer == "sgd" and not train.momentum:
         raise SpecError(
             f'{where}.optimizer_state = "client": plain SGD has no state; give '

@@ -83,8 +83,9 @@ def assemble(run: Run, width: int, machine: Machine) -> Assembled:
     settings = _settings(run, federation.clients, d, choice.participants, machine.sequential)
     mesh = make_mesh(machine, shape)
     optimizer, arguments = run.train.optimizer_pair
-    turns = run.options.head_epochs  # which the method adds itself
-    work = choice.work._replace(epochs=run.train.epochs, head=0) if turns else choice.work
+    work = choice.work
+    if run.options.head_epochs:  # which the method adds itself
+        work = work._replace(epochs=run.train.epochs, head=0)
     solver = Solver(
         model,
         work,
@@ -95,8 +96,8 @@ def assemble(run: Run, width: int, machine: Machine) -> Assembled:
         keeps_state=run.train.keeps_state,
     )
     options, divided = drop_traced(run.options), solver
-    if parts or work.head:
-        divided = dataclasses.replace(solver, parts=divide_model(model, parts, bool(work.head)))
+    if parts:
+        divided = dataclasses.replace(solver, parts=divide_model(model, parts))
     stages = make_stages(run.method, run.train, options, divided)
     method = _method(run.method, options, canonical(options), divided, mesh, stages)
     check_mixture(run, method, federation)

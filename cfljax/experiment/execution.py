@@ -68,7 +68,7 @@ def choose(
     """Choose the plan: `train.plan`, else by measured speed and shapes. `runs`: how many a device
     computes side by side."""
     forced = run.train.forced
-    epochs, head = run.train.epochs, run.train.epochs_of_head or run.options.head_epochs
+    epochs, head = run.train.epochs, run.options.head_epochs
     batch = None if run.train.batch == "full" else int(run.train.batch)
     work = Work(None if epochs is None else epochs + head, run.train.steps, batch, head=head)
     devices = machine.shape(wanted=forced.devices).clients

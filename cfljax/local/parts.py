@@ -35,7 +35,7 @@ class ModelParts:
         tuple[int, int, str], ...
     ]  # (begin, end, kind) of consecutive numbers of one kind, in their order
     head: tuple[tuple[int, int], ...] = ()
-    """(begin, end) of the numbers of the head, for schedules that train it apart from the body."""
+    """(begin, end) of the numbers of the head, for methods that train it apart from the body."""
 
     def columns(self, *kinds: str) -> np.ndarray:
         """i32[n]: the positions in the vector of the parts of these kinds, ascending."""
@@ -75,8 +75,8 @@ def divide_model(
 ) -> ModelParts:
     """Divide a model by a table of pairs (name, kind). A name is `body`, `head`, `norm` or a prefix
     of the paths of parameters. A path counts before `norm`, `norm` before `body` and `head`, and of
-    paths the longest; parameters without a match are of kind "cluster". `head_apart`: a schedule
-    trains the head separately."""
+    paths the longest; parameters without a match are of kind "cluster". `head_apart`: the
+    method trains the head separately."""
     kinds = np.full(model.size, CLUSTER, dtype="<U7")
     head = np.zeros(model.size, bool)
     named = dict(table)

@@ -36,8 +36,3 @@ class FedBABU(FedAvg):
     """FedBABU: a global body below a fixed head; in the end clients fine-tune both."""
 
     parts, finetune_steps = (("head", "frozen"),), 50
-
-    @property
-    def without(self) -> dict[str, str]:
-        """There is no turn of the head."""
-        return super().without | {"schedule": "its head does not train in the rounds"}

@@ -39,10 +39,7 @@ class FedRep(Clustered):
     @property
     def without(self) -> dict[str, str]:
         """Turns are counted in epochs."""
-        return super().without | {
-            "steps": "it counts epochs",
-            "schedule": "it has this schedule itself, with head_epochs",
-        }
+        return super().without | {"steps": "it counts epochs"}
 
     def work(self, work: Work) -> Work:
         """Epochs of the head, then of the body."""

@@ -111,7 +111,6 @@ class Joint(Clustered):
 
     @property
     def without(self) -> dict[str, str]:
-        """A distance has no bound; steps are its own."""
-        found = super().without | {"schedule": "it takes its own gradient steps"}
+        """A distance has no bound."""
         why = 'with similarity = "euclidean" costs are unbounded, so a choice cannot be private'
-        return found | ({"privacy.choice": why} if self.similarity == "euclidean" else {})
+        return super().without | ({"privacy.choice": why} if self.similarity == "euclidean" else {})

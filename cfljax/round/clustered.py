@@ -301,9 +301,7 @@ class Clustered(MethodConfig):
             )
         if self.aggregate == "gradient":
             why = 'it averages gradients with aggregate = "gradient"'
-            found |= dict.fromkeys(
-                ("optimizer", "parts", "freeze", "asynchronous", "schedule"), why
-            )
+            found |= dict.fromkeys(("optimizer", "parts", "freeze", "asynchronous"), why)
         return found
 
     def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:

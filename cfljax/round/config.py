@@ -151,7 +151,7 @@ class MethodConfig:
             "it has no cluster models that stay what they are: it averages nothing, or begins "
             "other ones"
         )
-        nova = ("optimizer", "schedule", "robust") if getattr(self, "average", "") == "nova" else ()
+        nova = ("optimizer", "robust") if getattr(self, "average", "") == "nova" else ()
         reasons = dict.fromkeys(
             nova, 'average = "nova" is for means of steps of SGD, of the whole model'
         ) | {
@@ -167,8 +167,6 @@ class MethodConfig:
             "parts": divided,
             "freeze": divided,
         }
-        if self.own_steps:
-            reasons["schedule"] = "it takes its own gradient steps"
         return {name: why for name, why in reasons.items() if why}
 
     def check_train(self, where: str, train: TrainOptions) -> None:

@@ -28,7 +28,7 @@ def method_of(name: str, config: Recipe, model: Model, solver: Solver) -> Method
     if isinstance(config, peers.Peers):
         return peers.method_of(config, model, solver)
     if config.parts:
-        apart = bool(solver.work.head or config.head_epochs)
+        apart = bool(config.head_epochs)
         solver = dataclasses.replace(solver, parts=divide_model(model, config.parts, apart))
     parts = solver.parts
     kind = (

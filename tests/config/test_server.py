@@ -57,11 +57,6 @@ def test_methods_without_lasting_clusters_refuse_a_server(name):
         ),
         (
             {"name": "fedavg", "average": "nova"},
-            {"schedule": "alternate"},
-            'train.schedule = .* average = "nova"',
-        ),
-        (
-            {"name": "fedavg", "average": "nova"},
             {"robust": "median"},
             'train.robust .* average = "nova"',
         ),

@@ -126,8 +126,8 @@ def test_methods_whose_clients_do_not_train_once_a_round_refuse(name):
     [
         ({}, "plain SGD has no state; give train.momentum or another train.optimizer"),
         (
-            {"momentum": 0.9, "schedule": "alternate"},
-            "optimizer_state = .client. with train.schedule: .*; leave out one",
+            {"momentum": 0.9, "asynchronous": {"buffer": 2}, "clock": {"step_ms": 5}},
+            "optimizer_state = .client. with train.asynchronous: .*; leave out one",
         ),
     ],
 )

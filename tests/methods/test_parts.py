@@ -353,9 +353,7 @@ def test_bytes_are_those_of_what_travels(method, train, down, up):
         ("fedavg", {"parts": {"conv": "all"}}, 'has no parameters "conv"'),
         ("fedavg", {"parts": {"body": "client", "head": "client"}}, 'use method "local"'),
         ({"name": "ifca", "aggregate": "gradient"}, {"parts": {"body": "all"}}, "aggregate"),
-        ("joint", {"schedule": "alternate"}, "train.schedule"),
         ("fedrep", {"steps": 3}, "train.steps"),
-        ("fedavg", {"head_epochs": 3}, "train.head_epochs"),
         ("ditto", {"freeze": "head"}, "train.freeze with method.ditto: it keeps other models"),
         (
             "fedper",
@@ -375,12 +373,6 @@ def test_bytes_are_those_of_what_travels(method, train, down, up):
         ),
         ("fedavg", {"freeze": "conv"}, 'has no parameters "conv"'),
         ("fedavg", {"freeze": []}, r"train.freeze = \[\]: must name a part"),
-        (
-            "fedavg",
-            {"freeze": "head", "schedule": "alternate"},
-            'train.freeze = .*schedule = "alternate" trains body and head',
-        ),
-        ("fedbabu", {"schedule": "alternate"}, "train.schedule = .*does not train in the rounds"),
         ("fedavg", {"finetune_steps": -1}, "train.finetune_steps = -1: must be at least 0"),
         *OWN_SERVERS,
     ],

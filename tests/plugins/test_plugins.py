@@ -207,7 +207,6 @@ FEATURES = {
         "parts": {"body": "all"},
         "server": {"name": "fedadam", "lr": 0.01},
         "robust": "median",
-        "schedule": "alternate",
         "dropout": 0.2,
         "stragglers": 0.5,
     },
