@@ -195,12 +195,19 @@ def default_folder(name: str) -> Path:
     return Path("results") / (word or "sweep")
 
 
-def load(folder: str | os.PathLike[str], target: float | None = None) -> Results:
+def load(
+    folder: str | os.PathLike[str], target: float | None = None, plugins: Iterable[str] = ()
+) -> Results:
     """Load the results in a folder. `target`: count rounds and bytes to this accuracy (a fraction),
-    from the curves."""
+    from the curves. `plugins`: files or modules that samples and predictions of the runs need; a
+    folder's own plug-ins are never executed unless they are named here."""
     from cfljax.results.result import Results
 
     _check_target(target)
+    if named := list(plugins):
+        from cfljax.config.plugins import load as load_plugins
+
+        load_plugins(named, where="plugins")
     return Results(folder, target=target)
 
 

@@ -90,8 +90,19 @@ def again(run: Result, rounds: int) -> Result:
     }
     seen = run.history["round"]
     table["train"]["rounds"] = int(min(seen[seen >= rounds], default=seen[-1]))
-    plugins = [str(RECORDS.parent.parent / path) for path in run.config.get("plugins", [])]
-    return one_run(table | {"seeds": [run.seed], "method": [table["method"]], "plugins": plugins})
+    return one_run(
+        table | {"seeds": [run.seed], "method": [table["method"]], "plugins": own_plugins(run)}
+    )
+
+
+def own_plugins(run: Result) -> list[str]:
+    """Return the plug-ins of a run: files of this folder, since a record may name any program."""
+    here = Path(__file__).parent
+    named = [here.parent / name for name in run.config.get("plugins", [])]
+    for file in named:
+        if file.resolve().parent != here.resolve():
+            raise SpecError(f"its plug-in {file} is no file of experiments/, and is not executed")
+    return list(map(str, named))
 
 
 def compared(old: Result, new: Result) -> str:

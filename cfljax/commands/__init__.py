@@ -39,6 +39,21 @@ def parser_of(name: str, prog: str, kind: type[Parser] = Parser) -> argparse.Arg
     return command_parser(prog, _HELP[name]["about"], _HELP[name]["examples"], kind)
 
 
+def add_plugin_flag(
+    flags: argparse.ArgumentParser, help: str = "load your own methods, models, … from it"
+) -> None:
+    """Add the flag that names plug-ins."""
+    flags.add_argument("--plugin", action="append", default=[], metavar="FILE.py", help=help)
+
+
+def load_plugins(flags: argparse.Namespace) -> None:
+    """Load what `--plugin` names."""
+    if flags.plugin:
+        from cfljax.config import plugins
+
+        plugins.load(flags.plugin)
+
+
 def add_flags_of_sweeps(flags: argparse.ArgumentParser) -> None:
     """Add the flags that `sweep` and `tune` have in common."""
     add = flags.add_argument
@@ -50,13 +65,7 @@ def add_flags_of_sweeps(flags: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="override; lists and ranges are grid axes; of two values for one key the last counts",
     )
-    add(
-        "--plugin",
-        action="append",
-        default=[],
-        metavar="FILE.py",
-        help="load your own methods, models, … from it",
-    )
+    add_plugin_flag(flags)
     add(
         "--dry-run",
         action="store_true",

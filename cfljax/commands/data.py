@@ -7,7 +7,7 @@ import dataclasses
 import os
 import sys
 
-from cfljax.commands import parser_of
+from cfljax.commands import add_plugin_flag, parser_of
 from cfljax.errors import SpecError
 from cfljax.registry.options import Value, show
 from cfljax.types import Source
@@ -43,13 +43,7 @@ def parser(prog: str = "python -m cfljax.data") -> argparse.ArgumentParser:
         metavar="data.KEY=VALUE",
         help="override, as in a sweep",
     )
-    describe.add_argument(
-        "--plugin",
-        action="append",
-        default=[],
-        metavar="FILE.py",
-        help="load your own sources and partitions",
-    )
+    add_plugin_flag(describe, "load your own sources and partitions")
     describe.add_argument("--png", metavar="FILE", help="draw who holds which classes")
     describe.add_argument(
         "--draw", metavar="FILE", help="draw samples of each true group, as its clients see them"

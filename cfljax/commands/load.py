@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from cfljax.commands import parser_of
+from cfljax.commands import add_plugin_flag, load_plugins, parser_of
 from cfljax.registry.options import Table
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def parser(prog: str = "python -m cfljax.load") -> argparse.ArgumentParser:
         metavar="SINK",
         help="log to jsonl, tensorboard or wandb",
     )
+    add_plugin_flag(flags, "allow this plug-in of the runs, which --clusters needs")
     return flags
 
 
@@ -64,6 +65,7 @@ def run(flags: argparse.Namespace) -> int:
             or "all files match their checksums"
         )
         return 3 if damaged else 0
+    load_plugins(flags)
     results = Results(flags.folder)
     if flags.export:
         from cfljax.store.compact import compact

@@ -9,7 +9,7 @@ import re
 import sys
 from typing import NamedTuple
 
-from cfljax.commands import parser_of
+from cfljax.commands import add_plugin_flag, parser_of
 from cfljax.methods import METHODS
 from cfljax.registry.options import Value, show
 
@@ -18,13 +18,7 @@ def parser(prog: str = "python -m cfljax.methods") -> argparse.ArgumentParser:
     """Make the parser."""
     flags = parser_of("methods", prog)
     flags.add_argument("name", nargs="?", help="a method")
-    flags.add_argument(
-        "--plugin",
-        action="append",
-        default=[],
-        metavar="FILE.py",
-        help="list the methods of this file, too",
-    )
+    add_plugin_flag(flags, "list the methods of this file, too")
     return flags
 
 

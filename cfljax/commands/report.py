@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from cfljax.commands import accuracy, format_link, parser_of
+from cfljax.commands import accuracy, add_plugin_flag, format_link, load_plugins, parser_of
 from cfljax.errors import SpecError, suggest
 
 if TYPE_CHECKING:
@@ -46,6 +46,9 @@ def parser(prog: str = "python -m cfljax.report") -> argparse.ArgumentParser:
     flags.add_argument(
         "--dpi", type=_dpi, default=200, metavar="N", help="dots per inch of PNG files (200)"
     )
+    add_plugin_flag(
+        flags, "allow this plug-in of the runs, which --columns was and generalisation need"
+    )
     return flags
 
 
@@ -81,6 +84,7 @@ def run(flags: argparse.Namespace) -> int:
     from cfljax.report.report_data import read
     from cfljax.report.write import default_folder, write
 
+    load_plugins(flags)
     data = read(flags.folders, flags.target, flags.max, flags.columns)
     for problem in data.problems:
         print(f"cfljax: {problem}", file=sys.stderr)

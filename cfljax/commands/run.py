@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from cfljax.commands import Parser, parser_of, warn_of_divergence
+from cfljax.commands import Parser, add_plugin_flag, parser_of, warn_of_divergence
 from cfljax.errors import ALIASES, SpecError
 
 if TYPE_CHECKING:
@@ -49,13 +49,7 @@ def parser(prog: str = "python -m cfljax.run") -> argparse.ArgumentParser:
         metavar="KEY=VALUE",
         help="an option, as train.lr=0.1 or method.mu=1",
     )
-    flags.add_argument(
-        "--plugin",
-        action="append",
-        default=[],
-        metavar="FILE.py",
-        help="load your own methods, models, … from it",
-    )
+    add_plugin_flag(flags)
     flags.add_argument("--quiet", action="store_true", help="print no progress")
     return flags
 

@@ -11,7 +11,7 @@ import typing
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from cfljax.commands import parser_of
+from cfljax.commands import add_plugin_flag, parser_of
 from cfljax.config import data, grid, train, train_tables, transit
 from cfljax.config.optimisers import list_optimisers
 from cfljax.config.plugins import load
@@ -49,13 +49,7 @@ SEED: Table = {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}
 def parser(prog: str = "python -m cfljax.schema") -> argparse.ArgumentParser:
     """Make the parser."""
     flags = parser_of("schema", prog)
-    flags.add_argument(
-        "--plugin",
-        action="append",
-        default=[],
-        metavar="FILE.py",
-        help="know the methods, models, … of this file",
-    )
+    add_plugin_flag(flags, "know the methods, models, … of this file")
     return flags
 
 

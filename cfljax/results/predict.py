@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -34,19 +35,44 @@ class Scene(NamedTuple):
 
 def run_of(record: Table) -> Run:
     """Read the run of a record; raise a SpecError if its options mean something else today (data
-    files, plug-ins, another version)."""
+    files, plug-ins, another version).
+
+    The plug-ins that the record names are not executed, since anybody may have written it: the run
+    uses what is registered in this process."""
     from cfljax.config import read_spec
     from cfljax.config.gone import without_gone
 
-    config = {
-        key: table for key, table in without_gone(record["config"]).items() if key != "plugins"
-    }
-    plugins = record["config"].get("plugins", [])
-    run = read_spec(config | ({"plugins": plugins} if plugins else {})).runs()[0]
+    written = without_gone(record["config"])
+    config = {key: table for key, table in written.items() if key != "plugins"}
+    advice = _advise_on_plugins(record)
+    try:
+        run = read_spec(config).runs()[0]
+    except SpecError as error:
+        raise SpecError(f"{error}; {advice}" if advice else str(error)) from None
     if run.id != record["id"]:
         why = "its data files or plug-ins have changed, or another version of cfljax computed it"
-        raise SpecError(f"run {record['id']}: cannot be rebuilt: {why} (now it would be {run.id})")
+        line = f"run {record['id']}: cannot be rebuilt: {why} (now it would be {run.id})"
+        raise SpecError(f"{line}; {advice}" if advice else line)
     return run
+
+
+def _advise_on_plugins(record: Table) -> str:
+    """Return how to allow the plug-ins of a record that this process has not loaded; "" if it needs
+    none."""
+    from cfljax.config.plugins import list_loaded
+
+    # A record may have been moved, so that the folder of a file says nothing.
+    loaded = {Path(name).name for name in list_loaded()}
+    named = [str(name) for name in record["config"].get("plugins", [])]
+    missing = [name for name in named if Path(name).name not in loaded]
+    if not missing:
+        return ""
+    names = ", ".join("".join(c for c in name if c.isprintable()) for name in missing)
+    return (
+        f"the plug-in {names} of this results folder was not executed: a folder may name any "
+        "program. If you trust it, give --plugin FILE.py (Python: cfljax.load(folder, "
+        'plugins=["FILE.py"]))'
+    )
 
 
 def scene_of(record: Table) -> Scene:
