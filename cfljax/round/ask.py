@@ -3,6 +3,7 @@ timed, whatever the method is."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 from cfljax import keys
@@ -18,6 +19,18 @@ from cfljax.round.similarity import train_and_compare
 from cfljax.types import Array, ClientState, Cohort, Federation, Hyper, Jobs, Traffic
 
 
+@dataclasses.dataclass
+class Counts:
+    """What the participants of a round were sent and have sent besides the model that they train.
+    An ask and all that come from it by `of`, however deep, count in one object."""
+
+    more: Array  # i32[S]: the vectors that each was sent
+    up: Array  # i32[S]: the vectors that each has sent
+    floats: Array  # i32[]: the numbers that they have sent, all together
+    # i32[]: how many clients have trained before the first round, which that bills; None: nobody
+    asked: Array | None = None
+
+
 class Ask:
     """What a round may ask of its participants, or an evaluation of clients.
 
@@ -25,8 +38,6 @@ class Ask:
     training data. A participant that is not in `cohort.mask` costs nothing, and what it would
     answer means nothing.
     """
-
-    whole: Ask | None = None  # The ask of all participants, where this one is of some of them
 
     def __init__(
         self,
@@ -50,17 +61,10 @@ class Ask:
         sent."""
         self.active = active
         """bool[K]: which models are in use; None: all."""
-        self.more = jnp.zeros_like(cohort.ids)
-        """i32[S]: the vectors that each participant was sent beyond the one that it trains."""
-        self.up = jnp.zeros_like(cohort.ids)
-        """i32[S]: the vectors that each participant has sent besides its updates of the round."""
-        self.floats = jnp.int32(0)
-        """i32[]: the numbers that participants have sent besides updates, all together."""
+        nothing = jnp.zeros_like(cohort.ids)
+        self.counts = Counts(nothing, nothing, jnp.int32(0))
         self.diag: dict[str, Array] = {}
         """Further quantities of the round for the history, by name."""
-        self.asked: Array | None = None
-        """i32[]: how many clients have trained before the first round, which that bills; None:
-        nobody."""
 
     @property
     def sizes(self) -> Array:
@@ -86,13 +90,13 @@ class Ask:
 
     def of(self, who: Array, active: Array | None = None) -> Ask:
         """Return the same of those participants alone where `who` bool[S], and of the models
-        `active` bool[K] (None: as here). What they are sent is counted here."""
+        `active` bool[K] (None: as here). What is sent to them and by them is counted here."""
         cohort = self.cohort._replace(mask=self.cohort.mask & who)
         active = self.active if active is None else active
         some = Ask(
             self.solver, self.key, self.federation, cohort, self.hyper, active, self.in_round
         )
-        some.whole = self
+        some.counts, some.diag = self.counts, self.diag
         return some
 
     def least(self, costs: Array, width: Callable[[Hyper], Array | float] | None = None) -> Array:
@@ -127,10 +131,10 @@ class Ask:
     def gradients(self, models: Array) -> Array:
         """f32[S, d]: the gradient of the loss on all training samples of each participant, at the
         first model. In a round it is sent as an update is."""
-        jobs, whole = self._jobs(self.cohort.ids, self.cohort.mask, models), self.whole or self
+        jobs = self._jobs(self.cohort.ids, self.cohort.mask, models)
         found = self.solver.gradient(self.federation, jobs)[0]
         self.models_of_all(models)
-        whole.up = whole.up + self.cohort.mask
+        self.counts.up = self.counts.up + self.cohort.mask
         key, lr = keys.fold(self.key, "gradients"), self.hyper["lr"]
         return (
             self.solver.send(key, self.federation, jobs, found, self.hyper, lr)
@@ -142,7 +146,8 @@ class Ask:
         """f32[C, d]: the updates of all clients that train from `start` f32[d] for so long, before
         the first round."""
         solver, everyone = solver_before(self.solver, epochs, steps), self.cohort
-        self.asked = jnp.sum(everyone.mask, dtype=jnp.int32)
+        asked, before = jnp.sum(everyone.mask, dtype=jnp.int32), self.counts.asked
+        self.counts.asked = asked if before is None else before + asked
         return pretrain(
             solver,
             self.key,
@@ -192,12 +197,12 @@ class Ask:
             Mixing(jnp.zeros((1, ids.shape[0])), start[None]),
             keys.fold(self.key, "pretrain"),
         )
-        solver, whole = solver_before(self.solver, epochs), self.whole or self
+        solver = solver_before(self.solver, epochs)
         moves = train_and_compare(
             similarity, solver, key, self.federation, jobs, self.hyper, nothing
         )[1]
         self.send(1)
-        whole.up = whole.up + who
+        self.counts.up = self.counts.up + who
         return jnp.where((who & usable(moves))[:, None], moves, 0.0)
 
     def batch_gradient(
@@ -224,12 +229,12 @@ class Ask:
         """Count `vectors` that are sent to each participant where `who` bool[S], beyond the model
         that it trains."""
         sent = jnp.where(self.cohort.mask & who, vectors, 0)
-        whole = self.whole or self
-        whole.more = whole.more + sent
+        self.counts.more = self.counts.more + sent
 
     def report(self, floats: int | Array, who: Array) -> None:
         """Count `floats` numbers that each participant sends where `who` bool[S]."""
-        self.floats = self.floats + floats * jnp.sum(self.cohort.mask & who, dtype=jnp.int32)
+        sent = floats * jnp.sum(self.cohort.mask & who, dtype=jnp.int32)
+        self.counts.floats = self.counts.floats + sent
 
     def bill(self, vectors_up: int = 1, floats_down: int = 0, floats_up: int = 0) -> Traffic:
         """Return the traffic of the round: each participant is sent the model that it trains, and
@@ -237,13 +242,13 @@ class Ask:
         answered."""
         sent, more = (
             traffic(self.cohort, 1, vectors_up, floats_down, floats_up),
-            jnp.sum(self.more, dtype=jnp.int32),
+            jnp.sum(self.counts.more, dtype=jnp.int32),
         )
-        up = sent.vectors_up + jnp.sum(self.up, dtype=jnp.int32)
+        up = sent.vectors_up + jnp.sum(self.counts.up, dtype=jnp.int32)
         return sent._replace(
             vectors_down=sent.vectors_down + more,
             vectors_up=up,
-            floats_up=sent.floats_up + self.floats,
+            floats_up=sent.floats_up + self.counts.floats,
         )
 
     def broadcast(self, vectors: int | Array) -> None:

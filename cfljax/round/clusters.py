@@ -133,11 +133,10 @@ class ClusteredMethod:
         ask = ask_all(self.solver, key, federation, federation.trains, hyper, active)
         whole = models[:1] if config.trains_twice else None
         state = config.first(ask, State(models, none, active=active, asked=asked, whole=whole))
-        return (
-            state
-            if ask.asked is None
-            else state._replace(asked=ask.asked + (0 if asked is None else asked))
-        )
+        trained = ask.counts.asked
+        if trained is None:
+            return state
+        return state._replace(asked=trained + (0 if asked is None else asked))
 
     def round(
         self, key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper

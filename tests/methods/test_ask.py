@@ -13,6 +13,7 @@ from cfljax.config import Train
 from cfljax.errors import SpecError
 from cfljax.extend import AtHome, Clustered, OwnSteps, Peers
 from cfljax.local.send import Sending
+from cfljax.round.ask import Ask
 from cfljax.round.entry import entry
 from tests import play, toy
 
@@ -70,6 +71,51 @@ def one_round(recipe, **sending):
 )
 def test_questions_are_billed(recipe, down, up, floats):
     assert [int(each) for each in one_round(recipe).traffic] == [5 * down, 5 * up, 0, floats]
+
+
+COUNTED = {
+    "send": (lambda ask, models: ask.send(2), (2, 0, 0, 0)),
+    "models_of_all": (lambda ask, models: ask.models_of_all(models), (2, 0, 0, 0)),
+    "losses": (lambda ask, models: ask.losses(models), (2, 0, 0, 0)),
+    "sample_losses": (lambda ask, models: ask.sample_losses(models), (2, 0, 0, 0)),
+    "gradients": (lambda ask, models: ask.gradients(models), (2, 1, 0, 0)),
+    "moves": (lambda ask, models: ask.moves(models[0], "updates", 1), (1, 1, 0, 0)),
+    "report": (lambda ask, models: ask.report(7, True), (0, 0, 7, 0)),
+    "broadcast": (lambda ask, models: ask.broadcast(3), (3, 0, 0, 0)),
+    "updates": (lambda ask, models: ask.updates(models[0], epochs=1), (0, 0, 0, 1)),
+}
+"""What asks, and what it counts for each participant: vectors down and up, numbers up, trainings."""
+
+
+@pytest.mark.parametrize("name", COUNTED)
+@pytest.mark.parametrize(("depth", "asked"), [(0, 5), (1, 3), (2, 2)])
+def test_what_some_are_asked_is_billed_to_the_round(name, depth, asked):
+    """`depth`: asked of all five participants, of three of them, or of two of these three."""
+    question, (down, up, floats, trained) = COUNTED[name]
+    federation, hyper = play.seven_clients(), {"lr": jnp.float32(0.1)}
+    cohort = play.drawn(keys.root(0), federation, 5, 0, hyper)
+    ask = Ask(toy.solver(toy.model()), keys.root(0), federation, cohort, hyper)
+    some = ask
+    for number in (3, 2)[:depth]:
+        some = some.of(jnp.arange(5) < number)
+    question(some, jnp.zeros((3, toy.model().size)))
+    bill = [int(each) for each in ask.bill()]
+    assert bill == [5 + down * asked, 5 + up * asked, 0, floats * asked]
+    assert (ask.counts.asked if trained == 0 else int(ask.counts.asked)) == (
+        trained * asked or None
+    )
+
+
+def test_what_is_noted_of_some_is_noted_of_the_round():
+    ask = Ask(
+        None,
+        None,
+        play.seven_clients(),
+        play.drawn(keys.root(0), play.seven_clients(), 5, 0, {}),
+        {},
+    )
+    ask.of(jnp.arange(5) < 3).of(jnp.arange(5) < 2).diag["noted"] = 1
+    assert ask.diag == {"noted": 1}
 
 
 def test_a_gradient_arrives_as_an_update_does():

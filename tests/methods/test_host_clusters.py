@@ -15,6 +15,7 @@ from cfljax.kernels import subspaces as kernel
 from cfljax.methods import METHODS, cfl_sattler, pacfl
 from cfljax.methods import fl_hc as fl_hc_module
 from cfljax.round.state import State
+from cfljax.types.federation import NEVER
 from tests import play, toy
 from tests.reference import host_clusters as reference
 from tests.reference import plain
@@ -436,6 +437,20 @@ def test_pacfl_newcomers_join_the_cluster_with_the_least_loss():
     active = out.states[1].active
     losses = [NET.loss(v, x, y) if used else np.inf for v, used in zip(w, active, strict=True)]
     assert out.labels(2)[-1] == np.argmin(losses)
+
+
+@pytest.mark.parametrize("last", [0, NEVER], ids=["late", "late_and_new"])
+def test_pacfl_bills_the_models_that_a_late_client_chooses_from(last):
+    """Whether or not there are newcomers, who have a cluster by their data."""
+    late = toy.replace(classes(), arrive=jnp.array([0, 0, 0, 0, 1, last], jnp.int32))
+    out = run_pacfl(late, threshold=0.0)
+    here = 5 + (last == 0)
+    clusters = int(np.sum(np.asarray(out.states[0].active)))
+    assert clusters == here - 1
+    assert [int(info.traffic.vectors_down) for info in out.infos] == [
+        here - 1,
+        here + clusters - 1,
+    ]
 
 
 def test_leading_vectors_are_those_of_the_svd():
