@@ -110,8 +110,8 @@ class DataOptions:
     )
     normalise: str = option(
         "unit",
-        "unit: to [0, 1]; pixel: each pixel to mean 0 and deviation 1 over training samples; "
-        "pixel_all: over all samples",
+        "unit: to [0, 1]; pixel: each pixel to mean 0 and deviation 1 over the training samples of "
+        "all clients, as they see them; pixel_all: over all samples",
         choices=("unit", "pixel", "pixel_all", "none"),
     )
     arrive: Table | None = option(

@@ -8,6 +8,7 @@ import dataclasses
 import numpy as np
 
 from cfljax.errors import DataError
+from cfljax.federation.scaling import find_scaling
 from cfljax.types import Drift, Federation, Parts, Pool, Source, Split, View, on_host
 from cfljax.types.federation import NEVER
 
@@ -25,11 +26,13 @@ def pack(
     """Pack the federation as numpy arrays; the engine puts them on the device.
 
     Args:
-        normalise: "unit" divides bytes by 255, "pixel" standardises each pixel by the samples that
-        clients train on,
-          "pixel_all" by all samples of the source, "none" leaves the values unchanged.
+        normalise: "unit" divides bytes by 255; "pixel" standardises each pixel by the samples that
+            clients train on, as they see them; "pixel_all" by all samples of the source, or, where
+            views move pixels, by all that clients hold, as they see them; "none" leaves the values
+            unchanged.
         valid: the rows of each client that are set aside for validation; `parts.train` is without
-        them. drift: how groups and views change."""
+            them.
+        drift: how groups and views change."""
     source = parts.source or source
     parts = dataclasses.replace(parts, test=_interleave_tests(parts))
     clients = len(parts.train)
@@ -106,14 +109,8 @@ def _compact(
             f"{source.name}: the partition names row "
             f"{rows.max() if rows.max() >= len(y) else rows.min()} of {len(y)}"
         )
-    trained = np.unique(
-        np.concatenate(
-            [rows[:0], *(each for each, t in zip(parts.train, arrive, strict=True) if t < NEVER)]
-        )
-    )
-    mean, scale = _normalisation(
-        x, trained if normalise == "pixel" and len(trained) else np.arange(len(x)), normalise
-    )
+    trains = np.array([len(each) > 0 for each in parts.train]) & (np.asarray(arrive) < NEVER)
+    mean, scale = find_scaling(x, normalise, parts, trains, valid)
     order, used = _order_by_client(rows, len(y))
     index = np.empty_like(order)
     index[order] = np.arange(len(order))
@@ -133,30 +130,6 @@ def _order_by_client(rows: np.ndarray, number: int) -> tuple[np.ndarray, int]:
     others = np.ones(number, bool)
     others[held] = False
     return np.concatenate([held[np.argsort(first)], np.flatnonzero(others)]), len(held)
-
-
-def _normalisation(x: np.ndarray, rows: np.ndarray, how: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return (mean, scale): the model sees (x − mean) · scale. For pixels they are computed from
-    these rows."""
-    if how in ("pixel", "pixel_all"):
-        return _per_pixel(x, rows)
-    if how not in ("unit", "none"):
-        raise ValueError(f'normalise = "{how}": must be "unit", "pixel", "pixel_all" or "none"')
-    scale = 1 / 255 if how == "unit" and x.dtype == np.uint8 else 1.0
-    return np.asarray(0.0, np.float32), np.asarray(scale, np.float32)
-
-
-def _per_pixel(x: np.ndarray, rows: np.ndarray, chunk: int = 4096) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and 1 / (standard deviation + 0.001) of every pixel over these rows, summed in float64 a
-    chunk at a time."""
-    total, squares = np.zeros(x.shape[1:]), np.zeros(x.shape[1:])
-    for at in range(0, len(rows), chunk):
-        total += x[rows[at : at + chunk]].sum(0, dtype=np.float64)
-    mean = total / max(len(rows), 1)
-    for at in range(0, len(rows), chunk):
-        squares += ((x[rows[at : at + chunk]] - mean) ** 2).sum(0)
-    deviation = np.sqrt(squares / max(len(rows), 1))
-    return mean.astype(np.float32), (1 / (deviation + 0.001)).astype(np.float32)
 
 
 def count_bytes(part: object) -> int:

@@ -1,0 +1,150 @@
+"""HOST. `data.normalise`: what is subtracted from the values of a sample, and what the rest is
+multiplied by."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from cfljax.types import Parts
+
+PER_PIXEL = ("pixel", "pixel_all")
+# The deviation of a pixel is at least this share of the range of its values. A pixel that hardly
+# varies over the samples that train may take any value elsewhere; inputs are 255 at most.
+LEAST_DEVIATION = 1 / 255
+ADDED_DEVIATION = 0.001  # What FedProx's program adds to the deviations of all samples
+CHUNK = 4096  # Samples whose squares are computed at a time
+
+
+class Moments(NamedTuple):
+    """What is known of F pixels over some samples."""
+
+    count: int
+    mean: np.ndarray  # f64[F]
+    squares: np.ndarray  # f64[F]: the sum of the squared distances from the mean
+
+    @property
+    def deviation(self) -> np.ndarray:
+        """f64[F]: the standard deviation."""
+        return np.sqrt(self.squares / max(self.count, 1))
+
+    def through(self, source: np.ndarray) -> Moments:
+        """Return the moments of the same samples in a view: `source` i32[F] is the index of the
+        pixel that each pixel of the view shows, −1 for a pixel that is always 0."""
+        return Moments(
+            self.count,
+            np.where(source < 0, 0.0, self.mean[source]),
+            np.where(source < 0, 0.0, self.squares[source]),
+        )
+
+    def times(self, number: int) -> Moments:
+        """Return the moments of samples of which each occurs `number` times."""
+        return Moments(self.count * number, self.mean, self.squares * number)
+
+
+def find_scaling(
+    x: np.ndarray,
+    how: str,
+    parts: Parts,
+    trains: np.ndarray,
+    valid: list[np.ndarray],
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return (mean, scale), f32[] or f32[...] of a sample's shape: the model sees (x − mean) ·
+    scale.
+
+    Args:
+        x: all samples of the source, [n, ...].
+        how: `data.normalise`.
+        parts: who holds which of them.
+        trains: bool[C], which clients train in some round.
+        valid: the rows of each client that are set aside for validation.
+    """
+    if how in PER_PIXEL:
+        mean, scale = _scale_pixels(x.reshape(len(x), -1), how, parts, trains, valid)
+        shape = x.shape[1:]
+        return mean.astype(np.float32).reshape(shape), scale.astype(np.float32).reshape(shape)
+    if how not in ("unit", "none"):
+        raise ValueError(f'normalise = "{how}": must be "unit", "pixel", "pixel_all" or "none"')
+    factor = 1 / 255 if how == "unit" and x.dtype == np.uint8 else 1.0
+    return np.asarray(0.0, np.float32), np.asarray(factor, np.float32)
+
+
+def _scale_pixels(
+    lines: np.ndarray, how: str, parts: Parts, trains: np.ndarray, valid: list[np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return mean and scale, f64[F] each. The scale of a pixel that never varies is 0."""
+    if how == "pixel_all" and parts.pixels is None:
+        whole = _measure(lines, np.arange(len(lines)))
+        return whole.mean, _invert(whole.deviation, whole.deviation + ADDED_DEVIATION)
+    if how == "pixel_all":
+        seen = _list_seen(lines, parts, np.ones_like(trains), everything=True, valid=valid)
+    else:
+        seen = _list_seen(lines, parts, trains)
+    moments = _combine(seen) if seen else _measure(lines, np.arange(len(lines)))
+    least = LEAST_DEVIATION * _range(lines, parts.pixels)
+    return moments.mean, _invert(moments.deviation, np.maximum(moments.deviation, least))
+
+
+def _list_seen(
+    lines: np.ndarray,
+    parts: Parts,
+    who: np.ndarray,
+    everything: bool = False,
+    valid: list[np.ndarray] | None = None,
+) -> list[Moments]:
+    """Return the moments of what clients `who` bool[C] see before any drift, one view after
+    another: of their training samples or of all that they hold. A sample counts as often as it is
+    held."""
+    views = np.zeros(len(who), np.int32) if parts.view is None else np.asarray(parts.view)
+    splits, shared = [parts.train], None
+    if everything:
+        splits += [valid] if valid else []
+        if isinstance(parts.test, np.ndarray):
+            shared = _measure(lines, parts.test)
+        else:
+            splits.append(parts.test)
+    found = []
+    for view in np.unique(views[who]):
+        clients = np.flatnonzero(who & (views == view))
+        rows = np.concatenate([split[client] for split in splits for client in clients])
+        of_view = [_measure(lines, rows.astype(np.int64))]
+        if shared is not None:
+            of_view.append(shared.times(len(clients)))
+        if parts.pixels is not None:
+            of_view = [each.through(parts.pixels[view]) for each in of_view]
+        found += of_view
+    return [each for each in found if each.count]
+
+
+def _measure(lines: np.ndarray, rows: np.ndarray) -> Moments:
+    """Compute the moments of these rows in float64, a chunk at a time."""
+    total, squares = np.zeros(lines.shape[1]), np.zeros(lines.shape[1])
+    for at in range(0, len(rows), CHUNK):
+        total += lines[rows[at : at + CHUNK]].sum(0, dtype=np.float64)
+    mean = total / max(len(rows), 1)
+    for at in range(0, len(rows), CHUNK):
+        squares += ((lines[rows[at : at + CHUNK]] - mean) ** 2).sum(0)
+    return Moments(len(rows), mean, squares)
+
+
+def _combine(parts: list[Moments]) -> Moments:
+    """Return the moments of all samples from the moments of parts of them."""
+    count = sum(each.count for each in parts)
+    mean = sum(each.count * each.mean for each in parts) / count
+    squares = sum(each.squares + each.count * (each.mean - mean) ** 2 for each in parts)
+    return Moments(count, mean, squares)
+
+
+def _range(lines: np.ndarray, pixels: np.ndarray | None) -> np.ndarray:
+    """Return the range of values that each pixel can show, f64[F] or, where views move pixels,
+    f64[]. It is over all samples of the source, so that it bounds what is tested, too."""
+    least, most = lines.min(0).astype(np.float64), lines.max(0).astype(np.float64)
+    if pixels is None:
+        return most - least
+    outside = 0.0 if np.any(pixels < 0) else most.max()
+    return np.asarray(max(most.max(), outside) - min(least.min(), outside))
+
+
+def _invert(deviation: np.ndarray, divisor: np.ndarray) -> np.ndarray:
+    return np.divide(1.0, divisor, out=np.zeros_like(deviation), where=deviation > 0)
