@@ -97,7 +97,7 @@ def assemble(run: Run, width: int, machine: Machine) -> Assembled:
     )
     options, divided = drop_traced(run.options), solver
     if parts:
-        divided = dataclasses.replace(solver, parts=divide_model(model, parts))
+        divided = solver.with_parts(divide_model(model, parts))
     stages = make_stages(run.method, run.train, options, divided)
     method = _method(run.method, options, canonical(options), divided, mesh, stages)
     check_mixture(run, method, federation)

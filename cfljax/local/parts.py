@@ -17,7 +17,7 @@ from cfljax.local import send
 from cfljax.local.schedule import Task
 from cfljax.local.send import Sending
 from cfljax.local.train import Turns
-from cfljax.models.flat import mask_head, norm_of, part_of
+from cfljax.models.flat import fix_statistics, mask_head, norm_of, part_of
 from cfljax.types import Array, Federation, Hyper, Model, Updates
 
 ALL, CLUSTER, CLIENT, FROZEN = "all", "cluster", "client", "frozen"
@@ -98,6 +98,14 @@ def divide_model(
     return ModelParts(
         model.size, tuple(runs), tuple((int(a), int(b)) for a, b in edges.reshape(-1, 2))
     )
+
+
+def freeze_statistics(model: Model, parts: ModelParts) -> Model:
+    """Return the model whose frozen layers of BatchNorm use their running statistics in training:
+    those do not follow the batches, and the model is scored with them."""
+    frozen = np.isin(np.arange(parts.size), parts.frozen)
+    fixed = frozenset(path for path in model.statistics if frozen[part_of(model, path)].any())
+    return fix_statistics(model, fixed) if fixed else model
 
 
 def sends_statistics(model: Model, parts: ModelParts | None) -> bool:

@@ -27,7 +27,7 @@ from cfljax.local.data import shuffle
 from cfljax.local.gram import prepare_choice
 from cfljax.local.meter import count_steps
 from cfljax.local.own_steps import StepsOf
-from cfljax.local.parts import insert_home, mask_home, receive
+from cfljax.local.parts import ModelParts, freeze_statistics, insert_home, mask_home, receive
 from cfljax.local.predict import choose_making, expected_seconds, layer_shape
 from cfljax.local.queue import Rows, Tables, make_queue
 from cfljax.local.schedule import (
@@ -77,6 +77,10 @@ class Solver(Setting):
         """Copy the solver with steps that the method defines, never on Gram matrices."""
         self.need_no_statistics("steps of the method's own")
         return dataclasses.replace(self, steps_of=steps_of)
+
+    def with_parts(self, parts: ModelParts) -> Solver:
+        """Copy the solver for a model that is shared, or trained, in parts."""
+        return dataclasses.replace(self, parts=parts, model=freeze_statistics(self.model, parts))
 
     def need_no_statistics(self, what: str) -> None:
         """Reject a model with statistics of batches, which the training `what` would not set.

@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 
 Apply = Callable[..., Array]
 """(params, x f32[B, ...], key) -> logits f32[B, outputs]. The key draws dropout; None outside of
-training. A network with batch statistics also takes the mask bool[B] of the samples that count;
-without a mask it uses the running statistics."""
+training. A network with batch statistics also takes the mask bool[B] of the samples that count,
+and the paths of the layers that use their running statistics all the same; without a mask all
+do."""
 Functions = tuple[Callable[[Array], Tree], Apply, tuple[str, ...]]
 """(init: key -> params, apply, the paths of the running statistics of batches in the
 parameters)."""
@@ -105,7 +106,13 @@ def _wrap_linen(module: linen.Module, sample: jax.ShapeDtypeStruct, name: str) -
             | {new: found[old] for new, old in running.items()}
         )
 
-    def apply(params: Tree, x: Array, key: Array | None, mask: Array | None = None) -> Array:
+    def apply(
+        params: Tree,
+        x: Array,
+        key: Array | None,
+        mask: Array | None = None,
+        fixed: frozenset[str] = frozenset(),
+    ) -> Array:
         flat = flatten_dict(params)
         old = {path: flat.pop(path) for path in running}
         used = {
@@ -119,7 +126,7 @@ def _wrap_linen(module: linen.Module, sample: jax.ShapeDtypeStruct, name: str) -
         if mask is not None:
             some = jnp.any(mask)  # a batch of padding leaves them alone
             mask = mask | ~some
-        with nn.intercept_methods(_normalise_by(mask, name, layers)):
+        with nn.intercept_methods(_normalise_by(mask, name, layers, fixed)):
             if key is None:
                 return compute(given, x, **arguments[False])
             with jax.threefry_partitionable(
@@ -139,11 +146,14 @@ def _wrap_linen(module: linen.Module, sample: jax.ShapeDtypeStruct, name: str) -
 
 
 def _normalise_by(
-    mask: Array | None, name: str, layers: set[tuple[str, ...]]
+    mask: Array | None,
+    name: str,
+    layers: set[tuple[str, ...]],
+    unchanging: frozenset[str] = frozenset(),
 ) -> Callable[..., Array]:
     """Return what flax calls instead of a module's method: each `BatchNorm` gets the mask bool[B]
-    of the samples that count, unless it is to use its running statistics; without a mask it does.
-    `layers` collects the paths of these layers."""
+    of the samples that count, unless it is to use its running statistics. Without a mask it does,
+    and those at the paths `unchanging` always do. `layers` collects the paths of all."""
     from flax import linen as nn
 
     def call(
@@ -158,7 +168,8 @@ def _normalise_by(
         layers.add(module.path)
         x, given = args[0], args[1] if len(args) > 1 else kwargs.get("use_running_average")
         own, here = module.use_running_average, kwargs.get("mask")
-        fixed = mask is None or bool(own if given is None else given)
+        fixed = mask is None or "/".join(module.path) in unchanging
+        fixed = fixed or bool(own if given is None else given)
         if mask is not None and len(x) != len(mask):
             why = (
                 f"gets {len(x)} rows of a batch of {len(mask)}, so padding cannot be told apart; "

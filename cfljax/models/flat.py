@@ -77,6 +77,8 @@ class NetForward:
 
     apply: Apply
     net: Net
+    # The paths of the layers of BatchNorm that use their running statistics in training, too
+    fixed: frozenset[str] = frozenset()
 
     def __call__(
         self, params: Tree, x: Array, key: Array | None = None, mask: Array | None = None
@@ -86,7 +88,9 @@ class NetForward:
             x = self.net.training(key, x)
         elif key is None and self.net.evaluation is not None:
             x = self.net.evaluation(x)
-        return self.apply(params, x, key) if mask is None else self.apply(params, x, key, mask)
+        if mask is None:
+            return self.apply(params, x, key)
+        return self.apply(params, x, key, mask, self.fixed)
 
 
 def from_module(
@@ -174,6 +178,19 @@ def mark_statistics(model: Model) -> Tree:
         jax.eval_shape(model.unravel, jax.ShapeDtypeStruct((model.size,), jnp.float32))
     )
     return jax.tree.unflatten(tree, [path in model.statistics for path, _ in paths_of(model)])
+
+
+@functools.lru_cache(maxsize=8)
+def fix_statistics(model: Model, paths: frozenset[str]) -> Model:
+    """Return the model in which the layers with these running statistics, paths of
+    `Model.statistics`, normalise by them in training as they do when the model is scored."""
+    assert isinstance(model.forward, NetForward)
+    layers = frozenset(path.rpartition("/")[0] for path in paths)
+    moving = tuple(path for path in model.statistics if path.rpartition("/")[0] not in layers)
+    return model._replace(
+        forward=dataclasses.replace(model.forward, fixed=model.forward.fixed | layers),
+        statistics=moving,
+    )
 
 
 def part_of(model: Model, prefix: str) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 from cfljax.local.parts import divide_model
@@ -29,7 +28,7 @@ def method_of(name: str, config: Recipe, model: Model, solver: Solver) -> Method
         return peers.method_of(config, model, solver)
     if config.parts:
         apart = bool(config.head_epochs)
-        solver = dataclasses.replace(solver, parts=divide_model(model, config.parts, apart))
+        solver = solver.with_parts(divide_model(model, config.parts, apart))
     parts = solver.parts
     kind = (
         ClusteredMethod

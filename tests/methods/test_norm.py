@@ -11,9 +11,11 @@ from flax import linen
 
 import cfljax
 from cfljax import keys, models
+from cfljax.config import read_spec
 from cfljax.errors import SpecError
+from cfljax.experiment.assemble import host_federation
 from cfljax.local.parts import divide_model, sends_statistics
-from cfljax.models.flat import paths_of
+from cfljax.models.flat import part_of, paths_of
 from cfljax.round.common import first_models
 from cfljax.types import Jobs, LocalStep, Plan
 from tests import play, toy
@@ -162,6 +164,75 @@ def test_a_run_of_fedbn_goes_on_from_a_checkpoint_with_the_same_bits():
     )
     (again,) = play.on_nine("fedbn", [{}], resume=saved[0])
     assert whole.models.tobytes() == again.models.tobytes()
+
+
+class TwoNorms(linen.Module):
+    """A network with two layers of batch normalisation, of which those in `fixed` always use their
+    running statistics."""
+
+    fixed: tuple = ()
+
+    @linen.compact
+    def __call__(self, x, train: bool):
+        for number in range(2):
+            still = not train or number in self.fixed
+            x = linen.BatchNorm(use_running_average=still, momentum=0.7)(linen.Dense(5)(x))
+            x = linen.relu(x)
+        return linen.Dense(4)(x)
+
+
+def frozen_rounds(fixed, table, batch):
+    """(d, what a participant's update and loss are, and the loss of its model when it is scored)
+    with the parts of the table frozen, from a model whose running statistics are not as they
+    begin."""
+    model = models.from_module(TwoNorms(fixed), (6,), 4, name="two")
+    solver = toy.solver(model, batch=batch, steps=1 if batch == "full" else 4)
+    solver = solver.with_parts(divide_model(model, [(name, "frozen") for name in table]))
+    start = jnp.abs(jax.random.normal(jax.random.key(3), (1, model.size))) + 0.2
+    clients = jnp.arange(4, dtype=jnp.int32)
+    jobs = Jobs(clients, clients >= 0, jnp.ones(4), start, jnp.zeros(4, jnp.int32))
+    found = solver.fit(keys.root(0), federation(), jobs, {"lr": 0.1})
+    scored = solver.losses(federation(), start, clients, clients >= 0, None)
+    return model, np.asarray(found.delta), np.asarray(found.loss), np.asarray(scored[0])
+
+
+@pytest.mark.parametrize("table", [("body",), ("norm",), ("norm", "Dense_0")], ids=str)
+def test_frozen_normalisation_trains_the_model_that_is_scored(table):
+    model, delta, trained, scored = frozen_rounds((), table, "full")
+    np.testing.assert_allclose(trained, scored, rtol=1e-5)
+    still = np.concatenate([part_of(model, path)[None] for path in model.statistics]).any(0)
+    assert len(model.statistics) == 4 and not delta[:, still].any() and delta.any()
+
+
+@pytest.mark.parametrize("layer", [0, 1])
+@pytest.mark.parametrize("batch", [5, rarely("full")])
+def test_of_two_layers_of_normalisation_one_is_frozen(layer, batch):
+    table = (f"BatchNorm_{layer}",)
+    model, found, *losses = frozen_rounds((), table, batch)
+    _, wanted, *other = frozen_rounds((layer,), table, batch)
+    np.testing.assert_allclose(found, wanted, atol=1e-6)
+    np.testing.assert_allclose(losses, other, rtol=1e-5)
+    moved = [part_of(model, f"BatchNorm_{n}/running_mean") for n in (0, 1)]
+    assert not found[:, moved[layer]].any() and found[:, moved[1 - layer]].all()
+
+
+@pytest.mark.parametrize("part", ["body", rarely("norm")])
+def test_the_losses_of_a_run_with_frozen_normalisation_are_those_of_its_models(part):
+    """What the second round trains on is the model of the first, as it is scored."""
+    data = {"name": "blobs", "samples": 300, "features": 6, "classes": 4} | {
+        "partition": "iid",
+        "clients": 3,
+        "normalise": "none",
+    }
+    given = {"data": data, "model": toy.named_model("fedbn"), "lr": 0.5, "freeze": part}
+    one, two = (
+        cfljax.run("fedavg", **given, steps=1, batch="full", rounds=rounds) for rounds in (1, 2)
+    )
+    (run,) = read_spec({"data": data, "method": ["fedavg"]}).runs()
+    clients, net = plain.Clients(host_federation(run)), batched.Net(6, 4, 4, 0.5)
+    w = np.asarray(one.models[0], np.float64)
+    losses = [net.loss(w, x, y) for x, y in clients.train]
+    np.testing.assert_allclose(two.history["train_loss"][-1], np.mean(losses), rtol=1e-4)
 
 
 @pytest.mark.parametrize(
