@@ -10,6 +10,7 @@ from functools import cached_property
 
 from cfljax.config.data import SIDE_TABLES, Data
 from cfljax.config.frozen import canonical, to_essential, to_plain
+from cfljax.config.revisions import list_revisions
 from cfljax.config.train import Train
 from cfljax.registry import list_origins
 from cfljax.registry.checksums import hash_file
@@ -17,8 +18,8 @@ from cfljax.registry.entries import Origin
 from cfljax.registry.options import Options, Table, Value, list_files
 from cfljax.round.config import MethodConfig
 
-# Part of every run's id. Raise it when a run of the same configuration gives another result than
-# before.
+# Part of every run's id. Raise it when most runs give another result than before; where it is some
+# runs, add these to `revisions.REVISIONS`.
 RESULTS_VERSION = 1
 
 
@@ -115,6 +116,7 @@ class Run:
             canonical(self.train),
             str(self.seed),
             *self.foreign,
+            *list_revisions(self),
         )
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 

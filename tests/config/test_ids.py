@@ -8,9 +8,16 @@ import sys
 
 import pytest
 
+from cfljax.config import read_spec
+from cfljax.config.revisions import REVISIONS
 from cfljax.registry.options import option
 from tests.config.small import SMALL, SOURCES, Synthetic, read, runs, spec
 
+WHOLE = {"data": "digits", "method": "fedavg"}
+LATE, NEW = {"arrive": {"clients": 2, "round": 3}}, {"new_clients": {"share": 0.2}}
+TURNS, RELABELS = (
+    {"what": what, "kind": "sudden", "at": [3], "share": 0.5} for what in ("rotation", "labels")
+)
 TOML = """
 name = "a"
 data = { name = "synthetic", alpha = 1, partition = "rotated", groups = 4 }
@@ -125,6 +132,46 @@ def test_another_version_of_results_has_other_ids(monkeypatch):
     first = before.id
     monkeypatch.setattr("cfljax.config.run.RESULTS_VERSION", 2)
     assert after.id != first
+
+
+MENDED = {
+    "normalise": [
+        {"data": {"name": "digits", "normalise": "pixel"}},
+        {"data": {"name": "digits", "normalise": "pixel_all", "partition": "rotated"}},
+        {"data": {"name": "digits", "normalise": "pixel_all", "views": ["rotated"]}},
+        {"data": {"name": "digits", "normalise": "pixel_all", "drift": TURNS}},
+    ],
+    "freeze": [
+        {"model": {"name": "cnn", "norm": "batch"}, "train": {"freeze": "norm"}},
+        {"model": {"name": "cnn", "norm": "batch"}, "train": {"freeze": ["body"]}},
+    ],
+    "pacfl.arrive": [{"method": "pacfl", "data": {"name": "digits", **LATE, **NEW}}],
+}
+AS_BEFORE = [
+    {},
+    {"data": {"name": "digits", "normalise": "pixel_all"}},
+    {"data": {"name": "digits", "normalise": "none", "partition": "rotated"}},
+    {"model": {"name": "cnn", "norm": "batch"}, "train": {"freeze": "head"}},
+    {"model": {"name": "cnn"}, "train": {"freeze": "body"}},
+    {"method": "pacfl", "data": {"name": "digits", **LATE}},
+    {"method": "pacfl", "data": {"name": "digits", **NEW}},
+    {"method": "fedrod"},
+    {"method": "fedrod", "data": {"name": "digits", "drift": TURNS}},
+    {"method": "fedavg", "data": {"name": "digits", "drift": RELABELS}},
+]
+
+
+def test_results_that_are_mended_have_other_ids_and_all_others_have_their_own(monkeypatch):
+    def ids():
+        tables = [*(table for each in MENDED.values() for table in each), *AS_BEFORE]
+        return [read_spec(WHOLE | table).runs()[0].id for table in tables]
+
+    now = ids()
+    monkeypatch.setattr("cfljax.config.run.list_revisions", lambda run: ())
+    before = ids()
+    changed = [a != b for a, b in zip(now, before, strict=True)]
+    assert changed == [True] * (len(now) - len(AS_BEFORE)) + [False] * len(AS_BEFORE)
+    assert [name.split()[0] for name in REVISIONS] == list(MENDED)
 
 
 def test_a_count_of_one_is_not_a_fraction_of_one():

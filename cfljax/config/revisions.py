@@ -1,0 +1,51 @@
+"""Results that were wrong in some runs and are mended. The ids of these runs say so, so that old
+results are not taken for new ones. All other runs keep their ids, as they keep their results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cfljax.config.run import Run
+
+
+def _scales_pixels(run: Run) -> bool:
+    """`normalise`: statistics of samples as clients see them, 0 for a pixel that never varies, and
+    a least deviation. "pixel_all" changes only where views move pixels, which a user's partition
+    is taken not to do."""
+    data = run.data
+    if data.normalise != "pixel_all":
+        return data.normalise == "pixel"
+    turned = data.partition == "rotated" or getattr(data.parts, "rotate", 1) > 1
+    turned = turned or any(view.name == "rotated" for view in data.views)
+    return turned or (data.drift is not None and data.drift.what == "rotation")
+
+
+def _freezes_statistics(run: Run) -> bool:
+    """`train.freeze`: frozen layers of BatchNorm train with their running statistics. A user's
+    model may have such layers; heads have none."""
+    from cfljax.models import MODELS
+
+    if not set(run.train.freeze or ()) - {"head"}:
+        return False
+    return getattr(run.model.options, "norm", "") == "batch" or not MODELS.ours(run.model.name)
+
+
+def _bills_arrivals(run: Run) -> bool:
+    """`pacfl`: late clients are billed the models that they choose from, also with newcomers."""
+    both = run.data.arrive is not None and run.data.new_clients is not None
+    return run.method == "pacfl" and both
+
+
+REVISIONS: dict[str, Callable[[Run], bool]] = {
+    "normalise 2": _scales_pixels,
+    "freeze 2": _freezes_statistics,
+    "pacfl.arrive 2": _bills_arrivals,
+}
+"""What stands in the ids of the runs for which the function is true."""
+
+
+def list_revisions(run: Run) -> tuple[str, ...]:
+    """Return what the id of a run says about results that are mended; () for most runs."""
+    return tuple(name for name, concerns in REVISIONS.items() if concerns(run))
