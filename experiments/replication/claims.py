@@ -9,6 +9,7 @@ decided in these ways:
 - `difference = [a, b]`: a − b, with the 95 % interval of its mean (Student's t, over pairs of runs
   of one seed), which must be on the claimed side of 0. It reproduces where a − b is within
   `tolerance` of `published`, and within half of it; in direction where it is at least half of it.
+  It is "larger than published" where the whole interval is above twice of it.
   It is "less than half of the effect" where it is less, or where the whole interval is, and does
   not reproduce where the whole interval is below a tenth, or below half and the mean below a tenth.
   Any other interval with 0 in it decides nothing. A published 0 says that the two are equal: the
@@ -16,7 +17,7 @@ decided in these ways:
 - `reduction = [a, b]`: a needs less than b by this fraction, 1 − a/b, decided as a difference is,
   by the mean of log(a/b) and its interval. What is never reached counts with the rounds that were
   run: where that is b, the reduction may be larger, and is never too small. Where neither gets
-  there in any run nothing was reduced.
+  there in any run nothing was reduced if all curves had stopped rising; else it decides nothing.
 - `order`: the cells from best to worst, what never gets there with the rounds that were run: the 95
   % interval of each difference of neighbours is above 0; in direction where the first and the
   last's is. An interval of these two that has 0 in it decides nothing.
@@ -50,6 +51,7 @@ from experiments.replication.verdicts import (
     AT_SIZE,
     DIRECTION,
     FAILS,
+    LARGER,
     NO_TEST,
     NOT_RUN,
     PART,
@@ -121,6 +123,8 @@ def decide(effect: Effect, wanted: float, close: bool) -> str:
         return PART if effect.mean >= LEAST * wanted else FAILS
     if effect.low <= 0:
         return UNDECIDED
+    if wanted and effect.low > 2 * wanted:
+        return LARGER
     if close or 2 * effect.mean >= wanted:
         return REPRODUCES if close else DIRECTION
     return UNDECIDED if effect.at_least else PART
@@ -188,8 +192,9 @@ def _difference(claim: Claim, of: Published, measured: Mapping[str, Measured]) -
     most = claim.tolerance if published is None else min(claim.tolerance, abs(published) / 2)
     close = published is None or abs(mean - published) <= most
     said += "" if published is None else f", within {plain(most)}"
-    why = MORE if published is not None and turned.low > abs(published) else ""
-    return Verdict(decide(turned, abs(published or 0.0), close), numbers, said, why)
+    word = decide(turned, abs(published or 0.0), close)
+    more = published is not None and turned.low > abs(published) and word != LARGER
+    return Verdict(word, numbers, said, MORE if more else "")
 
 
 def signed_difference(claim: Claim, measured: Mapping[str, Measured]) -> str:
@@ -207,7 +212,8 @@ def _reduction(claim: Claim, of: Published, measured: Mapping[str, Measured]) ->
     published = "" if claim.published is None else fewer(claim.published, word)
     a_never, b_never = ([math.isinf(cell.values[draw]) for draw in common] for cell in (fast, slow))
     if all(a_never) and all(b_never):
-        return Verdict(FAILS, "neither gets there", published)
+        flat = all(cell.flat.get(draw, False) for cell in (fast, slow) for draw in common)
+        return Verdict(FAILS if flat else UNDECIDED, "neither gets there", published)
     logs = {draw: math.log(counted(fast, draw) / counted(slow, draw)) for draw in common}
     mean, low, high = (
         -math.expm1(log) for log in (float(np.mean(list(logs.values()))), *reversed(interval(logs)))
@@ -233,13 +239,9 @@ def _reduction(claim: Claim, of: Published, measured: Mapping[str, Measured]) ->
         or (more and mean > claim.published)
     )
     published += "" if claim.published is None else f", within {100 * claim.tolerance:.0f} points"
-    why = MORE if claim.published is not None and low > claim.published else ""
-    return Verdict(
-        decide(Effect(mean, low, high, more), claim.published or 0.0, close),
-        numbers,
-        published,
-        why,
-    )
+    word = decide(Effect(mean, low, high, more), claim.published or 0.0, close)
+    beyond = claim.published is not None and low > claim.published and word != LARGER
+    return Verdict(word, numbers, published, MORE if beyond else "")
 
 
 def _count_equal(word: str, seeds: int, never: int) -> str:

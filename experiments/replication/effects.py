@@ -17,6 +17,7 @@ from experiments.replication.verdicts import (
     AT_SIZE,
     DIRECTION,
     FAILS,
+    LARGER,
     NO_TEST,
     NOT_RUN,
     PART,
@@ -25,11 +26,18 @@ from experiments.replication.verdicts import (
     Verdict,
 )
 
-COLOURS = {REPRODUCES: "#009e73", DIRECTION: "#0072b2", PART: "#8c6d00", FAILS: "#d55e00"}
+COLOURS = {
+    REPRODUCES: "#009e73",
+    DIRECTION: "#0072b2",
+    LARGER: "#6a51a3",
+    PART: "#8c6d00",
+    FAILS: "#d55e00",
+}
 """Of verdicts; of all others grey."""
 SHORT = {
     REPRODUCES: "yes",
     DIRECTION: "in direction",
+    LARGER: "larger",
     PART: "less than half",
     FAILS: "no",
     UNDECIDED: "not decided",

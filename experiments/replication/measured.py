@@ -139,10 +139,8 @@ def _decide(claim: Claim, of: Section, runs_of: dict[str, list[Unit]]) -> Verdic
 
 
 def _select(units: list[Unit], where: Table) -> list[Unit]:
-    """Select the runs that `where` selects, each run of a folder once."""
-    return list(
-        {(unit.store.folder, unit.id): unit for unit in units if fits(unit.record, where)}.values()
-    )
+    """Select the runs that `where` selects, each once, also where several folders have it."""
+    return list({unit.id: unit for unit in units if fits(unit.record, where)}.values())
 
 
 def _add_last_ten(decided: Verdict, claim: Claim, last_ten: dict[str, Measured]) -> Verdict:
@@ -186,18 +184,20 @@ def _measure(
     scale = published.scale if take.fraction else 1.0
     values: dict[Hashable, float] = {}
     rounds: dict[Hashable, int] = {}
+    flat: dict[Hashable, bool] = {}
     if take.reaches is not None:
         rounds |= {draw_of(unit): unit.record["config"]["train"]["rounds"] for unit in chosen}
     for unit in sorted(chosen, key=draw_of):
         if take.summary:  # the record has it, so that no arrays are read
             value = take.of(Result(unit.record, {}))
         else:
-            value = take.of(
-                Result(*unit.store.read(unit.id)), _find_clusters(cell, unit, units, published)
-            )
+            run = Result(*unit.store.read(unit.id))
+            value = take.of(run, _find_clusters(cell, unit, units, published))
+            if math.isinf(value):
+                flat[draw_of(unit)] = take.flat(run)
         if not math.isnan(value):
             values[draw_of(unit)] = scale * value
-    return Measured(values, rounds)
+    return Measured(values, rounds, flat)
 
 
 def _find_clusters(

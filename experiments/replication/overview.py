@@ -17,6 +17,7 @@ from experiments.replication.verdicts import (
     AT_SIZE,
     DIRECTION,
     FAILS,
+    LARGER,
     NO_TEST,
     NOT_RUN,
     PART,
@@ -30,6 +31,7 @@ from experiments.todo import Hours, time_of
 PLURAL = {
     "reproduces": "reproduce",
     "reproduces in direction": "in direction",
+    "larger than published": "larger",
     "less than half of the effect": "with less than half of the effect",
     "does not reproduce": "do not reproduce",
 }
@@ -38,6 +40,7 @@ HEAD = ["claim", "published", "ours", "verdict", "runs", "why"]
 WITH = {
     REPRODUCES: "holds with",
     DIRECTION: "in direction with",
+    LARGER: "larger with",
     PART: "less than half with",
     FAILS: "not with",
     UNDECIDED: "not decided with",
@@ -47,7 +50,7 @@ WITH = {
 """Words before the settings in which a claim has a verdict."""
 OPEN = (UNDECIDED, AT_SIZE, AGAIN, NOT_RUN)
 """Verdicts that more runs could change."""
-BEST = (REPRODUCES, DIRECTION, UNDECIDED, AT_SIZE, PART, FAILS, AGAIN, NO_TEST, NOT_RUN)
+BEST = (REPRODUCES, DIRECTION, LARGER, UNDECIDED, AT_SIZE, PART, FAILS, AGAIN, NO_TEST, NOT_RUN)
 """Of several settings of an "up to": the word that counts before the next ones."""
 
 
@@ -57,14 +60,25 @@ class Line(NamedTuple):
     section: Section
     claim: Claim
     verdict: Verdict
-    others: list[tuple[Verdict, str]]
-    """(Verdict, setting) of the same claim in the other settings in which it was tried."""
+    others: list[tuple[Verdict, Claim]]
+    """The same claim in the other settings in which it was tried."""
+
+    @property
+    def reading(self) -> tuple[Verdict, Claim] | None:
+        """Of readings of a paper's words: the literal one, where another counts; else the best,
+        where it is better than the literal one, which counts."""
+        literal = next((other for other in self.others if other[1].literal), None)
+        if literal or not self.claim.literal:
+            return literal
+        best = min(self.others, key=lambda other: BEST.index(other[0].word), default=None)
+        better = best and BEST.index(best[0].word) < BEST.index(self.verdict.word)
+        return best if better and best[0].word in (REPRODUCES, DIRECTION) else None
 
 
 def lines(sections: Iterable[Section]) -> list[Line]:
     """Return the claims that papers make, in order. Of a claim that was tried in several settings
-    it is the one that says so, or else the first that was run; or the best where the paper says
-    "up to", and nothing refutes that as long as settings were not run."""
+    it is the one that counts; or the best where the paper says "up to", and nothing refutes that as
+    long as settings were not run."""
     tried: dict[object, list[Line]] = {}
     for section in sections:
         for claim, verdict in zip(section.published.claims, section.verdicts, strict=True):
@@ -79,10 +93,8 @@ def _choose(settings: list[Line]) -> Line:
     if any(line.claim.up_to for line in settings):
         chosen = min(settings, key=lambda line: BEST.index(line.verdict.word))
     else:
-        run = [line for line in settings if line.verdict.word != NOT_RUN]
-        named = [line for line in settings if line.claim.counts]
-        chosen = (named or run or settings)[0]
-    others = [(line.verdict, line.claim.setting) for line in settings if line is not chosen]
+        chosen = next((line for line in settings if line.claim.counts), settings[0])
+    others = [(line.verdict, line.claim) for line in settings if line is not chosen]
     return chosen._replace(others=others)
 
 
@@ -114,7 +126,7 @@ def at_a_glance(page: Page, sections: list[Section], to: str, left: Hours) -> st
     rows = []
     for name, own in papers(sections).items():
         paper, every = page.paper(name), lines(own)
-        said, more = _count(Counter(line.verdict.word for line in every)), hours(every, left)
+        said, more = _count_both(every), hours(every, left)
         if said or paper.says:
             rows.append(
                 [_link(name, to, paper.file), paper.says, said, time_of(more) if more else ""]
@@ -146,10 +158,7 @@ def claims(page: Page, sections: list[Section], to: str, left: Hours) -> str:
 def short_table(every: list[Line], left: Hours) -> str:
     """Write a table of some claims of a paper, each with its table or figure. It leaves out what
     the page's figure shows."""
-    rows = [
-        (line, _write_row(line._replace(others=[]) if line.claim.panel else line, left))
-        for line in every
-    ]
+    rows = [(line, _write_row(_without_panel(line), left)) for line in every]
     return table(
         HEAD,
         [
@@ -159,21 +168,44 @@ def short_table(every: list[Line], left: Hours) -> str:
     )
 
 
+def _without_panel(line: Line) -> Line:
+    """Return the line without the settings that the figure of the page shows."""
+    if not line.claim.panel:
+        return line
+    return line._replace(others=[line.reading] if line.reading is not None else [])
+
+
 def _write_row(line: Line, left: Hours) -> list[str]:
-    ours = re.sub(
-        r"; last ten .*|; rank correlation [^;]*| \(\d+ of \d+ seeds (fewer|less)\)",
-        "",
-        line.verdict.ours,
-    )
     runs = ", ".join(part for part in (_name_size(line), _count_seeds(line)) if part)
-    return [
-        line.claim.text,
-        line.verdict.published,
-        ours,
-        f"**{line.verdict.word}**",
-        runs,
-        _explain(line, left),
-    ]
+    ours, word = _shorten(line.verdict.ours), f"**{line.verdict.word}**"
+    if line.reading is not None:
+        other, claim = line.reading
+        how = "read literally" if claim.literal else "in the best reading"
+        ours = (
+            f"{line.claim.setting}: {ours or 'not run'}<br>{claim.setting}: {_shorten(other.ours)}"
+        )
+        word += f"<br>{how}: {other.word}"
+    return [line.claim.text, line.verdict.published, ours, word, runs, _explain(line, left)]
+
+
+def _shorten(ours: str) -> str:
+    """Leave out of our numbers what a line has no room for."""
+    return re.sub(
+        r"; last ten .*|; rank correlation [^;]*| \(\d+ of \d+ seeds (fewer|less)\)", "", ours
+    )
+
+
+def _count_both(every: list[Line]) -> str:
+    """Count the verdicts of a paper; twice where readings of its words differ."""
+    literal, best = Counter[str](), Counter[str]()
+    for line in every:
+        other = line.verdict if line.reading is None else line.reading[0]
+        is_literal = line.reading is not None and line.reading[1].literal
+        literal[other.word if is_literal else line.verdict.word] += 1
+        best[min(line.verdict.word, other.word, key=BEST.index)] += 1
+    if literal == best:
+        return _count(best)
+    return f"read literally: {_count(literal)}<br>in the best reading: {_count(best)}"
 
 
 def _count(words: Counter[str]) -> str:
@@ -187,13 +219,14 @@ def _count(words: Counter[str]) -> str:
 def _explain(line: Line, left: Hours) -> str:
     """Return what the verdict rests on beside the numbers, in some words, and what more runs would
     take."""
-    others = [(verdict, setting) for verdict, setting in line.others if verdict.word != NOT_RUN]
-    own = [(line.verdict, line.claim.setting)] if line.verdict.word != NOT_RUN else []
+    told = line.reading
+    others = [each for each in line.others if each[0].word != NOT_RUN and each != told]
+    own = [(line.verdict, line.claim)] if line.verdict.word != NOT_RUN else []
     more = ""
-    if others and line.claim.setting and all(setting for _, setting in others):
+    if others and line.claim.setting and all(claim.setting for _, claim in others):
         named: dict[str, list[str]] = {}
-        for verdict, setting in sorted(
-            [*own, *others],
+        for verdict, claim in sorted(
+            [*([] if told else own), *others],
             key=lambda tried: WORDS.index(tried[0].word),
         ):
             word = (
@@ -201,7 +234,7 @@ def _explain(line: Line, left: Hours) -> str:
                 if verdict.word == AT_SIZE
                 else WITH[verdict.word]
             )
-            named.setdefault(word, []).append(setting)
+            named.setdefault(word, []).append(claim.setting)
         more = "; ".join(f"{word} {' / '.join(settings)}" for word, settings in named.items())
     elif others:
         words = Counter(verdict.word for verdict, _ in others)

@@ -106,6 +106,8 @@ class Claim:
     """True for the setting that the overview counts."""
     reason: str = ""
     """Why that one counts; written before its runs were made."""
+    literal: bool = False
+    """True where it is the paper's words as they stand, among readings of them."""
     up_to: bool = False
     """True where a paper says "up to": the best of the settings counts."""
     small: str = ""
@@ -201,7 +203,7 @@ class Published:
 def read_published(paths: Sequence[str | os.PathLike[str]]) -> tuple[Page, list[Published]]:
     """Read these files, and the files in these folders, each once; a folder's files in the order of
     its page.toml."""
-    page, files = Page("Ours against published", ""), []
+    page, files = Page("Ours against published", ""), list[Path]()
     for path in map(Path, paths):
         if not path.is_dir():
             files.append(path)
@@ -213,9 +215,34 @@ def read_published(paths: Sequence[str | os.PathLike[str]]) -> tuple[Page, list[
         if head is not None:
             page = _check(head, partial(_read_page, names=list(listed)))
         files += listed.values() if head is None else [listed[name] for name in page.files]
-    return page, [
+    found = [
         _check(path, partial(_read_published, file=path.name)) for path in dict.fromkeys(files)
     ]
+    _check_settings(found)
+    return page, found
+
+
+def _check_settings(found: list[Published]) -> None:
+    """SpecError unless one setting of each claim counts; all have what was published, and one
+    tolerance."""
+    tried: dict[tuple[str, str], list[tuple[str, Claim]]] = {}
+    for each in found:
+        for claim in each.claims:
+            if claim.search and not claim.ours:
+                tried.setdefault((each.paper, claim.search), []).append((each.file, claim))
+    for (_, search), settings in tried.items():
+        file, first = settings[0]
+        number = sum(claim.counts for _, claim in settings)
+        if len(settings) > 1 and number != 1 and not any(claim.up_to for _, claim in settings):
+            raise SpecError(
+                f"{file}: {show(search)}: {number} of its settings have counts = true; one must"
+            )
+        for other, claim in settings[1:]:
+            if claim.tolerance != first.tolerance:
+                raise SpecError(
+                    f"{other}: {show(search)}: tolerance = {claim.tolerance:g}, where {file} has "
+                    f"{first.tolerance:g}"
+                )
 
 
 def _check(path: Path, read: Callable[[Table], T]) -> T:

@@ -43,6 +43,8 @@ NO_FRACTIONS = (
     "bytes_down",
 )
 """Quantities that stay as they are where the published unit is per cent."""
+FLAT = 0.01
+"""A curve that rises by less in half of its rounds is flat."""
 AGREEMENT = {"ari": adjusted_rand, "purity": purity}
 WHICH = ("best", "middle", "worst", "gap")
 """Clusters by their accuracy, and how far the best is from the worst."""
@@ -133,6 +135,19 @@ class Quantity:
         if self.participants:
             return _agreement(run, self.participants)
         return _cluster_accuracy(run.client_accuracy, clusters_of, self.cluster)
+
+    def flat(self, run: Result) -> bool:
+        """Whether a curve with `reaches` had stopped rising: the second half of its rounds is at
+        most FLAT above the best of the first."""
+        rounds, curve = run.history.get("round"), run.history.get(self.history)
+        if rounds is None or curve is None or not (rounds >= 1).any():
+            return False
+        early, late = (
+            (rounds >= 1) & half for half in (rounds <= rounds[-1] / 2, rounds > rounds[-1] / 2)
+        )
+        if not (early.any() and late.any()):
+            return False
+        return bool(np.nanmax(curve[late]) <= np.nanmax(curve[early]) + FLAT)
 
     def _of_curve(self, history: dict[str, np.ndarray]) -> float:
         rounds, curve = history.get("round"), history.get(self.history)

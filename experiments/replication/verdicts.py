@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-REPRODUCES, DIRECTION, PART = (
+REPRODUCES, DIRECTION, LARGER, PART = (
     "reproduces",
     "reproduces in direction",
+    "larger than published",
     "less than half of the effect",
 )
 UNDECIDED, FAILS, AT_SIZE, NOT_RUN = (
@@ -20,7 +21,10 @@ UNDECIDED, FAILS, AT_SIZE, NOT_RUN = (
     "not run",
 )
 AGAIN, NO_TEST = "to be run again", "no test"
-WORDS = (REPRODUCES, DIRECTION, PART, FAILS, UNDECIDED, AT_SIZE, AGAIN, NO_TEST, NOT_RUN)
+WORDS = (REPRODUCES, DIRECTION, LARGER, PART, FAILS, UNDECIDED, AT_SIZE, AGAIN, NO_TEST, NOT_RUN)
+
+DECIDED = (REPRODUCES, DIRECTION, LARGER, PART, FAILS)
+"""Verdicts that runs have given."""
 
 
 class Verdict(NamedTuple):
@@ -56,6 +60,9 @@ class Measured(NamedTuple):
     """Draw (the seed, and the data's seed) → number, in the published unit; inf: never reached."""
     rounds: dict[Hashable, int] = {}
     """Draw → the number of rounds that were run, if the quantity is a round."""
+    flat: dict[Hashable, bool] = {}
+    """Draw → whether the curve had stopped rising, if the quantity is the round that reaches a
+    value."""
 
     @property
     def mean(self) -> float:
