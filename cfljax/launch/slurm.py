@@ -4,7 +4,6 @@ folder; this process reads logs."""
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 import secrets
 import subprocess
@@ -30,7 +29,7 @@ from cfljax.launch.sweep import (
     start_progress,
     work,
 )
-from cfljax.launch.workers import RelayedProgress, WorkerError
+from cfljax.launch.workers import RelayedProgress, WorkerError, split_event
 from cfljax.registry import Entry
 from cfljax.registry.options import Table, Value, option
 from cfljax.store import Store
@@ -88,13 +87,14 @@ class Job:
     keep: str
     cache: bool
     threads: int
+    word: str  # Stands before each event that the job prints
     runs: tuple[str, ...] = ()
 
     def __call__(self) -> tuple[str, int] | None:
-        """Do it, and print how it goes as lines of JSON. Return the error that ended it, and its
+        """Do it, and print how it goes as events. Return the error that ended it, and its
         exit code."""
         try:
-            self.compute(RelayedProgress(0))
+            self.compute(RelayedProgress(self.word))
         except CfljaxError as error:
             return str(error), error.exit_code
         return None
@@ -137,7 +137,8 @@ def carry_out_by_slurm(
     )
     executor = _make_executor(store, chosen, workers, threads)
     cache, folder = "--no-cache" not in arguments, str(store.folder.resolve())
-    job = Job(spec.table, spec.sets, fingerprint(spec), folder, options.keep, cache, threads)
+    mark, word = fingerprint(spec), secrets.token_hex(8)
+    job = Job(spec.table, spec.sets, mark, folder, options.keep, cache, threads, word)
     planned = {name for batch in plan["batches"] for name in batch["runs"]}
     if chosen.gpus_per_task and not planned.issuperset(run.id for run in spec.units()):
         print(
@@ -216,8 +217,8 @@ class _Submitted:
     killed: int = 0
 
     def read_log(self) -> list[list[Value]]:
-        """Return the events that the job has printed since the last time; other lines are
-        submitit's."""
+        """Return the events that the job has printed since the last time; other text is submitit's,
+        or a plug-in's."""
         path = self.handle.paths.stdout
         if not path.exists():
             return []
@@ -225,7 +226,9 @@ class _Submitted:
             file.seek(self.read)
             whole, newline, _ = file.read().rpartition(b"\n")
         self.read += len(whole) + len(newline)
-        return [json.loads(line) for line in whole.splitlines() if line.startswith(b'["')]
+        lines = whole.decode(errors="replace").split("\n")
+        events = (split_event(line, self.job.word)[1] for line in lines)
+        return [event for event in events if event is not None]
 
 
 class _Watch:

@@ -8,11 +8,12 @@ import functools
 import json
 import os
 import queue
+import secrets
 import sys
 import threading
 from collections.abc import Callable
 from subprocess import DEVNULL, PIPE, Popen
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cfljax.config import Spec
 from cfljax.devices.cores import keep_to, list_cores, use_cores
@@ -37,6 +38,9 @@ WORKER = "CFLJAX_WORKER"
 """The variable that workers have in their environment: the fingerprint of their sweep
 (`plan_file.fingerprint`). They compute its runs or none, and leave advice to the user to the
 process that has started them."""
+EVENT_WORD = "CFLJAX_EVENT_WORD"
+"""The variable with the word before the events that a worker prints. It is random, so that nothing
+that plug-ins and libraries print looks like an event."""
 
 
 class WorkerError(CfljaxError):
@@ -48,12 +52,19 @@ class WorkerError(CfljaxError):
 
 
 class RelayedProgress(Progress):
-    """A worker's progress: lines of JSON on standard output, for the process that watches."""
+    """A worker's progress: events on standard output, for the process that watches. An event is a
+    line of this `word` and JSON."""
+
+    def __init__(self, word: str):
+        super().__init__(0)
+        self.word = word
 
     def tell(self, what: str, *values: object) -> None:
         """Print an event."""
         try:
-            print(json.dumps([what, *values]), flush=True)
+            # One call, because threads of plug-ins may print at the same time
+            sys.stdout.write(f"{self.word}{json.dumps([what, *values])}\n")
+            sys.stdout.flush()
         except (
             BrokenPipeError
         ):  # the watching process was killed: no fault of the run, which others will do
@@ -69,6 +80,18 @@ class RelayedProgress(Progress):
 
     def pass_over(self, rounds: int, accuracy: float | None = None, line: int = 0) -> None:
         """Do nothing: the process that did the rounds reports them."""
+
+
+def split_event(line: str, word: str) -> tuple[str, list[Any] | None]:
+    """Split a line that a worker printed into an event, None if it has none, and the text around
+    it, which others printed without the end of a line."""
+    line = line.rstrip("\r\n")
+    before, _, rest = line.partition(f"{word}[")
+    try:
+        event, end = json.JSONDecoder().raw_decode(f"[{rest}")
+    except ValueError:
+        return line, None
+    return before + rest[end - 1 :], event
 
 
 class Crew(NamedTuple):
@@ -171,7 +194,7 @@ def as_worker(do: Callable[[Progress], None], processors: str, mark: str) -> int
     code."""
     keep_to([int(p) for p in processors.split(",")])
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
-    progress = RelayedProgress(0)
+    progress = RelayedProgress(os.environ.get(EVENT_WORD, ""))
     try:
         if os.environ.get(WORKER) != mark:
             raise SpecError(OTHERS)
@@ -194,7 +217,7 @@ def watch(
     on."""
     workers, module = crew.size, f"cfljax.{command}"
     events: queue.Queue[tuple[int, str | None]] = queue.Queue()
-    free = list_cores()
+    free, word = list_cores(), secrets.token_hex(8)
     processes = []
     try:
         for k in range(workers):
@@ -204,9 +227,11 @@ def watch(
                 "--processors",
                 ",".join(map(str, choose_processors(free, k, crew.threads))),
             ]
-            processes.append(_start([sys.executable, "-m", module, *arguments, *flags], mark))
+            environment = os.environ | {WORKER: mark, EVENT_WORD: word}
+            command_line = [sys.executable, "-m", module, *arguments, *flags]
+            processes.append(_start(command_line, environment))
             threading.Thread(target=_read, args=(k, processes[k], events), daemon=True).start()
-        _show(events, workers, progress)
+        _show(events, workers, progress, word)
         codes = [process.wait() for process in processes]
     finally:
         for process in processes:
@@ -226,17 +251,16 @@ def choose_processors(free: list[int], number: int, threads: int) -> list[int]:
     return [free[(number * threads + i) % len(free)] for i in range(min(threads, len(free)))]
 
 
-def _start(command: list[str], mark: str) -> Popen[str]:
+def _start(command: list[str], environment: dict[str, str]) -> Popen[str]:
     """Start a worker in a new session: Ctrl-C is for the watching process, which ends its
     workers."""
-    marked = os.environ | {WORKER: mark}
     return Popen(
         command,
         stdin=DEVNULL,
         stdout=PIPE,
         encoding="utf-8",
         errors="replace",
-        env=marked,
+        env=environment,
         start_new_session=True,
     )
 
@@ -248,17 +272,20 @@ def _read(number: int, process: Popen[str], events: queue.Queue[tuple[int, str |
     events.put((number, None))
 
 
-def _show(events: queue.Queue[tuple[int, str | None]], workers: int, progress: Progress) -> None:
+def _show(
+    events: queue.Queue[tuple[int, str | None]], workers: int, progress: Progress, word: str
+) -> None:
     while workers:
         number, line = events.get()
         if line is None:
             workers -= 1
             continue
-        try:
-            what, *values = json.loads(line)
-        except ValueError:
-            progress.say(line.rstrip())  # something that a library printed
+        text, event = split_event(line, word)
+        if text or event is None:
+            progress.say(text)  # something that a plug-in or a library printed
+        if event is None:
             continue
+        what, *values = event
         if what == "error":
             raise WorkerError(*values)
         if what in ("start", "update"):

@@ -125,13 +125,13 @@ def test_clock():
 def test_a_worker_whose_watcher_was_killed_ends_and_blames_no_run():
     program = (
         "import time\nfrom cfljax.launch.workers import RelayedProgress\ntold = "
-        "RelayedProgress(0)\n"
+        "RelayedProgress('word')\n"
     )
     program += "while True:\n    told.update(1, 0.5)\n    time.sleep(0.01)"
     worker = subprocess.Popen(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    assert worker.stdout.readline() == '["update", 1, 0.5]\n'
+    assert worker.stdout.readline() == 'word["update", 1, 0.5]\n'
     worker.stdout.close()
     assert worker.wait(30) == 1
     assert worker.stderr.read() == ""
