@@ -115,7 +115,7 @@ def test_three_clients_computed_by_hand():
 
 
 @pytest.mark.parametrize(
-    "work", [{"epochs": 1}, rarely({"epochs": 3}), {"steps": 7}, {"epochs": 2, "batch": 4}]
+    "work", [*map(rarely, ({"epochs": 1}, {"epochs": 3}, {"steps": 7})), {"epochs": 2, "batch": 4}]
 )
 def test_the_clock_is_that_of_a_plain_program(work):
     out = clocked(work=work)
@@ -140,7 +140,7 @@ def test_stragglers_do_fewer_steps_and_nobody_waits_for_who_drops_out():
 
 
 @pytest.mark.parametrize(("name", "sent", "options"), [
-    ("ifca", {"down": 2}, {"clusters": 2}), rarely("local", {"down": 0, "up": 0}, {}), rarely("ditto", {"often": 2}, {}),
+    rarely("ifca", {"down": 2}, {"clusters": 2}), rarely("local", {"down": 0, "up": 0}, {}), rarely("ditto", {"often": 2}, {}),
     ("fedem", {"down": 2, "up": 2, "often": 2}, {"clusters": 2}), rarely("scaffold", {"down": 2, "up": 2}, {}),
 ])  # fmt: skip
 def test_what_a_method_sends_and_trains_takes_its_time(name, sent, options):
@@ -231,7 +231,7 @@ def by_hand(late, rounds=ROUNDS, participants=8):
 
 @pytest.mark.parametrize(
     ("participants", "share"),
-    [(4, 0.5), (8, 0.2), rarely(4, 0.2), rarely(4, 0.9), rarely(8, 0.5), rarely(8, 0.9)],
+    [(4, 0.5), rarely(8, 0.2), rarely(4, 0.2), rarely(4, 0.9), rarely(8, 0.5), rarely(8, 0.9)],
 )
 def test_a_deadline_leaves_out_exactly_those_who_need_longer(share, participants):
     rounds = [expected(clients=drawn(t, participants)) for t in range(ROUNDS)]

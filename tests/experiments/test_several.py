@@ -35,7 +35,7 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     "plan",
-    [{"gram": 64}, {"gram": 0, "lanes": 1}, {"gram": 0, "lanes": 0}],
+    [{"gram": 64}, rarely({"gram": 0, "lanes": 1}), rarely({"gram": 0, "lanes": 0})],
     ids=["gram", "one", "all"],
 )
 def test_a_round_is_that_of_plain_gradients(folder, plan):

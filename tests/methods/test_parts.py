@@ -302,10 +302,10 @@ BODY_SIZE, HEAD_SIZE = 49, 32
 @pytest.mark.parametrize(
     ("method", "train", "down", "up"),
     [
-        ("fedper", {}, BODY_SIZE, BODY_SIZE),
+        rarely("fedper", {}, BODY_SIZE, BODY_SIZE),
         rarely("lg_fedavg", {}, HEAD_SIZE, HEAD_SIZE),
         # all nine train in the warm-up, and once more for the clustering
-        (
+        rarely(
             {"name": "fl_hc", "warmup_rounds": 1},
             {"parts": {"head": "client"}},
             BODY_SIZE * 23 / 10,
@@ -314,9 +314,9 @@ BODY_SIZE, HEAD_SIZE = 49, 32
         (IN_PARTS, {"parts": {"body": "all"}}, 2 * HEAD_SIZE + BODY_SIZE, HEAD_SIZE + BODY_SIZE),
         rarely(IN_PARTS, {"parts": {"dense_0": "all", "dense_1": "client"}}, BODY_SIZE, BODY_SIZE),
         rarely("fedper", {"compress": {"name": "topk", "keep": 0.5}}, BODY_SIZE, 2 * 25),
-        ("fedbabu", {}, BODY_SIZE, BODY_SIZE),
+        rarely("fedbabu", {}, BODY_SIZE, BODY_SIZE),
         rarely("fedavg", {"freeze": "body"}, HEAD_SIZE, HEAD_SIZE),
-        (IN_PARTS, {"freeze": "head"}, 2 * BODY_SIZE, BODY_SIZE),
+        rarely(IN_PARTS, {"freeze": "head"}, 2 * BODY_SIZE, BODY_SIZE),
         rarely(IN_PARTS, {"freeze": ["head"], "parts": {"body": "all"}}, BODY_SIZE, BODY_SIZE),
         rarely("fedavg", {"freeze": ["head", "dense_0/bias"]}, 42, 42),
         rarely("fedbabu", {"compress": {"name": "topk", "keep": 0.5}}, BODY_SIZE, 2 * 25),

@@ -143,28 +143,25 @@ def test_padding_is_no_token_to_predict(name):
     x = np.array([[0, 0, 3, 2], [4, 1, 2, 2]], np.float32)
     params = rng.normal(size=build_with(0).size).astype(np.float32)
 
-    def losses(padding, y=y):
-        model = build_with(padding)
-        return np.asarray(
-            jax.jit(lambda p: model.loss(model.forward(model.unravel(p), x, jax.random.key(0)), y))(
-                params
-            )
-        )
+    def losses(model, params, key=None):
+        return model.loss(model.forward(model.unravel(params), x, key), y)
 
-    model = build(name, SMALL[name], (4,), 5)
-    scored = np.asarray(model.loss(model.forward(model.unravel(params), x), y))
-    whole, without = losses(-1), losses(0)
-    np.testing.assert_allclose(without[1], whole[1], rtol=1e-6)
-
-    def of_token(position):  # of the first text, from the tokens before it
+    def of_token(params, position):  # of the first text, from the tokens before it
         cut = build(name, SMALL[name], (position,), 5)
-        p = model.unravel(params)
+        p = build(name, SMALL[name], (4,), 5).unravel(params)
         p = p if name == "char_lstm" else p | {"embed_positions": p["embed_positions"][:position]}
-        return float(
-            cut.loss(cut.forward(p, x[:1, :position]), x[:1, position].astype(np.int32))[0]
-        )
+        return cut.loss(cut.forward(p, x[:1, :position]), x[:1, position].astype(np.int32))[0]
 
-    np.testing.assert_allclose(without[0], (of_token(2) + of_token(3) + scored[0]) / 3, rtol=1e-4)
+    @jax.jit
+    def outcomes(params):
+        key = jax.random.key(0)
+        whole, without = (losses(build_with(padding), params, key) for padding in (-1, 0))
+        scored = losses(build(name, SMALL[name], (4,), 5), params)
+        return whole, without, scored[0] + of_token(params, 2) + of_token(params, 3)
+
+    whole, without, summed = map(np.asarray, outcomes(params))
+    np.testing.assert_allclose(without[1], whole[1], rtol=1e-6)
+    np.testing.assert_allclose(without[0], summed / 3, rtol=1e-4)
     assert abs(without[0] - whole[0]) > 1e-3
 
 

@@ -8,6 +8,7 @@ import pytest
 from cfljax.models import build, layers
 from cfljax.models.augment import Augmentation, make_evaluation, make_training
 from cfljax.models.layers import convolve, local_response, pool_2_2, pool_3_2
+from tests.often import rarely
 
 pooled = jax.jit(pool_2_2)
 
@@ -17,7 +18,7 @@ def weights(model):
 
 
 @pytest.mark.parametrize("pooled", [False, True])
-@pytest.mark.parametrize("size", [1, 2, 3, 5])
+@pytest.mark.parametrize("size", [rarely(1), 2, 3, rarely(5)])
 def test_all_forms_of_convolution_agree_in_values_and_gradients(size, pooled, monkeypatch):
     rng = np.random.default_rng(size)
     out = (13, 4, 4, 4) if pooled else (13, 9, 8, 4)
@@ -81,7 +82,7 @@ def values_and_gradients(form, x, kernel, stride=1):
 
 
 @pytest.mark.parametrize("stride", [1, 2])
-@pytest.mark.parametrize("pixels", [1, 2, 4])
+@pytest.mark.parametrize("pixels", [rarely(1), 2, rarely(4)])
 def test_pixels_that_are_computed_together_have_the_values_of_each_alone(
     pixels, stride, monkeypatch
 ):
@@ -98,7 +99,9 @@ def test_pixels_that_are_computed_together_have_the_values_of_each_alone(
 
 
 @pytest.mark.parametrize("form", ["patches", "windows"])
-@pytest.mark.parametrize("several", [(0, 0), (None, 0), (0, None)])
+@pytest.mark.parametrize(
+    "several", [(0, 0), pytest.param((None, 0), marks=pytest.mark.long), (0, None)]
+)
 def test_several_images_and_kernels_side_by_side_have_the_values_of_each_alone(several, form):
     rng = np.random.default_rng(0)
     x, kernel = (rng.normal(size=s).astype(np.float32) for s in [(3, 2, 6, 4, 2), (3, 3, 3, 2, 4)])

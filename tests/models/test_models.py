@@ -14,7 +14,7 @@ from cfljax.errors import SpecError
 from cfljax.models import MODELS, build
 from cfljax.models.flat import cross_entropy, part_of
 from cfljax.models.nets import Dense
-from tests.often import every
+from tests.often import every, rarely
 
 SMALL = {
     "mclr": ({}, (5, 5), 3),
@@ -64,7 +64,7 @@ def test_every_model_of_the_registry_is_tested_here():
     ("cnn", {"channels": [6, 16], "dense": [120, 84], "padding": "valid"}, (32, 32, 3), 10, 62_006),  # its tutorial for CIFAR-10
     ("cnn_cifar", {}, (32, 32, 3), 10, 75 * 64 + 64 + 25 * 64 * 64 + 64 + 36 * 64 * 384 + 384 + 384 * 192 + 192 + 1930),
     ("cnn_cifar", {"size": "paper"}, (32, 32, 3), 10, 75 * 64 + 64 + 25 * 64 * 64 + 64 + 36 * 64 * 384 + 384 + 3850),
-    ("resnet20", {}, (32, 32, 3), 10, 269_722), ("resnet18", {}, (32, 32, 3), 10, 11_173_962),
+    ("resnet20", {}, (32, 32, 3), 10, 269_722), rarely("resnet18", {}, (32, 32, 3), 10, 11_173_962),
     ("resnet18", {"stem": "large"}, (224, 224, 3), 1000, 11_689_512),
     ("mobilenet_v2", {"stem": "large"}, (224, 224, 3), 1000, 3_504_872),
     ("vit_tiny", {"patch": 16}, (224, 224, 3), 1000, 5_717_416),
@@ -105,7 +105,8 @@ def test_unravel_undoes_ravel(name):
 @pytest.mark.parametrize("name", SMALL)
 def test_initial_weights_differ_by_key_and_alone_depend_on_it(name):
     model, _, _ = small(name)
-    first, again, other = (model.init(jax.random.key(seed)) for seed in (0, 0, 1))
+    init = jax.jit(lambda seed: model.init(jax.random.key(seed)))
+    first, again, other = (init(seed) for seed in (0, 0, 1))
     assert first.shape == (model.size,)
     assert first.dtype == jnp.float32
     np.testing.assert_array_equal(first, again)
@@ -166,8 +167,11 @@ def test_loss_and_correct_agree_with_numpy(name):
     else:
         loss = np.log(np.exp(logits).sum(1)) - logits[np.arange(len(y)), y]
         right = logits.argmax(1) == y
-    np.testing.assert_allclose(model.loss(logits.astype(np.float32), y), loss, rtol=1e-5)
-    np.testing.assert_array_equal(model.correct(logits.astype(np.float32), y), right)
+    found = jax.jit(lambda logits: (model.loss(logits, y), model.correct(logits, y)))(
+        logits.astype(np.float32)
+    )
+    np.testing.assert_allclose(found[0], loss, rtol=1e-5)
+    np.testing.assert_array_equal(found[1], right)
 
 
 def test_the_gradients_of_the_cross_entropy_are_those_of_optax():
@@ -226,19 +230,17 @@ def test_dense_layers_are_those_of_flax(hidden):
     options = {"hidden": list(hidden)} if hidden else {}
     model = build("mlp" if hidden else "mclr", options, (4, 3), 6)
     theirs = Dense(hidden, 6)
-    x, key = jax.random.normal(jax.random.key(0), (9, 4, 3)), jax.random.key(1)
-    params = model.unravel(model.init(key))
-    assert jax.tree.map(jnp.shape, params) == jax.tree.map(jnp.shape, theirs.init(key, x)["params"])
+    x = np.random.default_rng(0).normal(size=(9, 4, 3)).astype(np.float32)
+    params = model.unravel(weights(model))
+    shapes = jax.eval_shape(theirs.init, jax.random.key(1), x)["params"]
+    assert jax.tree.map(jnp.shape, params) == jax.tree.map(jnp.shape, shapes)
 
     def loss(forward):
         return lambda params: jnp.sum(jnp.tanh(forward(params, x)))
 
     ours, flax = loss(model.forward), loss(lambda params, x: theirs.apply({"params": params}, x))
-    jax.tree.map(
-        np.testing.assert_array_equal,
-        jax.value_and_grad(ours)(params),
-        jax.value_and_grad(flax)(params),
-    )
+    found = jax.jit(lambda params: [jax.value_and_grad(of)(params) for of in (ours, flax)])(params)
+    jax.tree.map(np.testing.assert_array_equal, *found)
 
 
 @pytest.mark.parametrize(("name", "options", "shape", "words"), [
@@ -272,9 +274,7 @@ def test_initial_weights_have_the_variance_of_their_name(start, low, high):
     assert (start == "torch") == bool(np.any(layer["bias"]))
 
 
-@pytest.mark.parametrize(
-    "name", every(SMALL, often=set(SMALL) - {"mobilenet_v2", "resnet18", "cnn", "lstm"})
-)
+@pytest.mark.parametrize("name", every(SMALL, often=("mlp", "vit_tiny", "char_lstm")))
 def test_every_model_takes_every_start(name):
     words = MODELS.entry(name).options.__dataclass_fields__["init"].metadata["choices"]
     models = [small(name, init=word)[0] for word in words]
