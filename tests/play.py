@@ -187,8 +187,9 @@ def rounds(
         states.append(state)
         if t < rounds:
             each, number = keys.fold(key, "round", t), jnp.int32(t)
-            present = drawn(each, seen, participants, t, hyper)
-            state, info = step(each, state, seen, present, decay_rate(hyper, number))
+            now = seen.at(t)  # after a drift
+            present = drawn(each, now, participants, t, hyper)
+            state, info = step(each, state, now, present, decay_rate(hyper, number))
             infos.append(info)
     return Played(states, infos, method)
 

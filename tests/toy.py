@@ -15,7 +15,7 @@ from cfljax.local.schedule import Work
 from cfljax.local.solver import Solver
 from cfljax.methods import METHODS
 from cfljax.round.common import first_model
-from cfljax.types import Federation, LocalStep, Plan
+from cfljax.types import Drift, Federation, LocalStep, Plan, View
 
 
 def federation(
@@ -136,6 +136,16 @@ def without_samples(federation, client):
     count = np.array(federation.train.count)
     count[client] = 0
     return replace(federation, train=replace(federation.train, count=jax.device_put(count)))
+
+
+def relabelled(federation, round):
+    """The same federation, in which all labels change in this round: y becomes y + 1."""
+    clients, classes = len(federation.uid), federation.classes
+    labels = (np.arange(classes) + np.arange(2)[:, None]) % classes
+    of = np.repeat([[0], [1]], clients, axis=1).astype(np.int32)
+    drift = Drift(np.array([0, round], np.int32), np.tile(federation.group, (2, 1)), of)
+    view = View(of[0], labels=labels.astype(np.int32))
+    return jax.device_put(replace(federation, view=view, drift=drift))
 
 
 def identical(federation, client=0):

@@ -38,10 +38,19 @@ def _bills_arrivals(run: Run) -> bool:
     return run.method == "pacfl" and both
 
 
+def _counts_labels_again(run: Run) -> bool:
+    """`fedrod` and `ccs_rfedavg`: labels are counted in each round, as clients see them after a
+    drift."""
+    drift = run.data.drift
+    counts = run.method in ("fedrod", "ccs_rfedavg")
+    return counts and drift is not None and drift.what != "rotation"
+
+
 REVISIONS: dict[str, Callable[[Run], bool]] = {
     "normalise 2": _scales_pixels,
     "freeze 2": _freezes_statistics,
     "pacfl.arrive 2": _bills_arrivals,
+    "drift.labels 2": _counts_labels_again,
 }
 """What stands in the ids of the runs for which the function is true."""
 

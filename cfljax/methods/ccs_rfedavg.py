@@ -45,6 +45,7 @@ from cfljax.local.solver import OneGradient, Solver
 from cfljax.registry import Entry
 from cfljax.round.recipes import (
     MethodConfig,
+    count_labels,
     first_model,
     need_clients,
     option,
@@ -119,7 +120,7 @@ class Config(MethodConfig):
 class State(NamedTuple):
     """The global model f32[1, d]; l_0 of eq. 7, f32[], NaN before the first round that had
     participants; whether l_0 ≤ l_*, bool[], so that the threshold of eq. 7 is not defined; the
-    samples of each class, f32[C, M] (D_k^m)."""
+    samples of each class, f32[C, M] (D_k^m), as each client last reported them."""
 
     models: Array
     loss0: Array
@@ -179,6 +180,9 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
             jnp.zeros_like(cohort.ids),
             traffic(cohort, floats_up=config.floats(federation.classes)),
         )
+        there = jnp.where(cohort.mask, cohort.ids, len(state.counts))
+        counts = count_labels(solver, federation, cohort)
+        state = state._replace(counts=state.counts.at[there].set(counts, mode="drop"))
         jobs = jobs_from(cohort, state.models, everyone)
         *received, updates = collect(key, federation, jobs, hyper)
         mix, loss0, diag = decide(config, key, state, federation, cohort, received, hyper)

@@ -4,8 +4,8 @@ balanced loss, and for each client a second head, whose outputs are added.
 On each batch a participant takes two gradients at the same parameters: of the balanced softmax
 loss, for the global model, and of the plain loss of both heads' summed outputs, for the personal
 head alone. The balanced loss adds log n_c to the output of class c, n_c being how many of the
-client's training samples have it. Clients are scored with the sum; the accuracy of the global model
-is the diagnostic `accuracy_global`.
+client's training samples have it in this round. Clients are scored with the sum; the accuracy of
+the global model is the diagnostic `accuracy_global`.
 
 Readings:
 - Personal head. Paper: linear, or made by a network from n_c. Here: linear. Option: none.
@@ -31,6 +31,7 @@ from cfljax.local.train import Position, make_stepper, start_at
 from cfljax.models.flat import head_of, part_of
 from cfljax.round.recipes import (
     AVERAGES,
+    Ask,
     AtHome,
     GradientAt,
     Kept,
@@ -58,10 +59,16 @@ class FedRoD(AtHome):
     average: str = option("samples", "weights of the participants", choices=AVERAGES)
 
     def first_home(self, w: Array, solver: Solver, federation: Federation, hyper: Hyper) -> Array:
-        """f32[C, d + M]: the personal heads, and log n_c."""
-        prior = jnp.log(jnp.maximum(count_labels(solver, federation), 1e-30))
+        """f32[d + M]: the personal heads, and room for log n_c, which `receive` fills."""
         head = jnp.where(part_of(solver.model, head_of(solver.model)), w, 0.0)
-        return jnp.concatenate([jnp.tile(head, (len(prior), 1)), prior], 1)
+        return jnp.append(head, jnp.zeros(federation.classes))
+
+    def receive(self, ask: Ask, state: Kept) -> Array:
+        """Count the labels, which a drift may have changed."""
+        count = count_labels(ask.solver, ask.federation, ask.cohort)
+        prior = jnp.log(jnp.maximum(count, 1e-30))
+        heads = state.home[ask.cohort.ids, : state.w.shape[1]]
+        return jnp.concatenate([heads, prior], axis=1)
 
     def personal(self, state: Kept) -> Array:
         """Return the global model with the sum of both heads."""

@@ -195,16 +195,18 @@ def sample_labels(solver: Solver, federation: Federation, cohort: Cohort) -> Arr
     return solver.of_samples(lambda batch, _: batch.y, federation, jobs)
 
 
-def count_labels(solver: Solver, federation: Federation) -> Array:
-    """f32[C, M]: how many training samples of each label each client has."""
-    everyone = jnp.arange(federation.clients, dtype=jnp.int32)
-    cohort = Cohort(
-        everyone, federation.train.count > 0, jnp.ones(federation.clients), jnp.int32(0)
-    )
+def count_labels(solver: Solver, federation: Federation, cohort: Cohort | None = None) -> Array:
+    """f32[S, M]: how many training samples of each label each participant has, as it sees them now:
+    a drift of labels changes that. Without a cohort all clients are counted, f32[C, M]."""
+    if cohort is None:
+        everyone = jnp.arange(federation.clients, dtype=jnp.int32)
+        there = federation.train.count > 0
+        cohort = Cohort(everyone, there, jnp.ones(federation.clients), jnp.int32(0))
     labels = sample_labels(solver, federation, cohort)
+    number = cohort.ids.shape[0]
     return (
-        jnp.zeros((federation.clients, federation.classes))
-        .at[everyone[:, None], labels]
+        jnp.zeros((number, federation.classes))
+        .at[jnp.arange(number)[:, None], labels]
         .add(in_lists(federation, cohort))
     )
 

@@ -146,6 +146,10 @@ MENDED = {
         {"model": {"name": "cnn", "norm": "batch"}, "train": {"freeze": ["body"]}},
     ],
     "pacfl.arrive": [{"method": "pacfl", "data": {"name": "digits", **LATE, **NEW}}],
+    "drift.labels": [
+        {"method": name, "data": {"name": "digits", "drift": RELABELS}}
+        for name in ("fedrod", "ccs_rfedavg")
+    ],
 }
 AS_BEFORE = [
     {},

@@ -77,6 +77,13 @@ def test_optimal_weights_are_no_worse_than_those_of_a_generic_solver():
     assert out.diag("balance_error", 0) < run().diag("balance_error", 0)
 
 
+@pytest.mark.parametrize("weights", ["rfedavg", "fedavg"])
+def test_a_drift_of_labels_changes_the_counts(weights):
+    """They decide the balance that is reported, and with "rfedavg" the weights."""
+    drifts = toy.relabelled(federation(), round=2)
+    check(run(drifts, weights=weights), want(drifts, weights=weights))
+
+
 @pytest.mark.parametrize("weights", ["rfedavg", rarely("fedavg")])
 def test_updates_in_place_of_gradients_follow_the_plain_program(weights):
     check(

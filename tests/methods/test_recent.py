@@ -152,11 +152,20 @@ def first_model_of(model):
     return np.asarray(first_models(keys.root(0), model, 1)[0], np.float64)
 
 
-def test_fedrod_follows_the_plain_program():
+@pytest.mark.parametrize("labels", ["the same", "other ones"])
+def test_fedrod_follows_the_plain_program(labels):
+    """Also where labels change after the first round."""
     made, model = toy.federation("classes", clients=7, classes_per_client=2, seed=4), toy.model(7)
+    made = made if labels == "the same" else toy.relabelled(made, round=1)
     out = play.rounds("fedrod", made, 3, 4, 0, lr=0.2, model=model)
     w, own = reference.fedrod(
-        plain.Net(6, 4, 7), plain.Clients(made), first_model_of(model), 3, 4, 0.2, 4
+        plain.Net(6, 4, 7),
+        lambda t: plain.Clients(made.at(t)),
+        first_model_of(model),
+        3,
+        4,
+        0.2,
+        4,
     )
     assert np.abs(np.asarray(out.method.also(out.states[-1])["global"][0][0]) - w).max() < 1e-5
     assert np.abs(out.models() - own).max() < 1e-5

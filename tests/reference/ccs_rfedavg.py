@@ -54,11 +54,12 @@ def optimal(shares):
 def run(net, federation, w, seed, rounds, participants, lr=0.1, weights="rfedavg", local="gradient", theta=0.1, l_star=0.05,
         **fit):  # fmt: skip
     """(w, a list with labels, ε, p and b̃ of each round)."""
-    clients, loss0, seen = plain.Clients(federation), None, []
-    counts = np.array(
-        [np.bincount(y, minlength=federation.classes) for _, y in clients.train], float
-    )
+    loss0, seen = None, []
     for t in range(rounds):
+        clients = plain.Clients(federation.at(t))
+        counts = np.array(
+            [np.bincount(y, minlength=federation.classes) for _, y in clients.train], float
+        )
         ids, key = plain.cohort(seed, t, clients.uid, participants), plain.round_key(seed, t)
         size, data = clients.size[ids], [clients.train[i] for i in ids]
         if local == "gradient":
@@ -82,7 +83,7 @@ def run(net, federation, w, seed, rounds, participants, lr=0.1, weights="rfedavg
             [counts[ids][labels == n].sum(axis=0) / size[labels == n].sum() for n in names]
         )
         rule = {"fedavg": lambda: np.ones(1), "optimal": lambda s=shares: optimal(s)}
-        p = rule.get(weights, lambda k=labels, i=ids: rfedavg(k, counts[i], counts.sum()))()
+        p = rule.get(weights, lambda k=labels, n=counts, i=ids: rfedavg(k, n[i], n.sum()))()
         means = [
             plain.average([v for v, k in zip(g, labels, strict=True) if k == n], size[labels == n])
             for n in names

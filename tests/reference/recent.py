@@ -129,9 +129,10 @@ def sr_fca(w0, local, fraction, min_size, every, refinements, luck):
     return renamed(labels), between
 
 
-def fedrod(net, clients, w, rounds, participants, lr, classes):
+def fedrod(net, clients_of, w, rounds, participants, lr, classes):
     """(The global model, the models that all clients are scored with); the gradients of the network
-    are written out."""
+    are written out. `clients_of(t)`: the clients with the data that they have in round t."""
+    clients = clients_of(0)
     at = w.size - net.layers(w)[1][0].size - net.layers(w)[1][1].size
     heads = np.tile(w[at:], (len(clients.uid), 1))
 
@@ -149,7 +150,7 @@ def fedrod(net, clients, w, rounds, participants, lr, classes):
         )
 
     for t in range(rounds):
-        key, trained = plain.round_key(0, t), []
+        key, trained, clients = plain.round_key(0, t), [], clients_of(t)
         for c in plain.cohort(0, t, clients.uid, participants):
             (x, y), mine = clients.train[c], w.copy()
             with np.errstate(divide="ignore"):
