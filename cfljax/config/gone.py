@@ -29,6 +29,9 @@ class Gone(NamedTuple):
 OPTIONS: Mapping[str, Gone] = {
     "method.auto": Gone("silhouette", _COUNTED),
     "method.most": Gone(8, _COUNTED),
+    "method.groups": Gone(
+        "one", 'groups = "true" went; method = "oracle" is FedAvg inside each true group'
+    ),
     "train.schedule": Gone(None, _TURNS),
     "train.head_epochs": Gone(None, _TURNS),
 }

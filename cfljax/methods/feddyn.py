@@ -17,8 +17,6 @@ Readings:
 - Clipping. Paper: none; its program clips gradients to norm 10. Here: none. Option: none.
 - Scored model. Paper: the server's w; its program scores the mean of all clients' last models.
   Here: w. Option: none.
-- Clusters. Paper: one model. Here: the same, or FedDyn inside each true group. Option: `groups =
-  "true"`.
 - Compression. Paper: none. Here: a client subtracts from its h_i what the server received. Option:
   none.
 

@@ -13,8 +13,6 @@ Readings:
 - Optimiser. Paper: SGD. Here: the run's, with its momentum; it gets corrected gradients. Option:
   none.
 - Weights. Paper: uniform, of x and of c. Here: the same. Option: `average`.
-- Clusters. Paper: one model. Here: the same, or SCAFFOLD inside each true group. Option: `groups =
-  "true"`.
 - Compression. Paper: none. Here: of both vectors; a client adds to its c_i what the server
   received. Option: none.
 - Privacy. Paper: none. Here: the change of c_i is clipped, and its sum gets noise. Option: none.

@@ -1,9 +1,5 @@
 """`Controlled`: the recipe of methods with one global model whose clients correct their steps by a
 vector of their own.
-
-Inside true groups (`groups = "true"`) the members of a group share a model and a control of their
-own, as in `oracle`. Where the groups change (`data.drift`), a client takes its own vector along to
-its new group.
 """
 
 from __future__ import annotations
@@ -11,16 +7,13 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
 from cfljax import keys
 from cfljax.kernels.mix import mix_updates, usable, weights_by
 from cfljax.lazy import jnp
 from cfljax.local.reports import report
 from cfljax.local.rounds import jobs_from, sizes
 from cfljax.local.send import attackers
-from cfljax.registry.options import option
-from cfljax.round.common import first_model, need_groups, traffic
+from cfljax.round.common import first_model, traffic
 from cfljax.round.config import PersonalConfig
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model
 
@@ -33,11 +26,10 @@ if TYPE_CHECKING:
 class Vectors(NamedTuple):
     """The state of these methods."""
 
-    models: Array  # f32[K, d]
-    # f32[K, d]: c, the server's control vector of each model, a mean over the clients of its group
-    control: Array
+    models: Array  # f32[1, d]: w
+    control: Array  # f32[1, d]: c, the server's control vector, a mean over all clients
     own: Array  # f32[C, d]: c_i, the control vector of each client; zeros until it has trained
-    labels: Array  # i32[C]: the model of each client
+    labels: Array  # i32[C]: zeros, the one model of all
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,9 +49,6 @@ class Controlled(PersonalConfig):
     average = "uniform"
     """The weights of the participants, and of the clients in c: "samples" or "uniform". Methods may
     have it as an option."""
-    groups: str = option(
-        "one", "who shares a model: all clients, or each true group", choices=("one", "true")
-    )
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -75,7 +64,7 @@ class Controlled(PersonalConfig):
         raise NotImplementedError
 
     def move(self, models: Array, mean: Array, control: Array, hyper: Hyper) -> Array:
-        """f32[K, d]: the models after a round, from those before it, the mean update and the new
+        """f32[1, d]: the model after a round, from that before it, the mean update and the new
         c."""
         return models + mean
 
@@ -91,26 +80,21 @@ class Controlled(PersonalConfig):
         return (2 if self.own_steps else 1) * rounds, 0
 
 
-def method_of(name: str, config: Controlled, model: Model, solver: Solver) -> Method[Vectors]:
-    """Return the functions of the method of this name."""
-    apart, two = config.groups == "true", config.own_steps
+def method_of(config: Controlled, model: Model, solver: Solver) -> Method[Vectors]:
+    """Return the functions of the method with these options."""
+    two = config.own_steps
     solver.need_no_statistics("a step of the server with control vectors")
     trainer = solver.with_step(config.step)
     if two:
         trainer = solver.with_own_steps(lambda hyper, rule: config.steps(model, hyper, rule))
 
-    def setup(key: Array, federation: Federation, hyper: Hyper) -> dict[str, np.ndarray]:
-        if apart:
-            need_groups(f'method "{name}" with groups = "true"', federation)
-        return {}
-
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> Vectors:
-        labels = (
-            jnp.asarray(federation.group) if apart else jnp.zeros(federation.clients, jnp.int32)
-        )
-        models = jnp.tile(first_model(key, model), (federation.groups if apart else 1, 1))
+        models, clients = first_model(key, model)[None], federation.clients
         return Vectors(
-            models, jnp.zeros_like(models), jnp.zeros((federation.clients, model.size)), labels
+            models,
+            jnp.zeros_like(models),
+            jnp.zeros((clients, model.size)),
+            jnp.zeros(clients, jnp.int32),
         )
 
     def round(
@@ -176,14 +160,11 @@ def method_of(name: str, config: Controlled, model: Model, solver: Solver) -> Me
         return Vectors(models, control, kept, state.labels), info
 
     models = lambda state: (state.models, state.labels)  # noqa: E731
-    follow = lambda state, federation: state._replace(labels=jnp.asarray(federation.group))  # noqa: E731
-    return Method(
-        init, round, models, setup=setup, chooses=not apart, follow=follow if apart else None
-    )
+    return Method(init, round, models)
 
 
 def shares(state: Vectors, federation: Federation, cohort: Cohort, average: str) -> Array:
-    """f32[K, S]: the weight of each participant among all clients of its group that train in some
+    """f32[1, S]: the weight of each participant among all clients that train in some
     round, by their samples or equally (`average`)."""
     size = federation.train.count.astype(jnp.float32)
     of_all = weights_by(state.labels, federation.trains, size, state.models.shape[0], average)

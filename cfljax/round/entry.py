@@ -23,7 +23,7 @@ def method_of(name: str, config: Recipe, model: Model, solver: Solver) -> Method
     if isinstance(config, at_home.AtHome):
         return at_home.method_of(config, model, solver)
     if isinstance(config, control.Controlled):
-        return control.method_of(name, config, model, solver)
+        return control.method_of(config, model, solver)
     if isinstance(config, peers.Peers):
         return peers.method_of(config, model, solver)
     if config.parts:

@@ -10,7 +10,6 @@ import pytest
 
 from cfljax import keys
 from cfljax.config import read_spec
-from cfljax.errors import SpecError
 from cfljax.local.send import Sending
 from cfljax.methods import METHODS
 from cfljax.registry.options import list_traced
@@ -109,23 +108,6 @@ def test_with_momentum_a_variate_is_the_mean_of_the_gradients():
 @pytest.mark.parametrize("more", [{}, {"momentum": 0.5, "weight_decay": 0.05}], ids=str)
 def test_feddyn_follows_the_plain_program(way, more):
     assert feddyn_is_plain(play_on("feddyn", way, {"alpha": 0.4} | more), way, alpha=0.4, **more)
-
-
-def test_inside_true_groups_each_has_a_model_and_a_control():
-    made = federation("label_permutation")
-    labels = np.asarray(made.group)
-    out, other = (play_on(name, made=made, groups="true") for name in NAMES)
-    assert scaffold_is_plain(out, WAYS["batches"], made, labels=labels)
-    assert feddyn_is_plain(other, WAYS["batches"], made, labels=labels, alpha=0.1)
-    assert out.labels().tolist() == labels.tolist() and not np.allclose(*out.models())
-
-
-@both
-def test_groups_must_be_known(name):
-    with pytest.raises(
-        SpecError, match=f'"{name}" with groups = "true" needs the true group of every client'
-    ):
-        play_on(name, groups="true")
 
 
 @functools.cache

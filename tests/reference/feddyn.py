@@ -16,20 +16,18 @@ def run(
     lr=0.1,
     momentum=0.0,
     weight_decay=0.0,
-    labels=None,
     **how,
 ):
-    """(models w, server vectors h, both by cluster; the clients' h_i): `how` says the batches, as
-    in `plain.batches`, `labels` the cluster of each client (one cluster without)."""
+    """(models w, server vectors h, of the one cluster; the clients' h_i): `how` says the
+    batches, as in `plain.batches`."""
     clients = plain.Clients(federation)
     number = len(clients.train)
-    labels = np.zeros(number, int) if labels is None else labels
-    w = [w0.copy() for _ in range(labels.max() + 1)]
+    w = [w0.copy()]
     h, own = [np.zeros_like(w0) for _ in w], [np.zeros_like(w0) for _ in range(number)]
     for t in range(rounds):
         key, trained = plain.round_key(seed, t), {}
         for i in plain.cohort(seed, t, clients.uid, participants):
-            k, (x, y) = labels[i], clients.train[i]
+            k, (x, y) = 0, clients.train[i]
             if not len(y):
                 continue
             mine, u = w[k].copy(), np.zeros_like(w0)
@@ -45,7 +43,7 @@ def run(
             own[i] = own[i] - alpha * (mine - w[k])
             trained.setdefault(k, []).append(mine)
         for k, mine in trained.items():
-            trains = ((labels == k) & (clients.size > 0)).sum()
+            trains = (clients.size > 0).sum()
             h[k] = h[k] - alpha * sum(each - w[k] for each in mine) / trains
             w[k] = sum(mine) / len(mine) - h[k] / alpha
     return np.array(w), np.array(h), np.array(own)
