@@ -17,6 +17,7 @@ _TURNS = (
     'schedule = "alternate" went; method = "fedrep" trains an own head for its head_epochs, then '
     "the body for train.epochs"
 )
+_FADES = "went; give exponent: an update t steps old counts (1 + t)^-exponent"
 
 
 class Gone(NamedTuple):
@@ -34,6 +35,9 @@ OPTIONS: Mapping[str, Gone] = {
     ),
     "train.schedule": Gone(None, _TURNS),
     "train.head_epochs": Gone(None, _TURNS),
+    "train.asynchronous.staleness": Gone("polynomial", f"staleness {_FADES}"),
+    "train.asynchronous.slope": Gone(None, f"hinge {_FADES}"),
+    "train.asynchronous.grace": Gone(None, f"hinge {_FADES}"),
 }
 """Table and option, as in a spec -> what became of it."""
 
@@ -50,9 +54,9 @@ def check_gone(table: str, key: str, value: Value, where: str, field: Field | No
     """Raise a SpecError for an option, or a value of an option, that went.
 
     Args:
-        table: "data", "model", "train" or "method". key: the option. value: what the spec says, one
-        value or a list. where: the table as a message names it. field: the option of this name
-        that there is today, perhaps a plug-in's; None: there is none."""
+        table: as in a spec, "method" or "train.asynchronous". key: the option. value: what the spec
+        says, one value or a list. where: the table as a message names it. field: the option of this
+        name that there is today, perhaps a plug-in's; None: there is none."""
     name = f"{table}.{key}"
     if field is None and name in OPTIONS:
         raise SpecError(f"{where}.{key} = {show(value)}: {OPTIONS[name].instead.format(where)}")
@@ -62,16 +66,13 @@ def check_gone(table: str, key: str, value: Value, where: str, field: Field | No
             raise SpecError(f"{where}.{key} = {show(each)}: {VALUES[name, each].format(where)}")
 
 
-def without_gone(config: Mapping[str, Value]) -> Table:
-    """Return the configuration of a record without the options that went, where they have their
-    usual values."""
-    return {
-        section: {
-            key: value
-            for key, value in table.items()
-            if (gone := OPTIONS.get(f"{section}.{key}")) is None or value != gone.usual
-        }
-        if isinstance(table, dict)
-        else table
-        for section, table in config.items()
-    }
+def without_gone(config: Mapping[str, Value], table: str = "") -> Table:
+    """Return the configuration of a record, or one `table` of it, without the options that went,
+    where they have their usual values."""
+    kept: Table = {}
+    for key, value in config.items():
+        name = f"{table}.{key}" if table else key
+        if name in OPTIONS and value == OPTIONS[name].usual:
+            continue
+        kept[key] = without_gone(value, name) if isinstance(value, dict) else value
+    return kept

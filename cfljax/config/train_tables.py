@@ -55,8 +55,6 @@ class Clock:
 
 
 ASYNCHRONOUS = "train.asynchronous"
-_OWNERS = {"exponent": (0.5, "polynomial"), "slope": (10.0, "hinge"), "grace": (4.0, "hinge")}
-"""Name of a number → its default, and the staleness that it belongs to."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,28 +63,13 @@ class Asynchronous:
     flight."""
 
     buffer: int = option(10, "number of updates that the server waits for", low=1)
-    staleness: str = option(
-        "polynomial",
-        "factor of an update t steps old: (1 + t)^-exponent; hinge: 1 up to t = grace, then "
-        "1 / (1 + slope (t - grace))",
-        choices=("polynomial", "hinge", "none"),
-    )
     exponent: float | None = option(
-        None, "polynomial: how fast the factor falls (0.5)", low=0, traced=True
+        None, "an update t steps old counts (1 + t)^-exponent (0.5)", low=0, traced=True
     )
-    slope: float | None = option(None, "hinge: how fast it falls (10)", low=0, traced=True)
-    grace: float | None = option(None, "hinge: the steps before it falls (4)", low=0, traced=True)
 
     def __post_init__(self) -> None:
-        for name, (default, owner) in _OWNERS.items():
-            if getattr(self, name) is None and self.staleness == owner:
-                object.__setattr__(self, name, default)
-
-    def check(self, where: str) -> None:
-        """Reject a number that belongs to another staleness."""
-        for name, (_, owner) in _OWNERS.items():
-            if (value := getattr(self, name)) is not None and self.staleness != owner:
-                raise SpecError(f'{where}.{name} = {value}: belongs to staleness = "{owner}"')
+        if self.exponent is None:
+            object.__setattr__(self, "exponent", 0.5)
 
 
 def check_asynchronous(

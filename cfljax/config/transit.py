@@ -9,6 +9,8 @@ import importlib.util
 import math
 from typing import Any, ClassVar, NamedTuple
 
+from cfljax.config.gone import check_gone
+from cfljax.config.values import list_fields
 from cfljax.errors import SpecError
 from cfljax.registry.options import Table, Value, check, option, show
 from cfljax.round.config import MethodConfig
@@ -179,7 +181,10 @@ def read_table(value: Value, name: str, kind: type[Any]) -> Any:
         return None
     if isinstance(value, kind):
         return value
-    return check(kind, {"name": value} if isinstance(value, str) else dict(value), f"train.{name}")
+    table, where = {"name": value} if isinstance(value, str) else dict(value), f"train.{name}"
+    for key, each in table.items():
+        check_gone(where, key, each, where, list_fields(kind).get(key))
+    return check(kind, table, where)
 
 
 def keeps_dropped(options: MethodConfig, transit: Transit) -> bool:

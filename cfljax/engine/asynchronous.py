@@ -18,8 +18,6 @@ used, and XLA leaves the training out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from cfljax.engine.settings import Asynchronous, Carry, Settings, Wall
 from cfljax.engine.wall import (
     MAX_TIMED_CLUSTERS,
@@ -33,15 +31,6 @@ from cfljax.engine.wall import (
 from cfljax.errors import SpecError
 from cfljax.lazy import jnp
 from cfljax.types import Array, ClientState, Cohort, Federation, Flight, Hyper, Info, Models, Tree
-
-DISCOUNTS: dict[str, Callable[[Array, Hyper], Array]] = {
-    "none": lambda late, _: jnp.ones_like(late),
-    "polynomial": lambda late, hyper: (1 + late) ** -hyper["asynchronous.exponent"],
-    "hinge": lambda late, hyper: (
-        1 / (1 + hyper["asynchronous.slope"] * jnp.maximum(late - hyper["asynchronous.grace"], 0))
-    ),
-}
-"""s(τ) of Xie et al. 2019, of staleness f32[M]; FedBuff's is "polynomial"."""
 
 
 def start_flight(settings: Asynchronous, slots: int, models: int, size: int) -> Flight:
@@ -130,7 +119,8 @@ def step(
         there.any(), lasts, seconds_to_next(federation, devices, wall.elapsed.high, t)
     )
     late = jnp.where(arrives, t - flight.begun, 0)
-    discount = DISCOUNTS[how.staleness](late.astype(jnp.float32), hyper)
+    # s(τ) of FedBuff and of Xie et al. 2019
+    discount = (1 + late.astype(jnp.float32)) ** -hyper["asynchronous.exponent"]
     state, info = go(
         ClientState(devices=devices, flight=before._replace(arrives=arrives, discount=discount))
     )

@@ -37,9 +37,6 @@ class Asynchronous(NamedTuple):
     (`train.asynchronous`)."""
 
     buffer: int  # The number of updates that it waits for
-    # How the weight of an update depends on its staleness: a name of
-    # `engine.asynchronous.DISCOUNTS`
-    staleness: str
     home: int = 0  # The number of client-side parameters
 
 

@@ -230,9 +230,7 @@ def _asynchronous(run: Run, model: Model, parts: Pairs, clients: int) -> Asynchr
     if (table := run.train.buffered) is None:
         return None
     check_buffer(table, run.train.participants(clients))
-    return Asynchronous(
-        table.buffer, table.staleness, len(divide_model(model, parts).home) if parts else 0
-    )
+    return Asynchronous(table.buffer, len(divide_model(model, parts).home) if parts else 0)
 
 
 def model_of(run: Run, federation: Federation) -> Model:

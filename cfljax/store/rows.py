@@ -149,7 +149,9 @@ def _group(section: str, table: Mapping[str, Value]) -> str:
 def _complete(records: list[Record]) -> list[Record]:
     """Give all records of a group the same options: a missing one is at its default, one of a side
     of the data apart in all."""
-    configs = [dict(record["config"]) for record in records]
+    from cfljax.config.gone import without_gone
+
+    configs = [without_gone(record["config"]) for record in records]
     for section in _SECTIONS:
         groups: dict[str, list[Record]] = {}
         for config in configs:

@@ -39,11 +39,13 @@ def test_no_option_of_the_list_is_there():
 
 @pytest.mark.parametrize("key", OPTIONS)
 def test_a_spec_with_an_option_that_went_is_told_what_to_write(key):
-    table, option = key.split(".")
+    table, *inner, option = key.split(".")
+    options = {inner[0]: {option: 1}} if inner else {option: 1}
     if table == "method":
-        given = spec(**{option: 1})
+        given = spec(**options)
     else:
-        given = spec() | {table: {**({"name": "mlp"} if table == "model" else {}), option: 1}}
+        named = {"model": {"name": "mlp"}, "data": DATA, "train": {}}[table]
+        given = spec() | {table: named | options}
     with pytest.raises(SpecError) as told:
         read_spec(given)
     line = str(told.value)
@@ -91,6 +93,18 @@ def record(run, **more):
     config = json.loads(json.dumps(run.resolved()))
     config["method"] |= more
     return {"id": run.id, "method": run.method, "label": run.label, "seed": 0, "config": config}
+
+
+ASYNCHRONOUS = {"clock": {"step_ms": 5}, "asynchronous": {"buffer": 2}}
+
+
+def test_a_record_of_before_with_tables_is_the_run_of_today():
+    (run,) = read_spec(spec() | {"train": ASYNCHRONOUS}).runs()
+    old = record(run)
+    old["config"]["train"]["asynchronous"]["staleness"] = "polynomial"
+    assert run_of(old).id == run.id
+    rows = make_rows({"a": old, "b": record(run) | {"seed": 1}}, None)
+    assert [row["varies"] for row in rows] == [{}, {}]
 
 
 def test_a_record_of_before_is_the_run_of_today():

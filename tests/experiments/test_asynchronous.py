@@ -53,14 +53,8 @@ def runs(table=SOME, method="fedavg", data=None, seeds=(0,), **train):
             r'train.asynchronous.buffers: there is no such option; did you mean "buffer"',
         ),
         ({"buffer": 0}, {}, r"train.asynchronous.buffer = 0: must be at least 1"),
-        ({"staleness": "old"}, {}, r'train.asynchronous.staleness = "old": unknown'),
         ({"exponent": -1}, {}, r"train.asynchronous.exponent = -1.0: must be at least 0"),
-        ({"grace": 2}, {}, r'train.asynchronous.grace = 2.0: belongs to staleness = "hinge"'),
-        (
-            {"staleness": "none", "exponent": 2},
-            {},
-            r'exponent = 2.0: belongs to staleness = "polynomial"',
-        ),
+        ({"grace": 2}, {}, r"train.asynchronous.grace = 2: hinge went; give exponent"),
         (
             SOME,
             {"clock": "none"},
@@ -160,8 +154,8 @@ def test_gradients_over_the_participants_of_a_round_are_refused():
 def test_numbers_share_a_program_and_buffers_have_their_own():
     grid = runs({"buffer": 2, "exponent": [0.0, 0.5, 1.0]}, seeds=(0, 1))
     assert len(grid) == 6 and len({batch.program for batch in make_batches(grid, 100)}) == 1
-    others = runs({"buffer": 3}) + runs({"buffer": 2, "staleness": "none"})
-    assert len({batch.program for batch in make_batches(grid + others, 9)}) == 3
+    others = runs({"buffer": 3}) + runs({"buffer": 2})
+    assert len({batch.program for batch in make_batches(grid + others, 9)}) == 2
 
 
 def test_memory_and_communication_are_told_before():

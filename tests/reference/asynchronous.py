@@ -24,13 +24,9 @@ class Step(NamedTuple):
     arrived: int
 
 
-def discount(tau, staleness, exponent=0.5, slope=10.0, grace=4.0):
+def discount(tau, exponent):
     """s(τ) of Xie et al. 2019."""
-    if staleness == "polynomial":
-        return (1.0 + tau) ** -exponent
-    if staleness == "hinge":
-        return 1.0 if tau <= grace else 1.0 / (slope * (tau - grace) + 1.0)
-    return 1.0
+    return (1.0 + tau) ** -exponent
 
 
 def drawn(seed, t, uid, away, number):
