@@ -14,7 +14,7 @@ from cfljax.devices.split import SplitFunction
 from cfljax.engine import program, simulate
 from cfljax.methods import METHODS
 from tests import play, toy
-from tests.often import KINDS, every
+from tests.often import every
 from tests.padding import pad
 from tests.play import ROUNDS, on_nine, unlike
 
@@ -31,6 +31,9 @@ NOT_FIXED_WITHOUT_STEPS = {
 OVER_ALL_CLIENTS = ("scaffold", "fedbcd", "ocfl")
 """Methods of which more than participants and those without a cluster count: a mean over all
 clients, a clustering of all."""
+FEW = ("ifca", "fedem", "cfl_sattler")
+"""Methods for which other shapes or forms of their programs are compiled each time; those of the
+others are tried by the long tests."""
 every_method = pytest.mark.parametrize("name", NAMES)
 RUNS = ({}, {}, {})
 """All tests play three runs, so that a method's program is compiled once for most of them."""
@@ -145,7 +148,7 @@ def test_methods_that_train_alike_share_that_program():
     assert len(texts_of_shared_programs("train_jobs")) == 2
 
 
-@pytest.mark.parametrize("name", every(NAMES, often=KINDS))
+@pytest.mark.parametrize("name", every(NAMES, often=FEW))
 def test_one_program_of_rounds_calls_nothing_of_the_host(name):
     _, carry, after, text = the_second_in_one_program(name)
     assert jax.tree.structure(after) == jax.tree.structure(carry)
@@ -166,7 +169,7 @@ def test_state_types_are_constant_and_nothing_calls_the_host(name):
     ]
 
 
-@pytest.mark.parametrize("name", every(NAMES, often=KINDS))
+@pytest.mark.parametrize("name", every(NAMES, often=FEW))
 def test_a_run_in_stages_is_the_run_in_one_program(name):
     stages, whole = three(name)[1], the_second_in_one_program(name)[0]
     np.testing.assert_array_equal(stages.labels, whole.labels)
@@ -199,7 +202,7 @@ def test_one_diverging_run_leaves_the_others_alone(name):
         assert mixed[1].diverged_at >= 0
 
 
-@every_method
+@pytest.mark.parametrize("name", every(NAMES, often=FEW))
 def test_a_run_alone_is_the_run_in_a_batch(name):
     assert not unlike(three(name)[1], on_nine(name, seeds=[1])[0])
 
@@ -212,14 +215,14 @@ def test_nothing_moves_without_a_learning_rate(name):
     assert np.allclose(still.history["loss"], still.history["loss"][0], atol=1e-6)
 
 
-@pytest.mark.parametrize("name", every(often=("ifca", "ditto")))
+@pytest.mark.parametrize("name", every(often=("ditto",)))
 def test_side_by_side_is_in_sequence(name):
     for a, b in zip(three(name), on_nine(name, RUNS, work={"sequential": False}), strict=True):
         assert np.array_equal(a.labels, b.labels)
         assert np.allclose(a.models, b.models, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", every(often=(*KINDS, *OVER_ALL_CLIENTS)))
+@pytest.mark.parametrize("name", every(often=("ifca", *OVER_ALL_CLIENTS)))
 def test_padding_is_invisible(name):
     a, b = three(name)[1], padded(name)
     assert np.array_equal(a.labels, b.labels[:, :9]) and (b.labels[:, 9:] == -1).all()

@@ -139,8 +139,14 @@ def test_stocfl_without_room_puts_clients_into_the_most_similar_cluster():
     psi = np.array([[0.6, 0.8], [0.8, 0.6], [0.1, 1.0], [9.0, 9.0]], np.float32)
     uid = np.arange(10, dtype=np.int32)[::-1]  # by identity client 4 comes first, but it is not new
     new, tau = np.array([True, True, True, False]), np.float32(0.999)
-    ask = Ask(None, None, toy.replace(federation(), uid=uid), present(1, 2, 3, 4), {"tau": tau})
-    after, crowded = placed(ask, jax.tree.map(jnp.asarray, state), psi, new)
+
+    made = toy.replace(federation(), uid=uid)
+
+    @jax.jit
+    def place(made, there, *given):
+        return placed(Ask(None, None, made, there, {"tau": tau}), *given)
+
+    after, crowded = place(made, present(1, 2, 3, 4), state, psi, new)
     assert after.labels.tolist() == [0, 1, 0, 1, -1, -1] and int(crowded) == 2
     assert after.memory.members.tolist() == [3, 2] and np.allclose(
         after.memory.moves, [[2.8, 0.6], [0.7, 1.8]]

@@ -11,12 +11,12 @@ from cfljax.models.layers import dense_product as product
 from cfljax.models.layers import is_thin
 from tests import toy
 
-X = jax.random.normal(jax.random.key(0), (6, 40))
+X = np.random.default_rng(0).normal(size=(6, 40)).astype(np.float32)
 SHAPES = pytest.mark.parametrize("outputs", [4, 33])
 
 
 def kernel_of(outputs):
-    return jax.random.normal(jax.random.key(1), (40, outputs))
+    return np.random.default_rng(1).normal(size=(40, outputs)).astype(np.float32)
 
 
 def loss_by(multiply):
@@ -42,14 +42,17 @@ def test_gradients_are_those_of_a_matrix_product(outputs):
 def test_so_are_second_derivatives_and_changes_forward(outputs):
     kernel, change = kernel_of(outputs), kernel_of(outputs)[::-1]
     bent = lambda f: jax.jvp(lambda k: jax.grad(loss_by(f))(k, X), (kernel,), (change,))  # noqa: E731
-    agree(jax.jit(lambda: bent(product))(), bent(jnp.matmul))
-    agree(*(jax.jvp(f, (X, kernel), (X[::-1], change)) for f in (product, jnp.matmul)))
+    both = (product, jnp.matmul)
+    along = lambda f: jax.jvp(f, (X, kernel), (X[::-1], change))  # noqa: E731
+    for ours, theirs in jax.jit(lambda: [[of(f) for f in both] for of in (bent, along)])():
+        agree(ours, theirs)
 
 
 @SHAPES
 def test_so_are_those_of_clients_side_by_side(outputs):
-    kernels = jnp.stack([kernel_of(outputs), -kernel_of(outputs)])
-    agree(*(jax.vmap(jax.grad(loss_by(f)), (0, None))(kernels, X) for f in (product, jnp.matmul)))
+    kernels = np.stack([kernel_of(outputs), -kernel_of(outputs)])
+    each = lambda f: jax.vmap(jax.grad(loss_by(f)), (0, None))(kernels, X)  # noqa: E731
+    agree(*jax.jit(lambda: [each(f) for f in (product, jnp.matmul)])())
 
 
 def gradient_reads_rows(model, params):
