@@ -48,15 +48,25 @@ class Spec:
 
     def shown(self) -> Table:
         """Return what a results folder's plan stores of the sweep for its tables and pages: its
-        name, the ids of its runs in order, and the rows of its table with the ids of their runs. A
-        run that two rows share is in both lists."""
-        called: dict[tuple[str, bool], dict[str, None]] = {}
+        name, the ids of its runs in order, and the rows of its table, each with its runs and the
+        options that vary in them. A run that two rows share is in both."""
+        rows: dict[tuple[str, bool], dict[str, Run]] = {}
         for run in self._runs:
             for name in run.called:
-                called.setdefault(name, {})[run.id] = None
+                rows.setdefault(name, {}).setdefault(run.id, run)
+        asked = [(follows, run) for (_, follows), row in rows.items() for run in row.values()]
+        several = len({seed_of(run, follows) for follows, run in asked}) > 1
         labels = [
-            {"label": label, "data_seed": "run" if follows else None, "units": list(ids)}
-            for (label, follows), ids in called.items()
+            {
+                "label": label,
+                "data_seed": "run" if follows else None,
+                "units": list(row),
+                "varies": [
+                    run.varies | ({"data.seed": seed_of(run, follows)} if several else {})
+                    for run in row.values()
+                ],
+            }
+            for (label, follows), row in rows.items()
         ]
         return {
             "name": self.name,
@@ -68,6 +78,12 @@ class Spec:
         """Return the label and the varying options of each run, by id. A record of an earlier spec
         may have other ones."""
         return {run.id: {"label": run.label, "varies": dict(run.varies)} for run in self._runs}
+
+
+def seed_of(run: Run, follows: bool) -> int | str:
+    """Return the option `data.seed` of a run in a row of the table. `follows`: it is "run" there,
+    which for another row that has the same run may be a number."""
+    return "run" if follows else run.data_seed
 
 
 def read_spec(

@@ -84,6 +84,14 @@ def check_record(record: Table) -> None:
                 raise ValueError(f"record of {record['id']}: {key}.{name} must be a number")
 
 
+def _fits(units: list[str], varies: object) -> bool:
+    """Return whether this is a table for each unit; None: a start before 0.3.0 wrote none."""
+    if varies is None:
+        return True
+    tables = isinstance(varies, list) and all(isinstance(each, dict) for each in varies)
+    return tables and len(varies) == len(units)
+
+
 def check_plan(plan: Table) -> Table:
     """Return the contents of plan.json; raise Damaged if a sweep cannot have written them."""
 
@@ -98,6 +106,7 @@ def check_plan(plan: Table) -> Table:
         and isinstance(each.get("label"), str)
         and each["label"]
         and ids(each.get("units"))
+        and _fits(each["units"], each.get("varies"))
         for each in labels
     ):
         raise Damaged("labels is no list of labels and their runs")

@@ -5,10 +5,8 @@ file may have many paths, and a path may have had several contents."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 
-from cfljax.registry import Registry
 from cfljax.registry.options import Table, Value
 
 Record = Table
@@ -31,7 +29,6 @@ _SHARED = (
     "drift",
 )
 """Options of `data` that every data set and partition has."""
-_SIDES = ("source", "parts")
 
 
 def unify_paths(*folders: Mapping[str, Record]) -> list[dict[str, Record]]:
@@ -63,26 +60,60 @@ def unify_paths(*folders: Mapping[str, Record]) -> list[dict[str, Record]]:
 def make_rows(
     records: Mapping[str, Record], called: Iterable[Mapping[str, Value]] | None
 ) -> list[Record]:
-    """Return the records with the plan's labels (`called`; None: no plan) and what differs; a run
-    of two rows is there twice."""
-    complete = _complete(list(records.values()))
-    ids = dict(zip(records, complete, strict=True))
-    asked = list(_label_by_plan(ids, called or (), called is None and _data_follow(complete)))
-    views = [_list_options(record) for record in asked]
-    differ = find_differing(views)
-    return [
-        record
-        | {"varies": {name: value for (group, name), value in view if (group, name) in differ}}
-        for record, view in zip(asked, views, strict=True)
+    """Return the records, labelled, with the options in which they differ. A run of two rows is
+    there twice.
+
+    Args:
+        records: Of each run, by its id.
+        called: The rows of the plan; None: there is no plan. If they list all runs with the options
+            that vary, these count: a start writes them since version 0.3.0. Otherwise the
+            configurations in the records are compared.
+    """
+    from cfljax.config.gone import without_gone
+
+    now = {
+        run: record | {"config": without_gone(record["config"])} for run, record in records.items()
+    }
+    rows = list(_label_by_plan(now, called or (), called is None and _data_follow(now)))
+    known = [varies for _, varies in rows if varies is not None]
+    if len(known) < len(rows):
+        known = _compare([_list_options(record) for record, _ in rows])
+    return [record | {"varies": varies} for (record, _), varies in zip(rows, known, strict=True)]
+
+
+def _compare(views: list[dict[Key, Value]]) -> list[Table]:
+    """Return the options of each view in which it differs from another with the same groups. An
+    option that a record lacks is None there, whatever its default is; one that went has its
+    default."""
+    from cfljax.config.gone import OPTIONS
+
+    names: dict[str, dict[Key, None]] = {}
+    for view in views:
+        for key in view:
+            names.setdefault(key[0], {})[key] = None
+    missing = {
+        key: OPTIONS[key[1]].usual if key[1] in OPTIONS else None
+        for group in names.values()
+        for key in group
+    }
+    whole = [
+        {
+            key: view.get(key, missing[key])
+            for group in dict.fromkeys(group for group, _ in view)
+            for key in names[group]
+        }
+        for view in views
     ]
+    differ = _find_differing(whole)
+    return [{key[1]: value for key, value in view.items() if key in differ} for view in whole]
 
 
-def find_differing(views: Iterable[Iterable[tuple[Key, Value]]]) -> set[Key]:
+def _find_differing(views: Iterable[Mapping[Key, Value]]) -> set[Key]:
     """Return the keys that have more than one value. 1 and 1.0 are two."""
     first: dict[Key, Value] = {}
     several: set[Key] = set()
     for view in views:
-        for key, value in view:
+        for key, value in view.items():
             other = first.setdefault(key, value)
             if other is not value and (type(other) is not type(value) or other != value):
                 several.add(key)
@@ -91,22 +122,25 @@ def find_differing(views: Iterable[Iterable[tuple[Key, Value]]]) -> set[Key]:
 
 def _label_by_plan(
     records: Mapping[str, Record], called: Iterable[Mapping[str, Value]], follow: bool
-) -> Iterator[Record]:
-    """Yield the records in order, labelled by the plan where it lists them. `follow`: data are
-    drawn from the runs' seeds."""
-    names: dict[str, list[tuple[str, bool]]] = {}
+) -> Iterator[tuple[Record, Table | None]]:
+    """Yield the records in order, labelled by the plan where it lists them, with the options that
+    vary by the plan (None: it does not say). `follow`: data are drawn from the runs' seeds."""
+    rows: dict[str, list[tuple[str, bool, Table | None]]] = {}
     for entry in called:
-        for run in entry["units"]:
-            names.setdefault(run, []).append((entry["label"], entry.get("data_seed") == "run"))
+        follows = entry.get("data_seed") == "run"
+        varies = entry.get("varies") or [None] * len(entry["units"])
+        for run, each in zip(entry["units"], varies, strict=True):
+            rows.setdefault(run, []).append((entry["label"], follows, each))
     for run, record in records.items():
-        for label, follows in names.get(run, [(label_of(record), follow)]):
-            yield _relabel(record, label, follows)
+        for label, follows, varies in rows.get(run, [(label_of(record), follow, None)]):
+            yield _relabel(record, label, follows), varies
 
 
-def _data_follow(records: list[Record]) -> bool:
+def _data_follow(records: Mapping[str, Record]) -> bool:
     """Return whether all data were drawn from the runs' own seeds, as far as records say it."""
     pairs = [
-        (record["seed"], (record["config"].get("data") or {}).get("seed")) for record in records
+        (record["seed"], (record["config"].get("data") or {}).get("seed"))
+        for record in records.values()
     ]
     return len({seed for seed, _ in pairs}) > 1 and all(seed == drawn for seed, drawn in pairs)
 
@@ -124,8 +158,8 @@ def _relabel(record: Record, label: str, follows: bool) -> Record:
     return record | {"label": label, "config": config}
 
 
-def _list_options(record: Record) -> list[tuple[Key, Value]]:
-    options = []
+def _list_options(record: Record) -> dict[Key, Value]:
+    options: dict[Key, Value] = {}
     for section in _SECTIONS:
         table = record["config"].get(section)
         if not isinstance(table, dict):
@@ -134,7 +168,7 @@ def _list_options(record: Record) -> list[tuple[Key, Value]]:
         for name, value in table.items():
             common = name in _SHARED if section == "data" else name == "name"
             if not (section == "method" and name == "name"):
-                options.append((("" if common else group, f"{section}.{name}"), value))
+                options["" if common else group, f"{section}.{name}"] = value
     return options
 
 
@@ -144,98 +178,6 @@ def _group(section: str, table: Mapping[str, Value]) -> str:
         if section == "data"
         else f"{section} {table.get('name')}"
     )
-
-
-def _complete(records: list[Record]) -> list[Record]:
-    """Give all records of a group the same options: a missing one is at its default, one of a side
-    of the data apart in all."""
-    from cfljax.config.gone import without_gone
-
-    configs = [without_gone(record["config"]) for record in records]
-    for section in _SECTIONS:
-        groups: dict[str, list[Record]] = {}
-        for config in configs:
-            if isinstance(config.get(section), dict):
-                groups.setdefault(_group(section, config[section]), []).append(config)
-        for group in groups.values():
-            tables = [config[section] for config in group]
-            apart = {
-                name
-                for table in tables
-                for side in _SIDES
-                if section == "data"
-                for name in table.get(side, ())
-            }
-            tables = [_separate_sides(table, apart) for table in tables] if apart else tables
-            names: list[str] = []
-            for keys in dict.fromkeys(map(tuple, tables)):
-                _merge(names, keys)
-            for config, table in zip(group, tables, strict=True):
-                config[section] = {
-                    name: table[name] if name in table else _find_default(section, table, name)
-                    for name in names
-                }
-    return [record | {"config": config} for record, config in zip(records, configs, strict=True)]
-
-
-def _separate_sides(table: Mapping[str, Value], names: set[str]) -> Table:
-    """Move the options of these names in a table of data to `source.NAME` and `parts.NAME`."""
-    both = {name: table[name] for name in names if name in table}
-    sides = {side: both | dict(table.get(side, {})) for side in _SIDES}
-    rest = {name: value for name, value in table.items() if name not in (*names, *_SIDES)}
-    return rest | {
-        f"{side}.{name}": sides[side].get(name) for side in _SIDES for name in sorted(names)
-    }
-
-
-def _merge(names: list[str], more: Iterable[str]) -> None:
-    """Add the new names of `more` to `names`, each before the name that it precedes in `more`."""
-    at = len(names)
-    for name in reversed(list(more)):
-        if name in names:
-            at = names.index(name)
-        else:
-            names.insert(at, name)
-
-
-def _find_default(section: str, table: Mapping[str, Value], name: str) -> Value:
-    """Return the default of an option, which a record lacks if it was added since, or went; None if
-    there is none."""
-    from cfljax.config.gone import OPTIONS
-
-    if (gone := OPTIONS.get(f"{section}.{name}")) is not None:
-        return gone.usual
-    for options in _option_classes(section, table):
-        for field in dataclasses.fields(options):
-            if field.name == name and field.default is not dataclasses.MISSING:
-                return list(field.default) if isinstance(field.default, tuple) else field.default
-    return None
-
-
-def _option_classes(section: str, table: Mapping[str, Value]) -> Iterator[type]:
-    from cfljax.config.data import DataOptions
-    from cfljax.config.train import Train
-    from cfljax.data import SOURCES
-    from cfljax.federation import PARTITIONS
-    from cfljax.methods import METHODS
-
-    if section == "train":
-        yield Train
-    elif section == "method":
-        yield from _entry_options(METHODS, table.get("name"))
-    elif section == "data":
-        yield DataOptions
-        yield from _entry_options(SOURCES, table.get("name"))
-        yield from _entry_options(PARTITIONS, table.get("partition"))
-    else:
-        from cfljax.models import MODELS
-
-        yield from _entry_options(MODELS, table.get("name"))
-
-
-def _entry_options(registry: Registry, name: object) -> Iterator[type]:
-    if isinstance(name, str) and name in registry:
-        yield registry.entry(name).options
 
 
 def _list_files(record: Record) -> Iterator[tuple[Files, str]]:

@@ -21,7 +21,9 @@ def put(store, method, setting, seed, accuracy, lr=0.1, val=0.5):
     data, partition, *more = setting.split(" ")
     synthetic.add(store, name, seed, method=method)
     record, arrays = store.record(name), dict(store.read(name).arrays)
-    options = {"name": data, "partition": partition} | {
+    options = {"name": data, "partition": partition, "normalise": "unit"}
+    options |= {"balance": "shares"} if partition == "dirichlet" else {}
+    options |= {
         key: json.loads(value) for key, _, value in (word.partition("=") for word in more)
     }
     record["config"] |= {"data": options, "train": {"lr": lr}}

@@ -129,36 +129,43 @@ def test_options_of_the_source_that_the_partition_has_too_are_told_apart(tmp_pat
     ]
 
 
-def test_what_varies_is_told_alike_from_runs_and_from_records(tmp_path):
-    apart = {"data": [{"name": "digits"}, {"name": "synthetic", "source": {"clients": [3, 4]}}]}
+def without_varies(folder):
+    """The plan as a start before 0.3.0 has written it."""
+    plan = Store(folder).read_plan()
+    return plan | {
+        "labels": [{k: v for k, v in row.items() if k != "varies"} for row in plan["labels"]]
+    }
+
+
+def test_what_varies_is_told_alike_from_runs_from_the_plan_and_from_records(tmp_path):
+    names = {"data": [{"name": "digits"}, {"name": "blobs", "features": [3, 4]}]}
     ways = {
         "train": [
             {"rounds": 2, "epochs": [1, 2]},
             {"rounds": 2, "steps": 3, "attack": {"name": "noise", "share": 0.1}},
         ]
     }
-    for number, table in enumerate((*STEPS, SHRUNK, WHOLE | apart, WHOLE | ways)):
-        start(tmp_path / str(number), table)
-        found = {record["id"]: record["varies"] for record in Results(tmp_path / str(number)).rows}
-        assert found == {run.id: run.varies for run in read_spec(table).units()}
+    for number, table in enumerate((*STEPS, SHRUNK, WHOLE | names, WHOLE | ways)):
+        folder = start(tmp_path / str(number), table)
+        for plan in (None, without_varies(folder)):
+            found = {record["id"]: record["varies"] for record in Results(folder, sweep=plan).rows}
+            assert found == {run.id: run.varies for run in read_spec(table).units()}
 
 
-def test_an_option_that_a_record_lacks_has_its_default(tmp_path):
+def test_an_option_that_a_record_lacks_differs_only_where_the_plan_does_not_say(tmp_path):
     start(tmp_path, BASE | {"method": {"name": "fedgroup"}, "train": {"rounds": 2}, "seeds": "0:2"})
     store = Store(tmp_path)
     name = store.ids()[0]
     record, arrays = store.read(name)
-    old = {
-        key: value
-        for key, value in record["config"]["method"].items()
-        if key not in ("eta_g", "mu")
-    }
-    assert len(old) == len(record["config"]["method"]) - 2
+    old = {key: value for key, value in record["config"]["method"].items() if key != "eta_g"}
+    assert len(old) == len(record["config"]["method"]) - 1
     kept = {
         key: value for key, value in record.items() if key not in ("schema", "arrays", "sha256")
     }
     store.write(name, kept | {"config": record["config"] | {"method": old}}, arrays)
     assert [(c.name, c.runs) for c in collect([tmp_path]).configurations] == [("fedgroup", "2")]
+    rows = Results(tmp_path, sweep=without_varies(tmp_path)).rows
+    assert [row["varies"] for row in rows] == [{"method.eta_g": None}, {"method.eta_g": 0.0}]
 
 
 def test_no_run_takes_the_place_of_another_with_its_seed(tmp_path):
@@ -170,7 +177,15 @@ def test_no_run_takes_the_place_of_another_with_its_seed(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "labels", ["x", [3], [{"label": "", "units": []}], [{"label": "a", "units": ["../x"]}]]
+    "labels",
+    [
+        "x",
+        [3],
+        [{"label": "", "units": []}],
+        [{"label": "a", "units": ["../x"]}],
+        [{"label": "a", "units": [], "varies": [{}]}],
+        [{"label": "a", "units": ["x"], "varies": [3]}],
+    ],
 )
 def test_labels_that_no_sweep_lays_down_are_damage(tmp_path, labels):
     from cfljax.store import DamagedWarning
