@@ -68,11 +68,7 @@ def make_schema() -> Table:
         made.of(each) for each in [*(SOURCES.entry(name).options for name in SOURCES), FileOptions]
     )
     names = {"anyOf": [{"enum": [*SOURCES, *COMMON_SETS, *HUB_SETS]}, TEXT]}
-    shared |= {
-        "name": one_or_more(names),
-        "source": a_table(dict(shared)),
-        **made.of(data.DataOptions, "data"),
-    }
+    shared |= {"name": one_or_more(names), **made.of(data.DataOptions, "data")}
     seeds = {"anyOf": [RANGE, a_list({"anyOf": [SEED, RANGE]})]}
     common = {
         "name": TEXT,
@@ -100,7 +96,7 @@ def make_schema() -> Table:
     by_name = {"type": "object", "additionalProperties": a_table(own | made.of_any(METHODS))}
     over["method"] = {"anyOf": [over["method"], by_name]}
     definitions = {
-        "data": made.tables(PARTITIONS, "partition", shared, "parts"),
+        "data": made.tables(PARTITIONS, "partition", shared),
         "model": made.tables(MODELS, "name", {}),
         "method": made.tables(METHODS, "name", own),
         "train": a_table(made.of(train.Train, "train")),
@@ -168,9 +164,9 @@ class _Options:
         """Make the schemas of the options of all entries."""
         return one_of(self.of(registry.entry(name).options) for name in registry)
 
-    def tables(self, registry: Registry[Any], key: str, common: Table, side: str = "") -> Table:
+    def tables(self, registry: Registry[Any], key: str, common: Table) -> Table:
         """Make the schema of a table with the options of its name, which stands under this key;
-        with several names or none, of all. `side`: a table in it that repeats the options."""
+        with several names or none, of all."""
         found, presets = [], PRESETS if registry is PARTITIONS else {}
         names = {name: name for name in registry} | {
             name: preset[key] for name, preset in presets.items()
@@ -178,16 +174,8 @@ class _Options:
         for name, stands_for in names.items():
             own = self.of(registry.entry(stands_for).options)
             named = {key: {"const": name, "description": registry.entry(stands_for).summary}}
-            found.append(
-                a_table(named | common | own | ({side: a_table(own)} if side else {}), [key])
-            )
-        union = self.of_any(registry)
-        several = (
-            {key: a_list({"enum": list(names)})}
-            | common
-            | union
-            | ({side: a_table(union)} if side else {})
-        )
+            found.append(a_table(named | common | own, [key]))
+        several = {key: a_list({"enum": list(names)})} | common | self.of_any(registry)
         return {"anyOf": [*found, a_table(several)]}
 
     def option(self, field: Field, where: str) -> Table:

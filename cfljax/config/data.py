@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cfljax.config.frozen import canonical, to_essential, to_plain
+from cfljax.config.gone import RENAMED
 from cfljax.config.views import read_drift, read_views, write_drift
 from cfljax.errors import DataError, SpecError, suggest
 from cfljax.federation import PARTITIONS
@@ -23,7 +24,6 @@ from cfljax.registry.options import Options, T, Table, check, list_files, option
 if TYPE_CHECKING:
     from cfljax.types import Parts, Source
 
-SIDE_TABLES = ("source", "parts")
 _ARRIVE = ("clients", "rate", "round", "from", "until")
 _NOT_IN_ID = ("checksums",)  # changes how the data are read, not which data
 
@@ -183,12 +183,11 @@ class Data:
         return drawn
 
     def flat(self, plain: Callable[[Options], Table] = to_plain) -> Table:
-        """Return one table, as in a spec. Options of both sides with different values are in its
-        tables `source` and `parts`."""
+        """Return one table, as in a spec."""
         table = {
             key: value
             for key, value in plain(self).items()
-            if key not in SIDE_TABLES and value != []
+            if key not in ("source", "parts") and value != []
         }
         if self.arrive is not None:
             table["arrive"] = self.arrive.written()
@@ -196,20 +195,7 @@ class Data:
             table["drift"] = write_drift(self.drift)
         if self.views:
             table["views"] = [each.written(plain) for each in self.views]
-        for side in SIDE_TABLES:
-            options = plain(getattr(self, side))
-            table |= {key: value for key, value in options.items() if key not in self.apart}
-            if kept := {key: value for key, value in options.items() if key in self.apart}:
-                table[side] = kept
-        return table
-
-    @property
-    def apart(self) -> set[str]:
-        """Names of options that source and partition both have, with different values."""
-        both = {f.name for f in dataclasses.fields(self.source)} & {
-            f.name for f in dataclasses.fields(self.parts)
-        }
-        return {key for key in both if getattr(self.source, key) != getattr(self.parts, key)}
+        return table | plain(self.source) | plain(self.parts)
 
     @cached_property
     def identity(self) -> str:
@@ -224,8 +210,8 @@ class Data:
         named = [] if self.path is None else [("path", Path(self.path).expanduser())]
         named += [
             (f"{side}.{name}", file)
-            for side in SIDE_TABLES
-            for name, file in list_files(getattr(self, side)).items()
+            for side, options in (("source", self.source), ("parts", self.parts))
+            for name, file in list_files(options).items()
         ]
         named += (
             []
@@ -243,6 +229,13 @@ class Data:
             for key, value in self.flat(to_essential).items()
             if key not in (*_NOT_IN_ID, "path")
         }
+        own = {field.name for field in dataclasses.fields(self.parts)}
+        for old, new in RENAMED.get(self.name, {}).items():
+            # An id of before means the value for both sides if the partition has the old name.
+            if old in own and old in said:
+                said[new] = getattr(self.source, new)
+            elif old not in own and new in said:
+                said[old] = said.pop(new)
         return canonical(said if self.drift is None else said | {"drift": to_essential(self.drift)})
 
     @cached_property
@@ -311,33 +304,16 @@ class Data:
         return make(self.parts, source, np.random.default_rng(seed))
 
 
-def flatten_sides(table: Table, where: str) -> Table:
-    """Move the options of the tables `source` and `parts` (for one side alone) to dotted keys of
-    the `data` table."""
-    flat = {key: value for key, value in table.items() if key not in SIDE_TABLES}
-    for side in SIDE_TABLES:
-        inner = table.get(side, {})
-        if not isinstance(inner, dict):
-            raise SpecError(f"{where}.{side} = {show(inner)}: must be a table")
-        flat |= {f"{side}.{key}": value for key, value in inner.items()}
-    return flat
-
-
 def make_data(names: dict[str, str], classes: tuple[type, ...], where: str, values: Table) -> Data:
     """Check a table and make the Data. `classes`: the Options classes of the source, of the
     partition, and DataOptions."""
 
-    def checked(cls: type[T], side: str = "") -> T:
-        known = [f.name for f in dataclasses.fields(cls)]
-        shared = {k: values[k] for k in known if k in values}
-        return check(
-            cls,
-            shared | {k: values[f"{side}.{k}"] for k in known if f"{side}.{k}" in values},
-            where,
-        )
+    def checked(cls: type[T]) -> T:
+        known = {field.name for field in dataclasses.fields(cls)}
+        return check(cls, {key: value for key, value in values.items() if key in known}, where)
 
-    source: Options = checked(classes[0], "source")
-    parts: Options = checked(classes[1], "parts")
+    source: Options = checked(classes[0])
+    parts: Options = checked(classes[1])
     common = checked(DataOptions)
     late = None if common.arrive is None else read_arrive(common.arrive, f"{where}.arrive")
     unlabelled = {"steps": [0]} if (common.new_clients or {}).get("shots") == 0 else {}

@@ -3,11 +3,13 @@ an old record may be read as if the option had never been there."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from cfljax.config.values import Field
 from cfljax.errors import SpecError
+from cfljax.federation import PARTITIONS
 from cfljax.registry.options import Table, Value, show
 
 _COUNTED = (
@@ -50,6 +52,18 @@ VALUES: Mapping[tuple[str, Value], str] = {
 """Table and option, and a value that it had -> what a spec with this value is told."""
 
 
+RENAMED: Mapping[str, Mapping[str, str]] = {
+    "synthetic": {
+        "alpha": "model_spread",
+        "beta": "feature_spread",
+        "clients": "users",
+        "total": "size",
+    }
+}
+"""Data set -> the name of an option until 0.2.0 -> its name, which no partition has for another
+option. Ids of runs keep the old names."""
+
+
 def check_gone(table: str, key: str, value: Value, where: str, field: Field | None) -> None:
     """Raise a SpecError for an option, or a value of an option, that went.
 
@@ -67,12 +81,29 @@ def check_gone(table: str, key: str, value: Value, where: str, field: Field | No
 
 
 def without_gone(config: Mapping[str, Value], table: str = "") -> Table:
-    """Return the configuration of a record, or one `table` of it, without the options that went,
-    where they have their usual values."""
+    """Return the configuration of a record, or one `table` of it, with the names that options have
+    now, and without the options that went, where they have their usual values."""
     kept: Table = {}
     for key, value in config.items():
         name = f"{table}.{key}" if table else key
         if name in OPTIONS and value == OPTIONS[name].usual:
             continue
         kept[key] = without_gone(value, name) if isinstance(value, dict) else value
-    return kept
+    return _rename(kept) if table == "data" else kept
+
+
+def _rename(table: Table) -> Table:
+    """Return the `data` table of a record with the names that options have now. Until 0.2.0 an
+    option of a data set could have the name of one of the partition: the table has it once if they
+    were equal, and otherwise in the tables `source` and `parts`."""
+    renamed = RENAMED.get(str(table.get("name")), {})
+    if not renamed or not set(renamed.values()).isdisjoint(table):
+        return table
+    shared = {key: value for key, value in table.items() if key not in ("source", "parts")}
+    source = shared | table.get("source", {})
+    parts = shared | table.get("parts", {})
+    own = set(renamed)
+    if (partition := table.get("partition")) in PARTITIONS:
+        own = {field.name for field in dataclasses.fields(PARTITIONS.entry(partition).options)}
+    now = {key: value for key, value in parts.items() if key not in renamed or key in own}
+    return now | {new: source[old] for old, new in renamed.items() if old in source}

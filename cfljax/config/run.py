@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Iterable
 from functools import cached_property
 
-from cfljax.config.data import SIDE_TABLES, Data
+from cfljax.config.data import Data
 from cfljax.config.frozen import canonical, to_essential, to_plain
 from cfljax.config.revisions import list_revisions
 from cfljax.config.train import Train
@@ -151,15 +151,10 @@ def add_varies(runs: list[Run]) -> list[Run]:
     partition, model or method."""
     values: dict[tuple[str, str], set[str]] = {}
     views: dict[int, list[tuple[tuple[str, str], Value]]] = {}
-    apart = {
-        f"{data.name}/{data.partition} {name}"
-        for data in {id(r.data): r.data for r in runs}.values()
-        for name in data.apart
-    }
     for run in runs:  # runs share their parts: each part is read once
         for part in (run.data, run.model, run.train, run.options):
             if id(part) not in views:
-                views[id(part)] = view = _list_values(run, part, apart)
+                views[id(part)] = view = _list_values(run, part)
                 for key, value in view:
                     values.setdefault(key, set()).add(canonical(value))
     differ = {key for key, found in values.items() if len(found) > 1}
@@ -179,19 +174,17 @@ def add_varies(runs: list[Run]) -> list[Run]:
     return varied
 
 
-def _list_values(run: Run, part: Value, apart: set[str]) -> list[tuple[tuple[str, str], Value]]:
-    """Map (group, dotted name) to a part's values. `apart`: options that sources and partitions
-    both have, with other values."""
+def _list_values(run: Run, part: Value) -> list[tuple[tuple[str, str], Value]]:
+    """Map (group, dotted name) to a part's values."""
     if part is run.data:
         views = [each.written(to_essential) for each in part.views]
         common = [
             (("", f"data.{k}"), views if k == "views" else v)
             for k, v in _list_pairs(part)
-            if k not in SIDE_TABLES
+            if k not in ("source", "parts")
         ]
         group = f"{part.name}/{part.partition}"
-        sides = [(side, k, v) for side in SIDE_TABLES for k, v in _list_pairs(getattr(part, side))]
-        own = [(f"{side}.{k}" if f"{group} {k}" in apart else k, v) for side, k, v in sides]
+        own = [*_list_pairs(part.source), *_list_pairs(part.parts)]
         return common + [((group, f"data.{k}"), v) for k, v in own]
     if part is run.model:
         return [(("", "model.name"), part.name)] + [

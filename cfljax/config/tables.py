@@ -11,8 +11,8 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from cfljax.config.data import SIDE_TABLES, DataOptions, flatten_sides, make_data
-from cfljax.config.gone import check_gone
+from cfljax.config.data import DataOptions, make_data
+from cfljax.config.gone import RENAMED, check_gone
 from cfljax.config.run import Chosen
 from cfljax.config.train import Train
 from cfljax.config.values import Field, Range, expand_axis, list_fields, to_list
@@ -90,16 +90,8 @@ class Variant(NamedTuple):
 
 
 def _list_fields(variant: Variant) -> dict[str, Field]:
-    """Return the options by name; of a data table also those for one side (`source.clients`)."""
-    sides_of = (
-        zip(SIDE_TABLES, variant.classes, strict=False) if "partition" in variant.names else ()
-    )
-    prefixed = [("", cls) for cls in variant.classes] + [
-        (f"{side}.", cls) for side, cls in sides_of
-    ]
-    return {
-        prefix + key: field for prefix, cls in prefixed for key, field in list_fields(cls).items()
-    }
+    """Return the options by name."""
+    return {key: field for cls in variant.classes for key, field in list_fields(cls).items()}
 
 
 def make_drafts(
@@ -122,9 +114,7 @@ def make_drafts(
             reserved = {"data": ("name", "partition"), "method": RESERVED_KEYS, "train": ()}.get(
                 kind, ("name",)
             )
-            near = elsewhere(key) or suggest(
-                key, {option for option in union if "." not in option} | set(reserved)
-            )
+            near = elsewhere(key) or suggest(key, union | set(reserved))
             raise SpecError(f"{where}.{key} = {show(table[key])}: there is no such option{near}")
     found = []
     for (names, classes, preset), fields in zip(variants, own, strict=True):
@@ -160,19 +150,48 @@ def make_data_drafts(table: Table, where: str, search_seed: int) -> list[Draft]:
                     + suggest(each, (*PARTITIONS, *PRESETS))
                 )
             parts = PARTITIONS.entry(partition).options
+            _check_names(name, source, partition, parts, table, where)
             variants.append(
                 Variant(
                     {"name": name, "partition": partition}, (source, parts, DataOptions), preset
                 )
             )
-    rest = flatten_sides({k: v for k, v in table.items() if k not in ("name", "partition")}, where)
+    rest = {key: value for key, value in table.items() if key not in ("name", "partition")}
 
     def elsewhere(key: str) -> str:
+        renamed = {
+            old: f"{old} of data set {name} is {new} now"
+            for name in {each.names["name"] for each in variants}
+            for old, new in RENAMED.get(name, {}).items()
+        }
+        if key in renamed:
+            return f"; {renamed[key]}"
+        if key in ("source", "parts"):
+            words = ["write what is in it beside the other options of data", *renamed.values()]
+            return f" any more; {'; '.join(words)}"
         owners = [p for p in PARTITIONS if key in list_fields(PARTITIONS.entry(p).options)]
         listed = "; ".join(dict.fromkeys(each.names["partition"] for each in variants))
         return f" with partition {listed}; it belongs to {', '.join(owners)}" if owners else ""
 
     return make_drafts("data", where, rest, variants, make_data, search_seed, elsewhere)
+
+
+def _check_names(
+    name: str, source: type, partition: str, parts: type, table: Table, where: str
+) -> None:
+    """Reject an option that could be meant for the data set as well as for the partition."""
+    for key in list_fields(parts):
+        if key in list_fields(source):
+            raise SpecError(
+                f'{where}.{key}: data set "{name}" and partition "{partition}" both have this '
+                "option; rename it in the plug-in that has one of them"
+            )
+        new = RENAMED.get(name, {}).get(key)
+        if key in table and new is not None and new not in table:
+            raise SpecError(
+                f'{where}.{key} = {show(table[key])}: is for partition "{partition}" alone; '
+                f'give data set "{name}" its {new}, too'
+            )
 
 
 def _check_source(name: str, path: Value, where: str) -> None:

@@ -85,21 +85,21 @@ class Synthetic:
 
     default_partition = "user"
 
-    alpha: float = option(
+    model_spread: float = option(
         1.0, "spread of the clients' models (standard deviation of their means)", low=0.0
     )
-    beta: float = option(
+    feature_spread: float = option(
         1.0, "spread of the clients' features (standard deviation of their means)", low=0.0
     )
-    clients: int = option(100, "clients", low=1, high=1_000_000)
+    users: int = option(100, "users, each with a model of its own", low=1, high=1_000_000)
     features: int = option(60, "features", low=1, high=100_000)
     classes: int = option(10, "classes", low=2, high=10_000)
-    total: int | None = option(
+    size: int | None = option(
         None,
         "total number of samples, reached within `near` by drawing again (the paper: 75349)",
         low=1,
     )
-    near: float = option(0.01, "tolerance of `total`, as a fraction of it", above=0.0, high=1.0)
+    near: float = option(0.01, "tolerance of `size`, as a fraction of it", above=0.0, high=1.0)
 
 
 def synthetic(options: Synthetic, rng: np.random.Generator) -> Source:
@@ -110,9 +110,9 @@ def synthetic(options: Synthetic, rng: np.random.Generator) -> Source:
     ~ N(0, β); α and β are standard deviations, as in the authors' generator; label argmax(xW + b);
     size = lognormal(4, 2) + 50."""
     size = _draw_sizes(options, rng)
-    clients, features, classes = options.clients, options.features, options.classes
-    mean_model = rng.normal(0, options.alpha, clients)
-    mean_feature = rng.normal(0, options.beta, clients)
+    clients, features, classes = options.users, options.features, options.classes
+    mean_model = rng.normal(0, options.model_spread, clients)
+    mean_feature = rng.normal(0, options.feature_spread, clients)
     weight = rng.normal(mean_model[:, None, None], 1, (clients, features, classes)).astype(
         np.float32
     )
@@ -138,20 +138,20 @@ def synthetic(options: Synthetic, rng: np.random.Generator) -> Source:
 
 
 def _draw_sizes(options: Synthetic, rng: np.random.Generator) -> np.ndarray:
-    """i64[clients]; drawn again as a whole until the sum is near `total`: redrawing single sizes
+    """i64[clients]; drawn again as a whole until the sum is near `size`: redrawing single sizes
     would change the distribution."""
-    if options.total is None:
-        return rng.lognormal(4, 2, options.clients).astype(np.int64) + 50
-    batch, least = max(1, 1_000_000 // options.clients), np.inf
+    if options.size is None:
+        return rng.lognormal(4, 2, options.users).astype(np.int64) + 50
+    batch, least = max(1, 1_000_000 // options.users), np.inf
     for _ in range(0, _DRAWS, batch):
-        sizes = rng.lognormal(4, 2, (batch, options.clients)).astype(np.int64) + 50
-        off = np.abs(sizes.sum(axis=1) - options.total)
-        hits = np.flatnonzero(off <= options.near * options.total)
+        sizes = rng.lognormal(4, 2, (batch, options.users)).astype(np.int64) + 50
+        off = np.abs(sizes.sum(axis=1) - options.size)
+        hits = np.flatnonzero(off <= options.near * options.size)
         if len(hits):
             return sizes[hits[0]]
         least = min(least, off.min())
     raise DataError(
-        f"data.total = {options.total}: no draw of {options.clients} clients' sizes came "
+        f"data.size = {options.size}: no draw of {options.users} clients' sizes came "
         f"nearer than {int(least)}; "
         f"a client has 50 samples or more, 400 on average"
     )

@@ -20,9 +20,8 @@ from cfljax.round.config import MethodConfig
 class Synthetic:
     default_partition = "user"
 
-    alpha: float = option(1.0, low=0)
+    model_spread: float = option(1.0, low=0)
     users: int = option(100, low=1)
-    clients: int = option(50, low=1)
 
 
 @dataclasses.dataclass(frozen=True)

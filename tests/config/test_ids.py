@@ -20,7 +20,7 @@ TURNS, RELABELS = (
 )
 TOML = """
 name = "a"
-data = { name = "synthetic", alpha = 1, partition = "rotated", groups = 4 }
+data = { name = "synthetic", model_spread = 1, partition = "rotated", groups = 4 }
 model = { name = "mlp", hidden = [200] }
 train = { rounds = 50, participation = 0.5, steps = 10, batch = "full", lr = 0.1, optimizer = { name = "adam", b1 = 0.5, eps = 1 } }
 seeds = [3]
@@ -33,7 +33,7 @@ COSMETIC = [
     ('name = "a"', 'name = "another"'),
     ('name = "a"', '# a comment\nname = "a"'),
     ('name = "a"', ""),
-    ("alpha = 1,", "alpha = 1.0,"),
+    ("model_spread = 1,", "model_spread = 1.0,"),
     ("beta = 1", "beta = 1.0"),
     ("beta = 1", 'beta = 1\nlabel = "ours"'),
     ("beta = 1", "beta = [1]"),
@@ -46,14 +46,14 @@ COSMETIC = [
     ("clusters = 4\nbeta = 1", "beta = 1\nclusters = 4"),
     ("b1 = 0.5, eps = 1", "eps = 1.0, b1 = 0.5"),
     ("hidden = [200]", "hidden = [[200]]"),
-    ('name = "synthetic", alpha = 1', 'alpha = 1, name = ["synthetic"]'),
+    ('name = "synthetic", model_spread = 1', 'model_spread = 1, name = ["synthetic"]'),
     ("groups = 4", "groups = 4, users = 100, seed = 0"),
     ("[[method]]", "[defaults]\nclusters = 9\n[[method]]"),
     ("[[method]]", "[size.small]\ntrain.rounds = 3\n[[method]]"),
     ("seeds", "samples = 3\nseeds"),
 ]
 MATTERS = [
-    ('"synthetic", alpha = 1', '"synthetic", alpha = 2'),
+    ('"synthetic", model_spread = 1', '"synthetic", model_spread = 2'),
     ('partition = "rotated", groups = 4', 'partition = "iid"'),
     ("groups = 4", "groups = 5"),
     ("groups = 4", "groups = 4, seed = 1"),
@@ -200,18 +200,6 @@ def test_a_resolved_run_reads_back_as_itself(tmp_path):
     assert again == run
     assert again.id == run.id
     assert again.resolved() == run.resolved()
-
-
-def test_options_that_source_and_partition_both_have():
-    (default,) = runs(spec(data="synthetic"))
-    assert (default.data.source.clients, default.data.parts.clients) == (50, 100)
-    (both,) = runs(spec(data={"name": "synthetic", "clients": 7}))
-    assert (both.data.source.clients, both.data.parts.clients) == (7, 7)
-    (one,) = runs(spec(data={"name": "synthetic", "clients": 7}), "data.source.clients=9")
-    assert (one.data.source.clients, one.data.parts.clients) == (9, 7)
-    assert len({default.id, both.id, one.id}) == 3
-    for run in (default, both, one):
-        assert runs(run.resolved())[0].id == run.id
 
 
 def test_late_clients_read_back():

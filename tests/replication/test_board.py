@@ -23,9 +23,7 @@ def put(store, method, setting, seed, accuracy, lr=0.1, val=0.5):
     record, arrays = store.record(name), dict(store.read(name).arrays)
     options = {"name": data, "partition": partition, "normalise": "unit"}
     options |= {"balance": "shares"} if partition == "dirichlet" else {}
-    options |= {
-        key: json.loads(value) for key, _, value in (word.partition("=") for word in more)
-    }
+    options |= {key: json.loads(value) for key, _, value in (word.partition("=") for word in more)}
     record["config"] |= {"data": options, "train": {"lr": lr}}
     record["varies"] = {f"data.{key}": value for key, value in options.items()} | {"train.lr": lr}
     record["summary"] |= {

@@ -118,17 +118,6 @@ def test_data_drawn_from_the_runs_own_seeds_is_one_configuration(tmp_path):
     assert [(c.name, c.runs) for c in collect([tmp_path]).configurations] == [("fedavg", "6")]
 
 
-@pytest.mark.parametrize("sizes", [[5, 8], [5, 12]])
-def test_options_of_the_source_that_the_partition_has_too_are_told_apart(tmp_path, sizes):
-    data = {"name": "synthetic", "partition": "iid", "clients": 12, "source": {"clients": sizes}}
-    spec = read_spec({"data": data, "method": "fedavg", "train": {"rounds": 2}})
-    assert [run.varies for run in spec.runs()] == [{"data.source.clients": n} for n in sizes]
-    start(tmp_path, {"data": data, "method": "fedavg", "train": {"rounds": 2}})
-    assert [c.name for c in collect([tmp_path]).configurations] == [
-        f"fedavg source.clients={n}" for n in sizes
-    ]
-
-
 def without_varies(folder):
     """The plan as a start before 0.3.0 has written it."""
     plan = Store(folder).read_plan()
