@@ -1,7 +1,7 @@
 """Faults that are put into the package one at a time: does a test notice each of them?
 
     python -m drills.mutants run                 # all, one after another
-    python -m drills.mutants run 3 17 --whole    # these, and all tests if those nearby pass
+    python -m drills.mutants run 3 17 --tests whole
     python -m drills.mutants draw COVERAGE       # a new list
 
 `mutants.json` lists the faults. Each is an expression of a function and what stands there instead;
@@ -22,19 +22,23 @@ import argparse
 import ast
 import contextlib
 import copy
+import importlib.abc
+import importlib.util
 import json
 import os
 import random
 import re
 import resource
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import NamedTuple
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
 LIST = Path(__file__).with_suffix(".json")
@@ -53,8 +57,16 @@ EACH, OTHERS = 8, 10
 """Faults of a part of a round that defaults reach, and as many that they do not; and of others."""
 ONLY_SPEED = ("engine/wall.py", "local/meter.py")
 """Files that decide how long a chunk of rounds is and show progress: no result depends on them."""
-LIMIT = 400
-"""CPU seconds of one process of tests. A fault that makes a program run on and on is noticed."""
+CONTRACT = "tests/methods/test_contract.py"
+RECORD = "::test_its_numbers_are_those_on_record"
+FAR = ("benchmarks", "docs", "drills", "packaging", "replication")
+"""Folders of tests that are not about parts of the package."""
+ALSO = {"engine": "experiments", "round": "methods"}
+"""Where else tests of a package are."""
+LIMIT = 1800
+"""CPU seconds for one fault. One that makes a program run on and on is noticed."""
+RESOURCE = resource.RUSAGE_CHILDREN
+LOADED = ("pytest", "hypothesis", "jax.numpy", "flax.linen", "optax", "scipy.stats", "pandas")
 TWINS = {
     "minimum": "maximum",
     "maximum": "minimum",
@@ -256,67 +268,86 @@ def mutated(mutant: dict, root: Path = ROOT) -> str:
 
 
 def nearest(mutant: dict) -> list[str]:
-    """The test files that are about the file, the nearest ones first."""
-    *_, area, stem = Path(mutant["file"]).with_suffix("").parts
-    files = sorted((ROOT / "tests").rglob("test_*.py"))
-    names = re.compile(rf"cfljax\.{area}\.{stem}\b|from cfljax\.{area} import [^\n]*\b{stem}\b")
-    word = stem.split("_")[0]
-    named = [path for path in files if path.stem.startswith(f"test_{word}")]
-    text = {path: path.read_text() for path in files}
-    importing = [path for path in files if names.search(text[path])]
-    using = [path for path in files if mutant["function"].split(".")[0] in text[path]]
-    folder = [path for path in files if path.parent.name == area]
-    first = [ROOT / path for path in mutant.get("noticed", [])]
-    order = [*first, *named, *importing, *using, *folder]
-    contract = ROOT / "tests/methods/test_contract.py"
-    return [path.relative_to(ROOT).as_posix() for path in dict.fromkeys(order) if path != contract]
+    """The test files that are about the file, the nearest ones first: those of its name, those
+    that import it, the others of its folder, and those that know the function."""
+    area, stem = Path(mutant["file"]).parts[1], Path(mutant["file"]).stem
+    name, word = mutant["function"].split(".")[0], stem.split("_")[0]
+    text = {
+        path: path.read_text()
+        for path in sorted((ROOT / "tests").rglob("test_*.py"))
+        if path.relative_to(ROOT).parts[1] not in FAR and path != ROOT / CONTRACT
+    }
+    imports = rf"cfljax\.{area}\.{stem}\b|from cfljax\.{area} import [^\n]*\b{stem}\b"
+    folder = [path for path in text if path.parent.name in (area, ALSO.get(area))]
+    called = [path for path in text if path.stem in (f"test_{stem}", f"test_{word}")]
+    called += [path for path in folder if path.stem.startswith(f"test_{word}")]
+    importing = [path for path in text if re.search(imports, text[path])]
+    importing.sort(key=lambda path: path not in folder)
+    knowing = [path for path in text if re.search(rf"\b{name}\b", text[path])]
+    order = [*called, *importing, *folder, *(knowing if len(knowing) <= 10 else [])]
+    return [path.relative_to(ROOT).as_posix() for path in dict.fromkeys(order)]
 
 
-def notice(mutant: dict, whole: bool) -> dict:
-    """Try the fault in a copy of the checkout. Returns what noticed it, and CPU seconds."""
-    began = resource.getrusage(resource.RUSAGE_CHILDREN)
-    with tempfile.TemporaryDirectory(prefix="cfljax-mutant-") as folder:
-        copy_of = Path(folder) / "checkout"
-        files = subprocess.run(
-            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-            cwd=ROOT, capture_output=True, text=True, check=True,
-        ).stdout.split("\0")  # fmt: skip
-        for name in filter(None, files):
-            if (ROOT / name).is_file():
-                (copy_of / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(ROOT / name, copy_of / name)
-        programs = ROOT / ".pytest_cache" / "d"
-        if programs.exists():  # what the fault does not touch need not be compiled
-            (copy_of / ".pytest_cache").mkdir()
-            (copy_of / ".pytest_cache" / "d").symlink_to(programs.resolve())
-        (copy_of / mutant["file"]).write_text(mutated(mutant))
-        stages = [nearest(mutant), ["tests/methods/test_contract.py", "-k", "on_record"]]
-        if whole:
-            stages.append(["tests"])
-        found = None
-        for stage in stages:
-            if stage and (found := _failing(stage, copy_of)):
-                break
-    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    spent = ended.ru_utime + ended.ru_stime - began.ru_utime - began.ru_stime
-    return {"noticed": found, "cpu_s": round(spent, 1)}
-
-
-def _failing(arguments: list[str], folder: Path) -> str | None:
-    """The first test that fails; None: all pass."""
-    command = [sys.executable, "-m", "pytest", "-n", "0", "-x", "-q", "-p", "no:cacheprovider"]
+def prepare() -> None:
+    """Load what tests need besides the package and themselves, once for all faults, with the
+    settings that `tests/conftest.py` makes for JAX."""
+    code = "import json, os, tests.conftest; print(json.dumps(dict(os.environ)))"
     done = subprocess.run(
-        [*command, *arguments],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(folder)},
-        capture_output=True,
-        text=True,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (LIMIT, LIMIT + 5)),
-    )
-    if done.returncode in (0, 5):
-        return None
-    said = re.findall(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
-    return said[0] if said else f"the process ended with {done.returncode}"
+        [sys.executable, "-c", code], cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    made = json.loads(done.stdout)
+    os.environ |= {name: made[name] for name in made if name.startswith(("JAX_", "XLA_"))}
+    for name in LOADED:
+        importlib.import_module(name)
+
+
+class Faulty(importlib.abc.SourceLoader):
+    """Gives the file with the fault in it to Python's import, and finds it."""
+
+    def __init__(self, mutant: dict):
+        self.path, self.text = str(ROOT / mutant["file"]), mutated(mutant)
+        self.name = mutant["file"].removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        """Find this one module."""
+        if name != self.name:
+            return None
+        return importlib.util.spec_from_file_location(name, self.path, loader=self)
+
+    def get_filename(self, fullname: str) -> str:
+        """Return where the file without the fault is."""
+        return self.path
+
+    def get_data(self, path: str) -> bytes:
+        """Return the text with the fault."""
+        return self.text.encode()
+
+
+def notice(mutant: dict, reach: str = "near") -> dict:
+    """Run tests with the fault until one fails. Returns which, and the CPU seconds. Processes that
+    a test starts have no fault."""
+    loader, near, begin = Faulty(mutant), nearest(mutant), resource.getrusage(RESOURCE)
+    order = near[:2]
+    if reach != "first":
+        order += [CONTRACT + RECORD] * mutant["default"] + near[2:]
+    if reach == "whole":
+        order.append("tests")
+    with tempfile.TemporaryFile("w+") as said:
+        if not (child := os.fork()):
+            os.dup2(said.fileno(), 1), os.dup2(said.fileno(), 2)
+            resource.setrlimit(resource.RLIMIT_CPU, (LIMIT, LIMIT))
+            sys.meta_path.insert(0, loader)
+            options = ["-n", "0", "-x", "-q", "-p", "no:cacheprovider", "--rootdir", str(ROOT)]
+            code = pytest.main([*options, *order])
+            os._exit(int(code))
+        _, status = os.waitpid(child, 0)
+        said.seek(0)
+        found = re.findall(r"^(?:FAILED|ERROR) (\S+)", said.read(), re.MULTILINE)
+    code, end = os.waitstatus_to_exitcode(status), resource.getrusage(RESOURCE)
+    noticed = None if code in (0, 5) else found[0] if found else f"the process ended with {code}"
+    spent = end.ru_utime + end.ru_stime - begin.ru_utime - begin.ru_stime
+    return {"noticed": noticed, "cpu_s": round(spent, 1)}
 
 
 def main(args: list[str] | None = None) -> int:
@@ -332,7 +363,12 @@ def main(args: list[str] | None = None) -> int:
     drawing.add_argument("--seed", type=int, default=1)
     trying = commands.add_parser("run", help="try faults of the list")
     trying.add_argument("numbers", type=int, nargs="*", help="which; without: all")
-    trying.add_argument("--whole", action="store_true", help="all tests, if those nearby pass")
+    trying.add_argument(
+        "--tests",
+        choices=("first", "near", "whole"),
+        default="near",
+        help="the two nearest files; all that are near; or all tests, if those pass",
+    )
     trying.add_argument("--json", type=Path, help="a line for each fault")
     asked = parser.parse_args(args)
     if asked.command == "draw":
@@ -342,12 +378,13 @@ def main(args: list[str] | None = None) -> int:
     mutants, kept = json.loads(LIST.read_text()), contextlib.ExitStack()
     numbers = asked.numbers or [n for n, each in enumerate(mutants) if "equivalent" not in each]
     unnoticed, gone = [], []
+    prepare()
     with kept:
         out = kept.enter_context(asked.json.open("a")) if asked.json else None
         for number in numbers:
             begin, each = time.monotonic(), mutants[number]
             try:
-                result = notice(each, asked.whole)
+                result = notice(each, asked.tests)
             except LookupError as error:
                 print(f"{number} {error}", flush=True)
                 gone.append(number)
