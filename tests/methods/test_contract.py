@@ -14,6 +14,7 @@ from cfljax.devices.split import SplitFunction
 from cfljax.engine import program, simulate
 from cfljax.methods import METHODS
 from tests import play, toy
+from tests.methods import golden
 from tests.often import every
 from tests.padding import pad
 from tests.play import ROUNDS, on_nine, unlike
@@ -124,6 +125,12 @@ def test_history_is_complete_and_finite(name):
     )
     assert output.labels.shape == (ROUNDS + 1, 9) and output.labels.min() >= -1
     assert output.labels.max() < len(output.models)
+
+
+@every_method
+def test_its_numbers_are_those_on_record(name):
+    """What a commit that changes them must do is in `CONTRIBUTING.md`."""
+    assert not golden.differences(name, golden.read_record(), three(name))
 
 
 @every_method
