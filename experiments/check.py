@@ -1,88 +1,126 @@
-"""Run a published number of ours again, for as many rounds as asked, and say whether it is the same
-to the last bit.
+"""Run a number of ours again, and say whether it is the one of its record.
 
-    CFLJAX_DATA=FOLDER python -m experiments.check "FedGroup Table 3, MNIST-MLP, FG-EDC" --rounds 5
+    python -m experiments.check --list FedGroup                      # claims, and what they are called
+    CFLJAX_DATA=FOLDER python -m experiments.check "FedGroup Table 3"       # the first that fits
+    CFLJAX_DATA=FOLDER python -m experiments.check joint_99 1 --rounds 12
 
-A name is of a sweep in records/ and of a method in it, and perhaps of options in which its runs
-differ ("lam 0.2"); the first run of that name unless --seed says another. Another version of JAX or
-another kind of machine may round otherwise: then the largest difference is reported."""
+A claim is called by the file of its numbers and its place in it, as on the pages; a number by words
+of its paper, table and cell. The run is made for some rounds, as its record was: on as many
+threads, by the same plan. Bits can be the same only with the same versions of JAX and on the same
+kind of machine. Exits with 1 where a digit that the pages show differs, and with 2 for a mistake."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
+import os
+import re
 import sys
-from collections import defaultdict
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from cfljax.api import one_run
+from cfljax.config.flags import parse_value
 from cfljax.config.gone import without_gone
-from cfljax.errors import SpecError
-from cfljax.report.configurations import Unit
+from cfljax.devices import cores
+from cfljax.errors import CfljaxError, SpecError
 from cfljax.results.result import Result, Results
 from cfljax.store import provenance
+from experiments.replication.measured import Section, section
+from experiments.replication.published import Cell, Claim, Published, read_published
+from experiments.replication.tables import format_ours, format_published
+from experiments.replication.verdicts import NOT_RUN
 
-RECORDS = Path(__file__).parent / "records"
+HERE = Path(__file__).parent
 UNLIKE = ("seconds",)
 """Words in the names of curves that no two runs share."""
+ROUNDS = 5
+MOST = 4
+"""The most verdicts that are told of a number."""
 
 
-def named(records: Path = RECORDS) -> dict[str, list[tuple[set[str], Unit]]]:
-    """Return the runs of each sweep and method, in the order of their seeds, each with the options
-    that tell it apart."""
-    found: dict[str, list[Unit]] = defaultdict(list)
-    for folder in sorted(path for path in records.iterdir() if path.is_dir()):
-        results = Results(folder)
-        for row in results.rows:
-            if row["status"] == "done":
-                unit = Unit(row["id"], results.records[row["id"]], results.store)
-                found[f"{results.sweep.get('name')}, {row['label']}"].append(unit)
-    pairs = {name: zip(_told_apart(runs), runs, strict=True) for name, runs in found.items()}
-    return {name: sorted(each, key=lambda pair: pair[1].seed) for name, each in pairs.items()}
+class Number(NamedTuple):
+    """A number of ours, and the claim that it is for."""
+
+    name: str
+    of: Published
+    cell: Cell
+    claim: Claim | None = None
 
 
-def chosen(name: str, records: Path = RECORDS) -> list[Unit]:
-    """Return the runs that a name means. SpecError, with the nearest names, where there are
-    none."""
-    every = named(records)
-    for begin in sorted(every, key=len, reverse=True):
-        wanted = set(name.removeprefix(begin).split(", ")) - {""}
-        if name == begin or name.startswith(f"{begin}, "):
-            if found := [unit for options, unit in every[begin] if wanted <= options]:
-                return found
-            options = sorted(set.union(*(options for options, _ in every[begin])))
-            raise SpecError(
-                f"there is no such run; what tells them apart: {', '.join(options) or 'the seed'}"
-            )
-    near = difflib.get_close_matches(name, every, 3, 0.3)
-    raise SpecError(
-        "there is no such number" + (f"; the nearest: {'; '.join(near)}" if near else "")
+class Again(NamedTuple):
+    """A run of a record, and the same made now."""
+
+    old: Result
+    new: Result
+    curve: str
+    """The curve that the number is of, or "" for a number of the whole run."""
+    then: float
+    now: float
+    """The number, in the last round that was run."""
+    digit: float
+    """The last digit of it that a page shows."""
+    seconds: float
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the digits that a page shows are the same."""
+        both_nan = np.isnan(self.then) and np.isnan(self.now)
+        return bool(both_nan or abs(self.then - self.now) < self.digit or self.then == self.now)
+
+
+def numbers(every: list[Published], words: str) -> list[Number]:
+    """Return the numbers that these words fit: those of a claim by its code, or cells whose paper,
+    table and name have all words; those with a published number first."""
+    for of in every:
+        for claim in of.claims:
+            if words == of.code(claim):
+                cells = [of.cell(name) for name in claim.cells]
+                return [Number(words, of, cell, claim) for cell in cells]
+    wanted, found = set(_split(words)), []
+    for of in every:
+        short = of.paper.partition(" (")[0]
+        for cell in of.cells:
+            name = f"{short} {of.title}: {cell.name}"
+            if wanted <= set(_split(name)):
+                found.append(Number(name, of, cell))
+    exact = words.lower()
+    return sorted(
+        found, key=lambda each: (exact not in each.name.lower(), each.cell.published is None)
     )
 
 
-def _told_apart(runs: list[Unit]) -> Iterator[set[str]]:
-    """Yield the options of each run that some other run lacks: `lam 0.2` and `init he`."""
-    parts = ("data", "model", "method", "train")
-    flat = [
-        {(part, key): value for part in parts for key, value in run.record["config"][part].items()}
-        for run in runs
-    ]
-    keys = [
-        key
-        for key in dict.fromkeys(key for each in flat for key in each)
-        if len({str(each.get(key)) for each in flat}) > 1
-    ]
-    for each in flat:
-        yield {
-            f"{key} {each[part, key]}" for part, key in keys if each.get((part, key)) is not None
-        }
+def _split(words: str) -> list[str]:
+    return [word for word in re.split(r"[\s,:;()]+", words.lower()) if word]
+
+
+def listed(every: list[Published], words: str) -> str:
+    """List the claims of papers that have all these words, each with what it is called."""
+    wanted, lines = set(_split(words)), []
+    for of in every:
+        for claim in of.claims:
+            about = f"{of.paper.partition(' (')[0]} {of.title}: {claim.text}"
+            code = of.code(claim)
+            if wanted <= {*_split(about), *_split(code)}:
+                lines.append(f"{code:<36} {about}")
+    return "\n".join(lines)
+
+
+def read_section(of: Published, records: Path) -> Section:
+    """Measure a table on the records of its sweeps."""
+    folders = [Results(path) for path in sorted(records.iterdir()) if path.is_dir()]
+    return section(of, [each for each in folders if each.sweep.get("name") in (of.sweep, *of.also)])
 
 
 def again(run: Result, rounds: int) -> Result:
-    """Run it again for that many rounds, up to the next that it was evaluated in."""
+    """Run it again for that many rounds, up to the next that it was evaluated in, by the plan and
+    on as many threads as its record says."""
+    from cfljax.api import one_run
+
     config = without_gone(run.config)
     table = {
         part: {k: v for k, v in config[part].items() if v is not None}
@@ -90,31 +128,65 @@ def again(run: Result, rounds: int) -> Result:
     }
     seen = run.history["round"]
     table["train"]["rounds"] = int(min(seen[seen >= rounds], default=seen[-1]))
-    return one_run(
-        table | {"seeds": [run.seed], "method": [table["method"]], "plugins": own_plugins(run)}
-    )
+    plan, threads = re.match(
+        r"(\{.*\})?.*?(?:(\d+) threads?)?$", run.record.get("plan") or ""
+    ).groups()
+    if plan:
+        table["train"]["plan"] = {"quick": False} | parse_value(plan, "the plan of the record")
+    plugins = [str(HERE.parent / path) for path in run.config.get("plugins", [])]
+    with _on_threads(int(threads or 1)):
+        return one_run(
+            table | {"seeds": [run.seed], "method": [table["method"]], "plugins": plugins}
+        )
 
 
-def own_plugins(run: Result) -> list[str]:
-    """Return the plug-ins of a run: files of this folder, since a record may name any program."""
-    here = Path(__file__).parent
-    named = [here.parent / name for name in run.config.get("plugins", [])]
-    for file in named:
-        if file.resolve().parent != here.resolve():
-            raise SpecError(f"its plug-in {file} is no file of experiments/, and is not executed")
-    return list(map(str, named))
+@contextlib.contextmanager
+def _on_threads(count: int) -> Iterator[None]:
+    """Keep to that many processors. XLA has as many threads as there were when it began."""
+    every = cores.list_cores()
+    first = os.getpid() % len(every)
+    cores.keep_to((every[first:] + every[:first])[:count])
+    try:
+        yield
+    finally:
+        cores.keep_to(every)
 
 
-def compared(old: Result, new: Result) -> str:
-    """Return what differs between the curves of two runs, in the rounds that both have."""
+def run_again(of: Published, cell: Cell, run: Result, rounds: int) -> Again:
+    """Run a run of a cell again, and compare the number."""
+    begun = time.monotonic()
+    new, take = again(run, rounds), cell.take
+    scale = of.scale if take.fraction else 1.0
+    whole = new.history["round"][-1] == run.history["round"][-1] or bool(take.diag)
+    curve = "" if whole else _curve_of(cell, run)
+    if curve:
+        at = int(new.history["round"][-1])
+        then, now = (
+            scale * float(each.history[curve][each.history["round"] == at][0])
+            for each in (run, new)
+        )
+    else:
+        then, now = (scale * take.of(each, each) for each in (run, new))
+    percent = of.unit == "%" and take.fraction
+    digit = 0.1 if percent else 10.0 ** (np.floor(np.log10(abs(then) or 1.0)) - 2)
+    return Again(run, new, curve, then, now, float(digit), time.monotonic() - begun)
+
+
+def _curve_of(cell: Cell, run: Result) -> str:
+    """Return the curve that a cell's quantity is taken from."""
+    wanted = cell.take.history or cell.take.summary or "accuracy"
+    fitting = [name for name in run.history if wanted == name or wanted.startswith(f"{name}_")]
+    return max(fitting, key=len, default="accuracy")
+
+
+def compared(old: Result, new: Result) -> tuple[int, int, float, str, int]:
+    """Return how many curves of how many are the same, over the rounds that both runs have, and
+    the largest difference, with its curve and round."""
     rounds = np.intersect1d(old.history["round"], new.history["round"])
-    curves = [
-        name
-        for name in old.history
-        if name in new.history and name != "round" and not any(word in name for word in UNLIKE)
-    ]
     worst = []
-    for name in curves:
+    for name in old.history:
+        if name not in new.history or name == "round" or any(word in name for word in UNLIKE):
+            continue
         one, other = (
             run.history[name][np.isin(run.history["round"], rounds)] for run in (old, new)
         )
@@ -122,52 +194,134 @@ def compared(old: Result, new: Result) -> str:
         apart[np.isnan(one) & np.isnan(other)] = 0.0
         at = int(np.argmax(np.nan_to_num(apart, nan=np.inf)))
         worst.append((float(np.nan_to_num(apart, nan=np.inf)[at]), name, int(rounds[at])))
-    most, same = max(worst), sum(apart == 0 for apart, _, _ in worst)
-    said = (
-        f"the same to the last bit: {same} of {len(curves)} curves over rounds {rounds[0]} to "
-        f"{rounds[-1]}"
+    return sum(apart == 0 for apart, _, _ in worst), len(worst), *max(worst)
+
+
+def same_kind(record: dict[str, object]) -> str:
+    """Return "" where bits can be the same as those of the record, else what differs."""
+    now = provenance()
+    then, here = (
+        {name: each["versions"].get(name) for name in ("jax", "jaxlib")} for each in (record, now)
     )
-    return (
-        said
-        if most[0] == 0
-        else f"{said}; the largest difference is {most[0]:.3g}, of {most[1]} in round {most[2]}"
+    if then != here:
+        return f"made with JAX {then['jax']}, here is {here['jax']}"
+    kinds = [str(each.get("device")).partition(",")[0] for each in (record, now)]
+    return "" if kinds[0] == kinds[1] else f"made on {kinds[0]}, here is {kinds[1]}"
+
+
+def _say(found: Again) -> str:
+    """Return what is said of the difference."""
+    same, curves, most, name, at = compared(found.old, found.new)
+    other = same_kind(found.old.record)
+    if most == 0 and not other:
+        return f"none: the same bits in all {curves} curves"
+    shown = f"the pages show {found.digit:g}"
+    if most == 0:
+        return f"none in {curves} curves ({other})"
+    said = f"{abs(found.then - found.now):.2g}, where {shown}; the largest is {most:.2g}, of {name} in round {at}"
+    return f"{said}; {same} of {curves} curves are the same" + (f" ({other})" if other else "")
+
+
+def report(number: Number, fitting: int, table: Section, found: Again) -> str:
+    """Write the screen for a number that was run again."""
+    of, cell = number.of, number.cell
+    taken = cell.take.summary or cell.take.history or cell.take.diag
+    at = int(found.new.history["round"][-1])
+    what = f"{found.curve} in round {at}" if found.curve else "the number"
+    digits = f".{max(0, -int(np.floor(np.log10(found.digit))))}f"
+    decided = [
+        (claim, verdict)
+        for claim, verdict in zip(of.claims, table.verdicts, strict=True)
+        if (cell.name in claim.cells if number.claim is None else claim is number.claim)
+    ]
+    published = format_published(cell, of)
+    ours = f"{format_ours(table.measured[cell.name], cell, of)} ({taken}, seeds: {table.seeds(cell.name)})"
+    if number.claim is not None:
+        published, ours = (
+            decided[0][1].published or published,
+            f"{decided[0][1].ours}; {cell.name}: {ours}",
+        )
+    rows = [
+        ("", number.name if number.claim is None else f"{number.name}: {of.paper}, {of.title}"),
+        ("published", published),
+        ("ours", ours),
+        (
+            "this run",
+            f"{cell.name}, seed {found.old.seed}, {at} of {int(found.old.history['round'][-1])} "
+            f"rounds in {found.seconds:.0f} s: {what} {found.now:{digits}}, in the record "
+            f"{found.then:{digits}}",
+        ),
+        ("difference", _say(found)),
+        *[
+            ("" if i else "verdict", f"{verdict.word}: {claim.text}")
+            for i, (claim, verdict) in enumerate(decided[:MOST])
+        ],
+    ]
+    if fitting > 1 and number.claim is None:
+        rows.append(("", f"the first of {fitting} that fit"))
+    return "\n".join(
+        f"{head:<12} {text}" if head or i else text for i, (head, text) in enumerate(rows)
     )
 
 
-def main(words: list[str] | None = None, records: Path = RECORDS) -> int:
-    """Run the command; 0 where all is the same."""
+def check(
+    words: str, rounds: int, seed: int | None, published: Path, records: Path
+) -> tuple[str, bool]:
+    """Run a number again: (what is said of it, whether it agrees)."""
+    every = read_published([published])[1]
+    found = numbers(every, words)
+    if not found:
+        known = [f"{of.paper.partition(' (')[0]} {of.title}" for of in every]
+        near = difflib.get_close_matches(words, known, 3, 0.3)
+        raise SpecError(
+            f"{words!r} fits no number"
+            + (f"; the nearest tables: {'; '.join(near)}" if near else "; --list has them")
+        )
+    tables: dict[str, Section] = {}
+    for number in found:
+        table = tables.setdefault(number.of.file, read_section(number.of, records))
+        if runs := table.runs[number.cell.name]:
+            break
+    else:
+        raise SpecError(f"{words!r}: {found[0].cell.name} was {NOT_RUN}")
+    chosen = sorted((run for run in runs if seed in (None, run.seed)), key=lambda run: run.seed)
+    if not chosen:
+        seeds = sorted({run.seed for run in runs})
+        raise SpecError(f"--seed {seed}: has {', '.join(map(str, seeds))}")
+    old = Result(*chosen[0].store.read(chosen[0].id))
+    again = run_again(number.of, number.cell, old, rounds)
+    return report(number, len(found), table, again), again.agrees
+
+
+def main(
+    words: list[str] | None = None,
+    records: Path = HERE / "records",
+    published: Path = HERE / "published",
+) -> int:
+    """Run the command; 0 where the digits that pages show are the same."""
     flags = argparse.ArgumentParser(
         prog="python -m experiments.check",
         description=__doc__,
         formatter_class=argparse.RawTextHelpFormatter,
     )
-    flags.add_argument("name", help="of a published number of ours")
-    flags.add_argument("--rounds", type=int, default=5, help="how many rounds are run (default 5)")
+    flags.add_argument("name", nargs="*", help="a claim's file and place, or words")
+    flags.add_argument("--list", action="store_true", help="list the claims that the words fit")
+    flags.add_argument("--rounds", type=int, default=ROUNDS, help="how many are run (default 5)")
     flags.add_argument("--seed", type=int, help="of the run (default: the first)")
     given = flags.parse_args(words)
+    name = " ".join(given.name)
     try:
-        fitting = chosen(given.name, records)
-        runs = [run for run in fitting if given.seed in (None, run.seed)]
-        if not runs:
-            raise SpecError(
-                f"--seed {given.seed}: has "
-                f"{', '.join(str(seed) for seed in sorted({run.seed for run in fitting}))}"
-            )
-        old = Result(*runs[0].store.read(runs[0].id))
-        found = compared(old, again(old, given.rounds))
-    except SpecError as error:
-        print(f"{given.name}: {error}", file=sys.stderr)
+        if given.list:
+            print(listed(read_published([published])[1], name))
+            return 0
+        if not name:
+            raise SpecError("name: give a claim's file and place, or words; --list has them")
+        said, agrees = check(name, given.rounds, given.seed, published, records)
+    except CfljaxError as error:
+        print(f"check: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
-    before, now = (
-        _made_by(versions) for versions in (old.record["versions"], provenance()["versions"])
-    )
-    made = f"made by {before}" if before == now else f"made by {before}, now {now}"
-    print(f"{given.name}, seed {old.seed}, {made}: {found}")
-    return 1 if "difference" in found else 0
-
-
-def _made_by(versions: dict[str, str]) -> str:
-    return f"cfljax {versions['cfljax']}, JAX {versions['jax']}"
+    print(said)
+    return 0 if agrees else 1
 
 
 if __name__ == "__main__":

@@ -48,6 +48,8 @@ class Section:
     """By the name of the cell: how many draws of the data its runs have."""
     small: dict[str, bool]
     """By the name of the cell: whether its runs are smaller than the paper's."""
+    runs: dict[str, list[Unit]]
+    """By the name of the cell: its runs."""
 
     def seeds(self, name: str) -> str:
         """Return the number of seeds of a cell: `3`, or `2 (1 diverged or failed)`."""
@@ -77,9 +79,8 @@ def section(published: Published, folders: list[Results]) -> Section:
     shrunk, but_rounds = (
         {each.store.folder for each in run if below_size(each, rounds)} for rounds in (True, False)
     )
-    found = Section(published, [], [], [], {}, {}, {}, [], {}, {})
+    found = Section(published, [], [], [], {}, {}, {}, [], {}, {}, {})
     used: dict[str, Unit] = {}
-    runs_of: dict[str, list[Unit]] = {}
     for cell in published.cells:
         fitting = _select(units, cell.where)
         chosen = _select_finished(published, cell.name, fitting)
@@ -104,7 +105,7 @@ def section(published: Published, folders: list[Results]) -> Section:
         found.small[cell.name] = any(
             unit.store.folder in (but_rounds if reached else shrunk) for unit in chosen
         )
-        runs_of[cell.name] = chosen
+        found.runs[cell.name] = chosen
     found.units.extend(used.values())
     found.folders.extend(
         results
@@ -114,11 +115,11 @@ def section(published: Published, folders: list[Results]) -> Section:
     for figure in published.figures:
         runs = [_select(units, where) for where in figure.curves.values()]
         found.drawn_runs.append([_select_finished(published, figure.title, each) for each in runs])
-    found.verdicts.extend(_decide(claim, found, runs_of) for claim in published.claims)
+    found.verdicts.extend(_decide(claim, found) for claim in published.claims)
     return found
 
 
-def _decide(claim: Claim, of: Section, runs_of: dict[str, list[Unit]]) -> Verdict:
+def _decide(claim: Claim, of: Section) -> Verdict:
     small = bool(claim.small) or any(of.small.get(name) for name in claim.cells)
     decided = verdict(claim, of.published, of.measured, small)
     takes = [of.published.cell(name).take for name in claim.cells]
@@ -130,7 +131,7 @@ def _decide(claim: Claim, of: Section, runs_of: dict[str, list[Unit]]) -> Verdic
         decided = decided._replace(
             cost=costs(
                 *(
-                    at_target(runs_of[name], take)
+                    at_target(of.runs[name], take)
                     for name, take in zip(claim.cells, takes, strict=True)
                 )
             )

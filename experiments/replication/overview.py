@@ -8,13 +8,15 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from cfljax.errors import SpecError
 from experiments.replication.measured import Section, with_draws
 from experiments.replication.papers import Page
-from experiments.replication.published import Claim
+from experiments.replication.published import PAGE, Claim
 from experiments.replication.tables import table
 from experiments.replication.verdicts import (
     AGAIN,
     AT_SIZE,
+    DECIDED,
     DIRECTION,
     FAILS,
     LARGER,
@@ -36,7 +38,7 @@ PLURAL = {
     "does not reproduce": "do not reproduce",
 }
 """Words after a number of claims, where they differ from the words after one."""
-HEAD = ["claim", "published", "ours", "verdict", "runs", "why"]
+HEAD = ["claim", "published", "ours", "verdict", "runs", "why", "check"]
 WITH = {
     REPRODUCES: "holds with",
     DIRECTION: "in direction with",
@@ -134,6 +136,56 @@ def at_a_glance(page: Page, sections: list[Section], to: str, left: Hours) -> st
     return table(["paper", "what holds", "its claims", "hours left"], rows)
 
 
+SUMMARY = ["decided", "reproduces", "does not", "seen, but not counted", "to decide the rest"]
+"""The heads of what is said of a paper in one line."""
+FITTING = {
+    "holds": (REPRODUCES, DIRECTION, LARGER),
+    "fails": (PART, FAILS),
+    "seen": (*OPEN, *DECIDED),
+}
+"""Of a phrase: the verdicts that its claims may have."""
+
+
+def what_reproduces(page: Page, sections: list[Section], to: str, left: Hours) -> str:
+    """Write a table with a line for each paper whose claims were tried."""
+    rows = []
+    for name, own in papers(sections).items():
+        paper = page.paper(name)
+        if paper.holds or paper.fails or paper.seen:
+            rows.append([_link(paper.short, to, paper.file), *summary(page, own, left)])
+    return table(["paper", *SUMMARY], rows)
+
+
+def summary(page: Page, own: list[Section], left: Hours) -> list[str]:
+    """Return what is said of a paper under the heads of SUMMARY. *Decided* is of the claims that
+    the data can test. SpecError where a phrase is not what the verdicts on its claims say."""
+    paper, every = page.paper(own[0].published.paper), lines(own)
+    words = Counter(line.verdict.word for line in every)
+    decided, testable = sum(words[word] for word in DECIDED), words.total() - words[NO_TEST]
+    verdicts = {
+        each.published.code(claim): verdict.word
+        for each in own
+        for claim, verdict in zip(each.published.claims, each.verdicts, strict=True)
+    }
+    told = []
+    for key, fitting in FITTING.items():
+        for phrase in getattr(paper, key):
+            for code in phrase.claims:
+                if verdicts.get(code) not in fitting:
+                    raise SpecError(
+                        f"{PAGE}: {paper.name}: {key}: {phrase.text!r}: {code} is "
+                        f"{verdicts.get(code, 'no claim of the paper')!r}"
+                    )
+        told.append("; ".join(phrase.text for phrase in getattr(paper, key)) or "–")
+    return [f"{decided} of {testable}", *told, _list_jobs(every, left)]
+
+
+def _list_jobs(every: list[Line], left: Hours) -> str:
+    """List the jobs that would decide what is open, with their minutes."""
+    jobs = dict.fromkeys(line.claim.job for line in every if line.verdict.word in OPEN)
+    return ", ".join(f"{job}: {time_of(left[job])}" for job in jobs if job in left) or "–"
+
+
 def hours(every: Iterable[Line], left: Hours) -> float:
     """Sum the hours of the jobs that would decide the claims that are open."""
     return sum(
@@ -185,7 +237,8 @@ def _write_row(line: Line, left: Hours) -> list[str]:
             f"{line.claim.setting}: {ours or 'not run'}<br>{claim.setting}: {_shorten(other.ours)}"
         )
         word += f"<br>{how}: {other.word}"
-    return [line.claim.text, line.verdict.published, ours, word, runs, _explain(line, left)]
+    code = "" if line.verdict.word == NOT_RUN else f"`{line.section.published.code(line.claim)}`"
+    return [line.claim.text, line.verdict.published, ours, word, runs, _explain(line, left), code]
 
 
 def _shorten(ours: str) -> str:

@@ -72,12 +72,21 @@ def replication_page(folders: Paths, published: Paths) -> str:
 def replication_pages(folders: Paths, published: Paths, to: str = "") -> dict[str, str]:
     """Name of a file -> its text: the page of claims (`ALL`, with links to pages at `to`, a folder
     relative to it), a page for each paper, and its figures as SVG."""
-    page, sections = read_sections(folders, published)
-    left = hours_left({claim.job for each in sections for claim in each.published.claims})
+    return made_of(*read_sections(folders, published), to)
+
+
+def made_of(page: Page, sections: list[Section], to: str) -> dict[str, str]:
+    """Write the pages of measured tables, as `replication_pages` does."""
+    left = list_hours(sections)
     found = {ALL: _write_claims(page, sections, f"{to}{{file}}.md", left)}
     for name, own in overview.papers(sections).items():
         found |= _write_paper(page, name, own, left)
     return found
+
+
+def list_hours(sections: list[Section]) -> Hours:
+    """Name of a job -> its hours, of those that would decide a claim of these tables."""
+    return hours_left({claim.job for each in sections for claim in each.published.claims})
 
 
 def _write_paper(page: Page, name: str, own: list[Section], left: Hours) -> dict[str, str]:
@@ -87,6 +96,7 @@ def _write_paper(page: Page, name: str, own: list[Section], left: Hours) -> dict
     found = {f"{paper.file}.svg": effects(shown)} if shown else {}
     parts = [
         f"# {name}",
+        *([_write_summary(page, own, left)] if every else []),
         paper.says,
         *[f"![Our seeds beside the published numbers]({image})" for image in found],
     ]
@@ -122,6 +132,12 @@ def _write_paper(page: Page, name: str, own: list[Section], left: Hours) -> dict
     ]
     parts += [folded("Not run yet", "\n".join(waiting))] if waiting else []
     return found | {f"{paper.file}.md": _join(parts)}
+
+
+def _write_summary(page: Page, own: list[Section], left: Hours) -> str:
+    """Write the line of README on a paper as a list."""
+    told = zip(overview.SUMMARY, overview.summary(page, own, left), strict=True)
+    return "\n".join(f"- **{head}**: {text}" for head, text in told if text != "–")
 
 
 def folded(title: str, text: str) -> str:

@@ -7,6 +7,15 @@ import re
 
 
 @dataclasses.dataclass(frozen=True)
+class Phrase:
+    """Some words on a paper, and the claims whose verdicts they sum up."""
+
+    text: str
+    claims: tuple[str, ...]
+    """What the claims are called: their file, and their place there."""
+
+
+@dataclasses.dataclass(frozen=True)
 class Paper:
     """What is said of a paper by hand."""
 
@@ -14,9 +23,20 @@ class Paper:
     """As `paper` of its files has it."""
     file: str
     """The name of its page, without `.md`."""
+    holds: tuple[Phrase, ...] = ()
+    """What reproduces, with its condition."""
+    fails: tuple[Phrase, ...] = ()
+    """What does not."""
+    seen: tuple[Phrase, ...] = ()
+    """What runs show that do not count: too few seeds, a smaller network."""
     says: str = ""
     """What holds, in a sentence."""
     findings: str = ""
+
+    @property
+    def short(self) -> str:
+        """Its name without the authors."""
+        return self.name.partition(" (")[0]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -45,7 +45,7 @@ from cfljax.config.read import one_line
 from cfljax.config.toml import load
 from cfljax.errors import SpecError, suggest
 from cfljax.registry.options import Table, check, option, show
-from experiments.replication.papers import Page, Paper
+from experiments.replication.papers import Page, Paper, Phrase
 from experiments.replication.quantity import Quantity, read_quantity
 
 PAGE = "page.toml"
@@ -195,6 +195,10 @@ class Published:
         """The factor from fractions to the published unit."""
         return 100.0 if self.unit == "%" else 1.0
 
+    def code(self, claim: Claim) -> str:
+        """Return what a claim is called: its file and its place there, from 1."""
+        return f"{self.file.removesuffix('.toml')} {self.claims.index(claim) + 1}"
+
     def cell(self, name: str) -> Cell:
         """Return the cell of that name."""
         return next(cell for cell in self.cells if cell.name == name)
@@ -255,7 +259,7 @@ def _check(path: Path, read: Callable[[Table], T]) -> T:
 
 def _read_page(table: Table, names: list[str]) -> Page:
     papers = tuple(
-        check(Paper, paper, f"papers[{i}]") for i, paper in enumerate(_read_tables(table, "papers"))
+        _read_paper(paper, f"papers[{i}]") for i, paper in enumerate(_read_tables(table, "papers"))
     )
     page = dataclasses.replace(check(Page, {"files": names} | table, ""), papers=papers)
     _not_blank("title", page.title)
@@ -266,6 +270,17 @@ def _read_page(table: Table, names: list[str]) -> Page:
     if missing := [name for name in names if name not in page.files]:
         raise SpecError(f"files: {missing[0]} is not listed")
     return page
+
+
+def _read_paper(table: Table, where: str) -> Paper:
+    phrases = {
+        key: tuple(
+            check(Phrase, phrase, f"{where}.{key}[{i}]")
+            for i, phrase in enumerate(_read_tables(table, key))
+        )
+        for key in ("holds", "fails", "seen")
+    }
+    return dataclasses.replace(check(Paper, table, where), **phrases)
 
 
 def _read_published(table: Table, file: str) -> Published:

@@ -60,7 +60,7 @@ def _list_cells(each: Section, brief: bool) -> str:
     any_published = _has_published(shown)
     columns: list[tuple[str, Callable[[Cell], str]]] = [("", lambda cell: cell.name)]
     columns += (
-        [("published" + unit, lambda cell: _format_published(cell, each.published))]
+        [("published" + unit, lambda cell: format_published(cell, each.published))]
         if any_published
         else []
     )
@@ -131,18 +131,19 @@ def _has_published(cells: list[Cell]) -> bool:
 def _format_entry(each: Section, cell: Cell | None, brief: bool) -> str:
     if cell is None:
         return ""
-    text = _format_ours(each.measured[cell.name], cell, each.published)
+    text = format_ours(each.measured[cell.name], cell, each.published)
     text += f" ({each.lost[cell.name]} diverged or failed)" if each.lost[cell.name] else ""
     if not brief and cell.name in each.last_ten and each.measured[cell.name].values:
-        text += f", {_format_ours(each.last_ten[cell.name], cell, each.published)}"
-    return text if cell.published is None else f"{text} ({_format_published(cell, each.published)})"
+        text += f", {format_ours(each.last_ten[cell.name], cell, each.published)}"
+    return text if cell.published is None else f"{text} ({format_published(cell, each.published)})"
 
 
 def _of(numbers: Mapping[str, Measured], cell: Cell, published: Published) -> str:
-    return _format_ours(numbers[cell.name], cell, published) if cell.name in numbers else "–"
+    return format_ours(numbers[cell.name], cell, published) if cell.name in numbers else "–"
 
 
-def _format_ours(measured: Measured, cell: Cell, published: Published) -> str:
+def format_ours(measured: Measured, cell: Cell, published: Published) -> str:
+    """Format our number: its mean and deviation over seeds, or the rounds of each."""
     if not measured.values:
         return "not run"
     if cell.take.reaches is not None:
@@ -170,7 +171,7 @@ def _format_ours(measured: Measured, cell: Cell, published: Published) -> str:
     return written(mean) if math.isnan(deviation) else f"{written(mean)} ± {written(deviation)}"
 
 
-def _format_published(cell: Cell, of: Published) -> str:
+def format_published(cell: Cell, of: Published) -> str:
     """Format the published number with all its digits."""
     if cell.published is None:
         return "–"

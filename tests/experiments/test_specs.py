@@ -1,6 +1,7 @@
 """Every published number has runs that answer it, in a spec that is there in two sizes; and the
 page is that of the records."""
 
+import dataclasses
 import os
 import re
 import subprocess
@@ -11,10 +12,15 @@ import numpy as np
 import pytest
 
 from cfljax.config import read_spec
+from cfljax.errors import SpecError
 from cfljax.methods import METHODS
+from experiments.__main__ import NUMBERS, differing
+from experiments.__main__ import pages as all_pages
+from experiments.replication import overview
 from experiments.replication.board_page import board
 from experiments.replication.measured import fits
-from experiments.replication.pages import replication_pages
+from experiments.replication.pages import read_sections
+from experiments.replication.papers import Phrase
 from experiments.replication.published import read_published
 from tests.often import rarely
 
@@ -66,42 +72,58 @@ def test_each_cell_selects_one_configuration_of_its_spec(published):
 
 
 @pytest.fixture(scope="module")
-def pages():
-    records = sorted(path for path in (EXPERIMENTS / "records").iterdir() if path.is_dir())
-    return replication_pages(records, [EXPERIMENTS / "published"], "../docs/evidence/")
+def found():
+    return all_pages()
 
 
-def test_the_committed_pages_are_those_of_the_committed_records(pages):
-    assert (EXPERIMENTS / "README.md").read_text() == pages[""]
-    written = {path.name: path.read_text() for path in EVIDENCE.iterdir()}
-    assert written == {name: text for name, text in pages.items() if name}
+@pytest.fixture(scope="module")
+def pages(found):
+    """The page of claims as "", and each page and figure of a paper by its name."""
+    claims = {"": found[EXPERIMENTS / "README.md"]}
+    return claims | {path.name: text for path, text in found.items() if path.parent == EVIDENCE}
 
 
-def test_the_first_page_says_what_is_left_as_the_records_have_it(pages):
-    of = dict(
-        re.findall(
-            r"^\| \[([^(\]]+?)(?: \([^\]]*)?\]\([^)]*\) \| .* \| ([\d.]+ \w+)? \|$",
-            pages[""],
-            re.MULTILINE,
+def test_the_committed_pages_are_those_of_the_committed_records(found):
+    assert differing(found) == []
+    assert {path for path in found if path.parent == EVIDENCE} == set(EVIDENCE.iterdir())
+    assert found[ROOT / "README.md"].count("| paper | decided |") == 1
+
+
+def test_a_page_that_differs_and_a_figure_that_no_page_has_are_told(tmp_path):
+    folder = tmp_path / "docs" / "evidence"
+    folder.mkdir(parents=True)
+    (folder / "ocfl-99-1.svg").write_text("<svg/>")
+    page = folder / "ocfl.md"
+    page.write_text("old")
+    assert differing({page: "new"}, tmp_path) == [page, folder / "ocfl-99-1.svg"]
+
+
+def test_what_is_said_of_a_paper_is_what_its_verdicts_say():
+    paper = next(paper for paper in PAGE.papers if paper.file == "cfl_mgd")
+    records = [EXPERIMENTS / "records" / "cfl_mgd_mnist_tenth"]
+    page, sections = read_sections(records, [EXPERIMENTS / "published"])
+    own = [each for each in sections if each.published.paper == paper.name]
+    paper = dataclasses.replace(paper, holds=(), fails=(), seen=())
+    ahead = Phrase("ahead of IFCA", ("cfl_mgd_mnist_tenth 1",))
+    levels = Phrase("its levels", ("cfl_mgd_mnist_tenth 4",))
+
+    def told(**phrases):
+        return overview.summary(
+            dataclasses.replace(page, papers=(dataclasses.replace(paper, **phrases),)), own, {}
         )
-    )
-    rows = re.findall(
-        r"^\| ([^|]+) \| [^|]+ \| [^|]+ \| ([^|]+) \|$",
-        (ROOT / "README.md").read_text(),
-        re.MULTILINE,
-    )
-    told = {name: cell for name, cell in rows if name in of or name == "Joint"}
-    assert len(told) == 5
-    for name, cell in told.items():
-        (wanted,) = [hours(left or "0 h") for paper, left in of.items() if paper.startswith(name)]
-        assert sum(map(hours, re.findall(r"\d+ (?:hours?|days)", cell))) == pytest.approx(
-            wanted, 0.1, 0.6
-        ), name
+
+    assert told(holds=(ahead,), fails=(levels,))[1:] == ["ahead of IFCA", "its levels", "–", "–"]
+    assert re.fullmatch(r"6 of \d+", told()[0])
+    for phrases in ({"holds": (levels,)}, {"fails": (ahead,)}, {"seen": (Phrase("it", ("x 1",)),)}):
+        with pytest.raises(SpecError, match=r"page.toml: CFL-MGD: \w+: '.*': .* is "):
+            told(**phrases)
 
 
-def hours(said):
-    number, unit = said.split()
-    return float(number) * {"min": 1 / 60, "h": 1, "hour": 1, "hours": 1, "days": 24}[unit]
+def test_a_number_of_each_paper_is_run_again_by_one_command():
+    claims = {
+        of.code(claim): of.paper.partition(" (")[0] for of in PUBLISHED for claim in of.claims
+    }
+    assert {claims[code] for code in NUMBERS.values()} == set(NUMBERS) and len(NUMBERS) == 5
 
 
 def test_every_link_to_the_pages_leads_somewhere(pages):
