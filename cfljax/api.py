@@ -202,13 +202,17 @@ def load(
     from the curves. `plugins`: files or modules that samples and predictions of the runs need; a
     folder's own plug-ins are never executed unless they are named here."""
     from cfljax.results.result import Results
+    from cfljax.store.errata import ErrataWarning, describe_errata
 
     _check_target(target)
     if named := list(plugins):
         from cfljax.config.plugins import load as load_plugins
 
         load_plugins(named, where="plugins")
-    return Results(folder, target=target)
+    results = Results(folder, target=target)
+    if line := describe_errata(folder, results.records.values()):
+        warnings.warn(line, ErrataWarning, stacklevel=2)
+    return results
 
 
 def _check_target(target: float | None) -> None:

@@ -1,7 +1,7 @@
 """Writes the reference pages from the code: python docs/pages.py
 
-Each page of PAGES is written whole: `spec.md`, `commands.md`, `methods.md` and `names.md`. A test
-compares them with the code.
+Each page of PAGES is written whole: `spec.md`, `commands.md`, `methods.md`, `names.md` and
+`errata.md`. A test compares them with the code.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from cfljax.federation.views import PRESETS
 from cfljax.methods import METHODS
 from cfljax.models import MODELS
 from cfljax.registry.options import show
+from cfljax.store.errata import read_errata
 
 DOCS = Path(__file__).parent
 HEAD = ("key", "value", "default", "what")
@@ -518,7 +519,36 @@ def about_of(summary: str) -> str:
     return words[0].upper() + words[1:]
 
 
-PAGES = {"spec.md": spec, "commands.md": commands, "methods.md": methods, "names.md": names}
+def errata() -> str:
+    """Return the page of faults that are mended."""
+    parts = [
+        "# Errata",
+        MADE,
+        "Faults that changed results in silence, and are mended. A fault concerns only the runs "
+        "that its section names, by the keys of a run's configuration. `cfljax report`, `cfljax "
+        "load` and `cfljax.load` print a line if a results folder has such runs of an earlier "
+        "version. A record says how many of these faults were mended when its run was computed. "
+        "Run the spec of such a folder again in a new folder.\n",
+    ]
+    for each in reversed(read_errata()):
+        conditions = " ".join(f"`{show(table)}`" for table in each.where)
+        parts += [
+            f"## {each.id}\n",
+            f"**{each.title}.** {each.what}\n",
+            f"- How far off: {each.off}",
+            f"- Versions: up to {each.until}, before commit `{each.mended}`.",
+            f"- Runs: {conditions or 'a record does not tell, so no line is printed'}\n",
+        ]
+    return "\n".join(parts)
+
+
+PAGES = {
+    "spec.md": spec,
+    "commands.md": commands,
+    "methods.md": methods,
+    "names.md": names,
+    "errata.md": errata,
+}
 
 
 def main() -> int:

@@ -54,6 +54,7 @@ def run(flags: argparse.Namespace) -> int:
     """Do what the flags say."""
     from cfljax import store
     from cfljax.results.result import Results
+    from cfljax.store.errata import describe_errata
 
     if flags.status:
         print(store.status(flags.folder))
@@ -67,6 +68,8 @@ def run(flags: argparse.Namespace) -> int:
         return 3 if damaged else 0
     load_plugins(flags)
     results = Results(flags.folder)
+    if line := describe_errata(flags.folder, results.records.values()):
+        print(f"cfljax: {line}", file=sys.stderr)
     if flags.export:
         from cfljax.store.compact import compact
 

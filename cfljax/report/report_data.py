@@ -6,8 +6,10 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
+from cfljax.registry.options import Table
 from cfljax.report.comparison import COLUMNS, MAXIMUM, Row, rows
 from cfljax.report.configurations import Collected, Configuration, collect
 from cfljax.report.curves import Curves, chosen, curves
@@ -15,6 +17,7 @@ from cfljax.report.run_pictures import RunPictures, changes_once, run_pictures
 from cfljax.report.tables import only
 from cfljax.results.result import Results
 from cfljax.store import DamagedWarning
+from cfljax.store.errata import describe_errata
 
 
 class ReportData(NamedTuple):
@@ -25,7 +28,7 @@ class ReportData(NamedTuple):
     drawn: list[Configuration]  # The configurations that figures show
     curves: list[Curves]  # For each of `drawn`
     pictures: list[RunPictures | None]  # For each of `drawn`; None where no run can be read
-    problems: list[str]  # A line for each file that could not be read
+    problems: list[str]  # A line for each file that could not be read, and for runs of known faults
     target: float | None  # The accuracy to which rounds and bytes are counted
 
 
@@ -46,6 +49,7 @@ def read(
         drawn = chosen(collected.configurations)
         lines = [curves(configuration, problems) for configuration in drawn]
         pictures = changes_once([run_pictures(configuration, problems) for configuration in drawn])
+    problems += describe_folders(collected)
     said = [str(w.message) for w in caught if issubclass(w.category, DamagedWarning)] + problems
     columns = [column for column in COLUMNS if maximum or column.key != MAXIMUM]
     if names:
@@ -62,3 +66,12 @@ def read(
         list(dict.fromkeys(said)),
         target,
     )
+
+
+def describe_folders(collected: Collected) -> list[str]:
+    """Return a line for each folder with runs that a mended fault concerns."""
+    records: dict[Path, list[Table]] = {}
+    for unit in collected.units:
+        records.setdefault(unit.store.folder, []).append(unit.record)
+    lines = [describe_errata(folder, each) for folder, each in records.items()]
+    return [line for line in lines if line]

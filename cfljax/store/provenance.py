@@ -8,15 +8,17 @@ import subprocess
 from cfljax.lazy import jax
 from cfljax.registry.options import Table
 from cfljax.software import software, version
+from cfljax.store import errata
 
 
 def provenance() -> Table:
-    """Return {versions, device, git} for a record; git is None without it. Each is looked up once
-    per process."""
+    """Return {versions, device, git, errata} for a record; git is None without it. Each is looked
+    up once per process."""
     return {
         "versions": {"cfljax": version("cfljax"), **software()},
         "device": device(),
         "git": git(),
+        errata.KEY: len(errata.read_errata()),
     }
 
 

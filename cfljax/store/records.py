@@ -36,6 +36,7 @@ RECORD_SCHEMA: dict[str, str] = {
     "versions": "of cfljax, and what decides the bits: cfljax.software.software()",
     "device": "kind of the device (provenance())",
     "git": "commit and dirty, or null (provenance())",
+    "errata": "how many entries of errata.toml were mended (provenance()); missing: none of them",
     "plan": "the execution plan it ran under, in words, or null (for a failed run)",
     "timings": "seconds: compile, train, eval",
     "summary": "what summarise() returns",
