@@ -98,7 +98,7 @@ def test_the_worst_tenth_is_rounded_up(clients, lowest):
 
 def test_provenance_names_versions_device_and_git(tmp_path, monkeypatch):
     found = provenance()
-    assert set(found) == {"versions", "device", "git"}
+    assert set(found) == {"versions", "device", "git", "errata"}
     assert {"jax", "numpy", "python", "cfljax", "cfljax sources"} <= set(found["versions"])
     assert found["versions"]["numpy"] == np.__version__
     git.cache_clear()
