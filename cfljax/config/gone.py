@@ -35,6 +35,9 @@ OPTIONS: Mapping[str, Gone] = {
     "method.groups": Gone(
         "one", 'groups = "true" went; method = "oracle" is FedAvg inside each true group'
     ),
+    "method.fesem_init": Gone(
+        "shared", "fesem_init went; a client that has not trained has w_0, as in the program"
+    ),
     "train.schedule": Gone(None, _TURNS),
     "train.head_epochs": Gone(None, _TURNS),
     "train.asynchronous.staleness": Gone("polynomial", f"staleness {_FADES}"),

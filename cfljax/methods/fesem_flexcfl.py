@@ -8,13 +8,11 @@ round they may all stay with it, and the method is FedAvg; with a draw in each r
 when they came.
 
 Readings:
-- W_i of an untrained client. Paper: not said. Here: w_0, as in the program; or its weights after
-  one local epoch. Option: `fesem_init`.
+- W_i of an untrained client. Paper: not said. Here: w_0, as in the program. Option: none.
 - Weights of the mean. Paper: uniform in FeSEM's; the program of FedGroup's Table 3 weights by
   samples. Here: uniform. Option: `average = "samples"`.
 
-Communication per participant and round: one model down, one up; with `fesem_init = "own"` the same
-once more for every client that trains, in round 0.
+Communication per participant and round: one model down, one up.
 
 A newcomer has no weights to compare: it takes the centre, of those in use, with the least loss on
 its labelled samples.
@@ -25,7 +23,6 @@ from __future__ import annotations
 import dataclasses
 
 from cfljax.kernels.blocks import squared_distances
-from cfljax.kernels.mix import usable
 from cfljax.lazy import jnp
 from cfljax.round.recipes import (
     AVERAGES,
@@ -51,19 +48,11 @@ class FeSEMFlexCFL(Clustered):
 
     clusters: int = option(4, "number of centres", low=1)
     average: str = option("uniform", "weights of the members", choices=AVERAGES)
-    fesem_init: str = option(
-        "shared",
-        "W_i of a client that has not trained: w_0, or one local epoch from it",
-        choices=("shared", "own"),
-    )
 
     def first(self, ask: Ask, state: State) -> State:
         """Random centres, none of which is w_0; `memory` f32[C, d]: W_i."""
         model, w = ask.solver.model, first_model(ask.key, ask.solver.model)
         own = jnp.tile(w, (ask.federation.clients, 1))
-        if self.fesem_init == "own":
-            delta = ask.updates(w, epochs=1)
-            own += jnp.where(usable(delta)[:, None], delta, 0.0)
         return state._replace(
             models=first_models(ask.key, model, state.clusters + 1)[1:], memory=own
         )

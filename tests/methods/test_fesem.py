@@ -68,27 +68,19 @@ def test_refuses_to_compare_what_never_reaches_the_server():
         play.rounds("fesem", federation(), model=toy.model(HIDDEN), work=WORK | {"parts": kept})
 
 
-@pytest.mark.parametrize(
-    ("average", "fesem_init"), [rarely("uniform", "shared"), ("samples", "own")]
-)
-def test_fedgroups_program_agrees_with_a_plain_loop_over_clients(average, fesem_init):
-    options = {"clusters": 3, "average": average, "fesem_init": fesem_init}
+@pytest.mark.parametrize("average", [rarely("uniform"), "samples"])
+def test_fedgroups_program_agrees_with_a_plain_loop_over_clients(average):
+    options = {"clusters": 3, "average": average}
     states, infos, method = play.rounds("fesem_flexcfl", federation(), lr=1.0, work=WORK, **options)
     net, clients = plain.Net(6, 4), plain.Clients(federation())
     w0, centres = starts(toy.model().init, 0, 3)
-    wanted, own = fesem(net, clients, centres, w0, 0, 4, 5, 1.0, 5, 2, average, fesem_init)
+    wanted, own = fesem(net, clients, centres, w0, 0, 4, 5, 1.0, 5, 2, average)
     close(states, method, wanted)
     np.testing.assert_allclose(states[-1].memory, own, atol=1e-5 * np.abs(own).max())
     labels = np.asarray(states[-1].labels)
-    if fesem_init == "shared":
-        assert (
-            len(set(np.asarray(states[1].labels).tolist())) == 2
-        )  # unseen, and the centre nearest to w_0
-    extra = 8 if fesem_init == "own" else 0
-    assert [[int(n) for n in info.traffic] for info in infos[:2]] == [
-        [5 + extra, 5 + extra, 0, 0],
-        [5, 5, 0, 0],
-    ]
+    # unseen, and the centre nearest to w_0
+    assert len(set(np.asarray(states[1].labels).tolist())) == 2
+    assert [[int(n) for n in info.traffic] for info in infos[:2]] == [[5, 5, 0, 0]] * 2
     part = states[1]
     nearest = np.linalg.norm(
         np.asarray(part.memory)[:, None] - np.asarray(part.models)[None], axis=2
@@ -109,7 +101,7 @@ def test_clients_part_where_those_of_the_plain_program_do():
     )
     w0, centres = starts(toy.model().init, 0, 3)
     wanted, _ = fesem(
-        plain.Net(6, 4), plain.Clients(whole), centres, w0, 0, 8, 3, 1.0, 5, 2, "uniform", "shared"
+        plain.Net(6, 4), plain.Clients(whole), centres, w0, 0, 8, 3, 1.0, 5, 2, "uniform"
     )
     close(states, method, wanted)
     used = [len(set(labels[labels >= 0])) for _, labels in wanted]
@@ -127,7 +119,7 @@ def test_no_centre_is_the_model_that_clients_start_at():
 
 def test_a_broken_client_keeps_its_last_weights():
     broken = toy.broken(federation(), 2)
-    options = {"clusters": 3, "average": "samples", "fesem_init": "own"}
+    options = {"clusters": 3, "average": "samples"}
     states, infos, _ = play.rounds("fesem_flexcfl", broken, work=WORK, lr=1.0, **options)
     assert sum(int(info.nonfinite) for info in infos) > 0
     assert np.isfinite(states[-1].models).all() and np.isfinite(states[-1].memory).all()

@@ -20,9 +20,7 @@ def starts(init, seed, clusters):
     return draws[0], draws[1:]
 
 
-def fesem(
-    net, clients, centres, w0, seed, rounds, participants, lr, batch, epochs, average, fesem_init
-):
+def fesem(net, clients, centres, w0, seed, rounds, participants, lr, batch, epochs, average):
     """[(centres, labels)] after each round, and the clients' last weights."""
     centres, labels, history = (
         [np.array(m, np.float64) for m in centres],
@@ -30,12 +28,6 @@ def fesem(
         [],
     )
     own = [np.array(w0, np.float64) for _ in clients.uid]
-    if fesem_init == "own":
-        key = keys.fold(keys.root(seed), "pretrain")
-        own = [
-            plain.fit(net, w, d, plain.local_key(key, u), lr, batch, 1)[0]
-            for w, d, u in zip(own, clients.train, clients.uid, strict=True)
-        ]
     for t in range(rounds):
         key, present = plain.round_key(seed, t), plain.cohort(seed, t, clients.uid, participants)
         for i in present:
