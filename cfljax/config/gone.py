@@ -48,6 +48,9 @@ OPTIONS: Mapping[str, Gone] = {
 
 VALUES: Mapping[tuple[str, Value], str] = {
     ("method.clusters", "auto"): _COUNTED,
+    ("method.noise", "drop"): (
+        'noise = "drop" went; noise = "isolate" makes each noise point a cluster of its own'
+    ),
     ("method.merge_to", "auto"): (
         'merge_to = "auto" went; `cfljax tune SPEC --set {0}.merge_to=2,4,8` chooses by validation'
     ),

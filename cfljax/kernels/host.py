@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 METRICS = ("euclidean", "cosine", "l1")
-NOISE_RULES = ("nearest", "isolate", "drop")
+NOISE_RULES = ("nearest", "isolate")
 MAX_DIRECT_DIFFERENCES = 2e10
 """The number of differences n² d up to which Euclidean distances come from differences; above it
 they come from products."""
@@ -129,8 +129,8 @@ def renumber_by_appearance(labels: np.ndarray) -> np.ndarray:
 
 def settle_noise(weights: np.ndarray, labels: np.ndarray, rule: str = "nearest") -> np.ndarray:
     """i32[n] labels without noise (OCFL): `"nearest"` joins the cluster whose mean weights are most
-    similar by cosine, `"isolate"` makes each point its own cluster, `"drop"` leaves −1. Without any
-    cluster all are in cluster 0."""
+    similar by cosine, `"isolate"` makes each point its own cluster. Without any cluster all are in
+    cluster 0."""
     if rule not in NOISE_RULES:
         raise ValueError(f'noise "{rule}": must be one of {", ".join(NOISE_RULES)}')
     labels = np.asarray(labels).copy()
@@ -139,7 +139,7 @@ def settle_noise(weights: np.ndarray, labels: np.ndarray, rule: str = "nearest")
     noise = np.flatnonzero(labels < 0)
     if rule == "nearest":
         labels[noise] = nearest_mean_cosine(weights, labels, noise)
-    elif rule == "isolate":
+    else:
         labels[noise] = labels.max() + 1 + np.arange(noise.size)
     return renumber_by_appearance(labels)
 

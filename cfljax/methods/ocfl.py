@@ -4,9 +4,9 @@ inside the clusters from then on.
 
 1. All clients train `pretrain_epochs` epochs from w_0; the server flattens their weights.
 2. OPTICS, once, on the host. Where it finds no cluster, everybody is in one, with a warning.
-3. Noise points join a cluster, are clusters of their own, or are left out of training and scored
-   with the initial model. Kept with the results: `ari` against the true groups at this point,
-   `ari_optics` with every noise point as a cluster of its own, `found` clusters and `noise` points.
+3. Noise points join a cluster, or are clusters of their own. Kept with the results: `ari` against
+   the true groups at this point, `ari_optics` with every noise point as a cluster of its own,
+   `found` clusters and `noise` points.
 4. While there are more than `merge_to` clusters, the two most similar ones become one, by their
    mean weights.
 5. FedAvg inside each cluster: each round draws `clients_per_cluster` clients of each (all, where it
@@ -16,7 +16,7 @@ inside the clusters from then on.
 
 Readings:
 - Noise points. Paper: nothing. Here: each joins the cluster whose mean weights are most similar by
-  cosine. Option: `noise = "isolate"`, `"drop"`.
+  cosine. Option: `noise = "isolate"`.
 - Distance. Paper: OPTICS's default on the weights; its argument uses cosines. Here: Euclidean.
   Option: `metric = "cosine"`.
 - Merging. Paper: ten clusters into three, by cosine, "to reduce the number artificially". Here:
@@ -73,9 +73,7 @@ class OCFL(FedAvg):
     metric: str = option(
         "euclidean", "OPTICS: distance of the weights", choices=("euclidean", "cosine")
     )
-    noise: str = option(
-        "nearest", "how noise points are assigned", choices=("nearest", "isolate", "drop")
-    )
+    noise: str = option("nearest", "how noise points are assigned", choices=("nearest", "isolate"))
     merge_to: int | None = option(None, "merge similar clusters down to this number", low=1)
     merge_by: str = option(
         "weights",
@@ -96,11 +94,6 @@ class OCFL(FedAvg):
                 f"{where}.max_clusters = {self.max_clusters}: needs `every`; leave it out"
             )
 
-    @property
-    def leaves_out(self) -> bool:  # type: ignore[override]
-        """Whether noise points are in no cluster."""
-        return self.noise == "drop"
-
     def begin(self, ask: Before) -> Begun:
         """HOST. OPTICS of everybody's trained weights; who comes late joins the nearest cluster."""
         first, later, start = ask.here(), ask.late(), ask.first_model()
@@ -112,13 +105,14 @@ class OCFL(FedAvg):
         nearest = host.nearest_mean_cosine(weights, known, np.arange(n, n + len(later)))
         labels, guess = ask.of_all((first, own)), ask.of_all((first, own), (later, nearest))
         rows = self.max_clusters if self.every is not None else len(mark_slots(int(own.max()) + 1))
-        return Begun(np.tile(start, (rows + self.leaves_out, 1)), labels, guess, extras=extras)
+        return Begun(np.tile(start, (rows, 1)), labels, guess, extras=extras)
 
     def cluster(
         self, weights: np.ndarray, moves: np.ndarray, group: np.ndarray
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """HOST. Steps 2 to 4 on weights f32[n, d] and how they have moved: (i32[n] labels, −1:
-        dropped; what is kept with the results). group i32[n]: the true ones, for the record."""
+        """HOST. Steps 2 to 4 on weights f32[n, d] and how they have moved:
+        (i32[n] labels, what is kept with the results). group i32[n]: the true ones, for the
+        record."""
         raw = host.optics(weights, self.min_samples, self.xi, self.metric)
         if (raw < 0).all():
             warnings.warn("ocfl: OPTICS found no cluster; all clients are in one", stacklevel=2)

@@ -77,9 +77,6 @@ class Clustered(MethodConfig):
     clients_per_cluster = cast(
         "int | None", None
     )  # How many clients are drawn from each cluster in a round; None: the run's draw
-    # Whether some clients are in no cluster for good. They have the last model, which does not
-    # train.
-    leaves_out = False
     notes = 0
     """How many numbers the method's own `steps` note for each participant (`done.notes`), NaN at
     first. They replace a part of the model that stays with the client, so `train.parts` is

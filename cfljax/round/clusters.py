@@ -150,7 +150,7 @@ class ClusteredMethod:
                 arrived = jnp.sum(new & federation.trains & (state.guess >= 0), dtype=jnp.int32)
             state = state._replace(labels=jnp.where(new, state.guess, state.labels))
         if config.clients_per_cluster is not None:
-            number, most = state.clusters - config.leaves_out, config.clients_per_cluster
+            number, most = state.clusters, config.clients_per_cluster
             cohort = cohorts.draw_inside(key, federation, state.labels, number, most, cohort, hyper)
         train = functools.partial(
             self._trained, key, state, federation, hyper=hyper, arrived=arrived
@@ -376,14 +376,7 @@ class ClusteredMethod:
         if self.config.chooses:
             return jnp.where(without, ask.least(self.config.score(ask, state)), state.labels)
         found = jnp.where(state.labels >= 0, state.labels, self.config.join(ask, state))
-        last = (
-            state.clusters
-            if self.config.trains_twice
-            else state.clusters - 1
-            if self.config.leaves_out
-            else 0
-        )
-        return jnp.where(found >= 0, found, last)
+        return jnp.where(found >= 0, found, state.clusters if self.config.trains_twice else 0)
 
     def models(self, state: State) -> tuple[Array, Array]:
         """Return the clusters' models, and the global one if there is one."""
