@@ -38,6 +38,7 @@ OPTIONS: Mapping[str, Gone] = {
     "method.fesem_init": Gone(
         "shared", "fesem_init went; a client that has not trained has w_0, as in the program"
     ),
+    "method.newcomer_steps": Gone(10, "newcomer_steps went; a newcomer has ten E-steps"),
     "train.schedule": Gone(None, _TURNS),
     "train.head_epochs": Gone(None, _TURNS),
     "train.asynchronous.staleness": Gone("polynomial", f"staleness {_FADES}"),

@@ -23,11 +23,11 @@ Readings:
 - Clients not drawn. Paper: all take part. Here: they keep their mixtures, as in its program.
   Option: none.
 - Mixture of a newcomer. Paper: E-steps with fixed models; its program does one at each evaluation.
-  Here: ten, from equal weights. Option: `newcomer_steps`.
+  Here: ten, from equal weights. Option: none.
 
 Communication per participant and round: K models down, K updates up.
 
-A newcomer, as any client that has not been drawn yet, gets its mixture by `newcomer_steps` E-steps
+A newcomer, as any client that has not been drawn yet, gets its mixture by ten E-steps
 on its own training samples from equal weights, with the models as they are. A client without
 training samples has one model, the one of least loss on its test samples.
 """

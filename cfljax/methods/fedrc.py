@@ -19,12 +19,12 @@ Readings:
 - Weights of the mean. Paper: by samples of all clients. Here: by samples of the round's
   participants. Option: `average`.
 - Mixture of a newcomer. Paper: not said; in its program newcomers have no C, so their E-step is
-  FedEM's. Here: ten E-steps with the current models and C. Option: `newcomer_steps`.
+  FedEM's. Here: ten E-steps with the current models and C. Option: none.
 
 Communication per participant and round: K models and K · M floats (C, M classes) down, K updates
 and K · M floats (its sums of q by label) up.
 
-A newcomer, as any client that has not been drawn yet, gets its mixture by `newcomer_steps` E-steps
+A newcomer, as any client that has not been drawn yet, gets its mixture by ten E-steps
 on its own training samples from equal weights, with the models and C as they are. A client without
 training samples has one model, the one of least loss on its test samples.
 """

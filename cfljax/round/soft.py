@@ -34,6 +34,9 @@ class Mixed(NamedTuple):
     memory: Tree = None  # What else the method remembers
 
 
+NEWCOMER_STEPS = 10  # E-steps for the mixture of a client that has not been drawn
+
+
 @dataclasses.dataclass(frozen=True)
 class Soft(MethodConfig):
     """Each participant finds the `share` of every model in each of its samples, and its mixture is
@@ -42,15 +45,12 @@ class Soft(MethodConfig):
     of the models' probabilities, weighted by its mixture. A subclass is a method: its fields are
     the options, and it overrides the functions in which it differs.
 
-    A client that has not been drawn yet gets its mixture by repeating this `newcomer_steps` times
+    A client that has not been drawn yet gets its mixture by repeating this NEWCOMER_STEPS times
     on its training samples, from equal shares, with the models as they are.
     """
 
     clusters: int = option(3, "number of models", low=1)
     average: str = option("samples", "weights of the participants", choices=AVERAGES)
-    newcomer_steps: int = option(
-        10, "E-steps for the mixture of a client that has not been drawn", low=1
-    )
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -178,7 +178,7 @@ def _mixtures(config: Soft, solver: Solver, federation: Federation, state: Mixed
         new = mean_over_samples(solver, federation, state.models, without, of)
         return jnp.where(jnp.isfinite(new).all(axis=1, keepdims=True), new, now)
 
-    found = jax.lax.fori_loop(0, jnp.where(jnp.any(without), config.newcomer_steps, 0), step, equal)
+    found = jax.lax.fori_loop(0, jnp.where(jnp.any(without), NEWCOMER_STEPS, 0), step, equal)
     return jnp.where(state.drawn[:, None], state.mixture, jnp.where(without[:, None], found, equal))
 
 

@@ -13,6 +13,7 @@ from cfljax.errors import SpecError
 from cfljax.kernels.choose import drawn_by
 from cfljax.methods import METHODS
 from cfljax.methods.fedrc import label_weights
+from cfljax.round.soft import NEWCOMER_STEPS
 from tests import play, toy
 from tests.often import rarely
 from tests.reference import fedem, fedrc, fedsoft, plain
@@ -58,16 +59,15 @@ def test_fedem_follows_the_plain_program(hidden, average):
     assert np.ptp(mixture, axis=0).max() > 0.05
 
 
-@pytest.mark.parametrize("steps", [1, 10])
-def test_who_was_not_drawn_has_the_mixture_of_its_own_samples(steps):
-    out = run("fedem", rounds=1, clusters=3, newcomer_steps=steps)
+def test_who_was_not_drawn_has_the_mixture_of_its_own_samples():
+    out = run("fedem", rounds=1, clusters=3)
     state, clients, net = out.states[-1], plain.Clients(federation()), plain.Net(6, 4)
     found = np.asarray(out.method.mixture(state, federation(), {}))
     drawn = np.isin(np.arange(8), plain.cohort(SEED, 0, clients.uid, PARTICIPANTS))
     assert np.array_equal(found[drawn], np.asarray(state.mixture)[drawn])
     for c in np.flatnonzero(~drawn):
         pi = np.full(3, 1 / 3)
-        for _ in range(steps):
+        for _ in range(NEWCOMER_STEPS):
             losses = np.array(
                 [net.losses(w, *clients.train[c]) for w in out.models().astype(np.float64)]
             )
