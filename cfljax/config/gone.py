@@ -39,6 +39,15 @@ OPTIONS: Mapping[str, Gone] = {
         "shared", "fesem_init went; a client that has not trained has w_0, as in the program"
     ),
     "method.newcomer_steps": Gone(10, "newcomer_steps went; a newcomer has ten E-steps"),
+    "model.size": Gone("ifca", "size went; dense = [384] is the network of IFCA's paper"),
+    "data.rotate": Gone(
+        1,
+        'rotate went; views = [{{ name = "rotated", groups = 2 }}] rotates the images of groups of '
+        "clients, with any partition",
+    ),
+    "data.test_cut": Gone(
+        "shards", 'test_cut went; partition = "classes" has test samples by each client\'s classes'
+    ),
     "train.schedule": Gone(None, _TURNS),
     "train.head_epochs": Gone(None, _TURNS),
     "train.asynchronous.staleness": Gone("polynomial", f"staleness {_FADES}"),

@@ -87,7 +87,7 @@ def read_drift(
                 )
     if not PARTITIONS.ours(partition):
         return made
-    groups = [getattr(parts, "groups" if partition in _IN_VIEWS else "rotate", 1)]
+    groups = [getattr(parts, "groups", 1) if partition in _IN_VIEWS else 1]
     groups += [each.options.groups for each in views if each.name in _IN_VIEWS]
     if made.what == "group" and max(groups) < 2:
         raise SpecError(
@@ -96,9 +96,7 @@ def read_drift(
             'take partition = "rotated" or similar, or what = "labels"'
         )
     viewed = any(each.name == "rotated" for each in views)
-    if made.what == "rotation" and (
-        viewed or partition == "rotated" or getattr(parts, "rotate", 1) > 1
-    ):
+    if made.what == "rotation" and (viewed or partition == "rotated"):
         turning = 'view "rotated"' if viewed else f'partition "{partition}"'
         raise SpecError(
             f'{where}.what = "rotation": {turning} rotates the images already; take what = "group"'

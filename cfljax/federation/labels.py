@@ -8,15 +8,10 @@ import numpy as np
 
 from cfljax.federation import common
 from cfljax.federation.common import Partition, Rng, Sized
-from cfljax.federation.groups import even_angles, rotations
 from cfljax.federation.pachinko import Pachinko, allocate
 from cfljax.registry import Entry
 from cfljax.registry.options import option
 from cfljax.types import Parts, Source
-
-CUT_HELP = (
-    '"shards": test samples are dealt like training samples; "classes": by each client\'s class mix'
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +22,6 @@ class Shards(Sized):
     holdout: float = option(
         0.0, "share of the training samples used for testing; 0: use the test set", low=0, high=0.9
     )
-    test_cut: str = option("shards", CUT_HELP, choices=("shards", "classes"))
 
 
 def _shards(rows: np.ndarray, source: Source, owner: np.ndarray) -> list[np.ndarray]:
@@ -63,12 +57,7 @@ def shards(options: Shards, source: Source, rng: Rng) -> Parts:
     train = _shards(rows, source, owner)
     test: list[np.ndarray] | np.ndarray = held_out
     if options.test == "own":
-        by_mix = options.test_cut == "classes"
-        test = (
-            common.mirror(common.class_counts(train, source), held_out, source, rng)
-            if by_mix
-            else _shards(held_out, source, owner)
-        )
+        test = _shards(held_out, source, owner)
     return Parts(train, test, common.most_common_labels(train, source))
 
 
@@ -194,19 +183,14 @@ class Dirichlet(Sized):
         "shares of each class; or mixes of classes, for clients of equal size",
         choices=("shares", "equal"),
     )
-    rotate: int = option(
-        1, "groups that see images rotated (2: half of the clients by 180 degrees)", low=1
-    )
 
 
 def dirichlet(options: Dirichlet, source: Source, rng: Rng) -> Parts:
     """Divide each class over the clients in Dirichlet shares; `samples_per_client` is the mean.
 
     With `balance = "equal"` each client draws its own mix of classes, and then its samples one
-    after another, as in Pachinko. With `rotate`, blocks of clients see rotated images, and these
-    are the true groups."""
+    after another, as in Pachinko."""
     rows, clients = common.training_rows(options, source, rng), options.clients
-    common.check_most("rotate", options.rotate, clients, f"there are {clients} clients")
     common.check_most(
         "min_samples",
         options.min_samples,
@@ -231,16 +215,7 @@ def dirichlet(options: Dirichlet, source: Source, rng: Rng) -> Parts:
             rng,
         )
     test = common.choose_test_part(options, train, source, rng)
-    if options.rotate == 1:
-        return Parts(train, test, common.no_group(clients))
-    of = common.group_blocks(clients, options.rotate)
-    return Parts(
-        train,
-        test,
-        of,
-        view=of,
-        pixels=rotations(source.x_train.shape[1:], even_angles(options.rotate)),
-    )
+    return Parts(train, test, common.no_group(clients))
 
 
 def _dirichlet_counts(

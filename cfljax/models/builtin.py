@@ -66,14 +66,9 @@ class CNNOptions(ModelOptions):
 class CifarOptions(ModelOptions):
     """Options of `cnn_cifar`."""
 
-    size: str = option(
-        "ifca",
-        "ifca: dense 384, 192, outputs (its code); paper: dense 384, outputs",
-        choices=("ifca", "paper"),
-    )
     channels: int = option(64, "channels of both convolutions", low=1)
     dense: tuple[int, ...] = option(
-        (384, 192), "widths of the two dense layers; size = paper has the first only", low=1
+        (384, 192), "widths of the dense layers; IFCA's paper has the first only", low=1
     )
     crop: int = option(
         24, "side of the random crops (evaluation: the centre); 0: the whole image", low=0
@@ -93,9 +88,9 @@ class CifarOptions(ModelOptions):
     )
 
     def check(self, where: str) -> None:
-        """Require two widths, because the network has two dense layers."""
-        if len(self.dense) != 2:
-            raise SpecError(f"{where}.dense has {len(self.dense)} widths: must be two")
+        """Require a dense layer, whose weights decay."""
+        if not self.dense:
+            raise SpecError(f"{where}.dense = []: give at least one width")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -194,11 +189,10 @@ def make_cifar(options: CifarOptions, sample_shape: tuple[int, ...], classes: in
         )
     from cfljax.models.nets import Cifar
 
-    hidden = options.dense if options.size == "ifca" else options.dense[:1]
-
     def penalty(params: Tree) -> jax.Array:
         squares = [
-            jnp.sum(params[f"dense_{number}"]["kernel"] ** 2) for number in range(len(hidden))
+            jnp.sum(params[f"dense_{number}"]["kernel"] ** 2)
+            for number in range(len(options.dense))
         ]
         return options.decay * 0.5 * jnp.sum(jnp.stack(squares))
 
@@ -206,7 +200,7 @@ def make_cifar(options: CifarOptions, sample_shape: tuple[int, ...], classes: in
         options.crop, options.flip, options.brightness, options.contrast, options.standardise
     )
     return Net(
-        Cifar(options.channels, hidden, classes, options.conv),
+        Cifar(options.channels, options.dense, classes, options.conv),
         start=make_start(options.init),
         training=augment.make_training(how),
         evaluation=augment.make_evaluation(how),

@@ -39,7 +39,6 @@ WRONG = [
         "data.min_samples = 5",
         "at most 0",
     ),
-    ("dirichlet", {"clients": 2, "rotate": 3}, "data.rotate = 3", "at most 2"),
     ("rotated", {"clients": 3}, "data.groups = 4", "at most 3"),
     (
         "rotated",
