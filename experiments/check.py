@@ -133,11 +133,20 @@ def again(run: Result, rounds: int) -> Result:
     ).groups()
     if plan:
         table["train"]["plan"] = {"quick": False} | parse_value(plan, "the plan of the record")
-    plugins = [str(HERE.parent / path) for path in run.config.get("plugins", [])]
+    plugins = own_plugins(run)
     with _on_threads(int(threads or 1)):
         return one_run(
             table | {"seeds": [run.seed], "method": [table["method"]], "plugins": plugins}
         )
+
+
+def own_plugins(run: Result) -> list[str]:
+    """Return the plug-ins of a run: files of this folder, since a record may name any program."""
+    named = [HERE.parent / name for name in run.config.get("plugins", [])]
+    for file in named:
+        if file.resolve().parent != HERE.resolve():
+            raise SpecError(f"its plug-in {file} is no file of experiments/, and is not executed")
+    return list(map(str, named))
 
 
 @contextlib.contextmanager

@@ -72,9 +72,9 @@ def test_predictions_and_exports_run_no_program_of_a_folder(sent):
     assert cli.main(["load", str(sent), "--clusters", str(sent / "clusters")]) == 0
 
 
-def test_a_published_number_is_run_again_with_programs_of_the_repository_alone(sent, capsys):
-    assert check.main(["Sent, ifca"], sent.parent) == 2
-    assert "no file of experiments/" in capsys.readouterr().err
+def test_a_published_number_is_run_again_with_programs_of_the_repository_alone(sent):
+    with pytest.raises(SpecError, match="no file of experiments/"):
+        check.again(cfljax.load(sent)[0], 1)
 
 
 PLUGIN = """
