@@ -119,7 +119,7 @@ def _rename(table: Table) -> Table:
     source = shared | table.get("source", {})
     parts = shared | table.get("parts", {})
     own = set(renamed)
-    if (partition := table.get("partition")) in PARTITIONS:
+    if (partition := str(table.get("partition"))) in PARTITIONS:
         own = {field.name for field in dataclasses.fields(PARTITIONS.entry(partition).options)}
     now = {key: value for key, value in parts.items() if key not in renamed or key in own}
     return now | {new: source[old] for old, new in renamed.items() if old in source}

@@ -51,6 +51,7 @@ from cfljax.types import Array
 
 PAPER = "Xie et al. 2020"
 FIRST_STEPS = 5  # Steps of K-means where it begins
+ALL = slice(None)
 SMALL = 0.01  # The random points of the first memberships are between −SMALL and SMALL
 
 
@@ -63,14 +64,30 @@ class Weights(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class FeSEM(Clustered):
-    """FeSEM: K-means of the clients' last weights, one step a round."""
+class Centres(Clustered):
+    """A method whose server keeps the last weights W_i of each client, and compares them with K
+    centres."""
 
     chooses, scores_on_server, compares = True, True, True
     vectors_kept = 1  # W_i
 
     clusters: int = option(4, "number of centres", low=1)
     average: str = option("uniform", "weights of the members", choices=AVERAGES)
+
+    def with_trained(
+        self, own: Array, ask: Ask, before: State, done: Done, columns: np.ndarray | slice = ALL
+    ) -> Array:
+        """f32[C, p]: the weights `own`, in which the participants that have trained have their new
+        ones, of a model's vector these `columns`."""
+        into = jnp.where(ask.cohort.mask & done.sane, ask.cohort.ids, own.shape[0])
+        new = (before.models[done.which] + done.moves)[:, columns]
+        return own.at[into].set(new, mode="drop")
+
+
+@dataclasses.dataclass(frozen=True)
+class FeSEM(Centres):
+    """FeSEM: K-means of the clients' last weights, one step a round."""
+
     compare: str = option(
         "last", 'kernel of the last dense layer, or "head", "whole", or a prefix of parameter paths'
     )
@@ -122,10 +139,9 @@ class FeSEM(Clustered):
 
     def remember(self, ask: Ask, before: State, after: State, done: Done) -> Weights:
         """Return the weights of those that have trained."""
-        weights, cohort = before.memory, ask.cohort
-        into = jnp.where(cohort.mask & done.sane, cohort.ids, weights.own.shape[0])
-        new = (before.models[done.which] + done.moves)[:, self.compared(ask)]
-        return weights._replace(own=weights.own.at[into].set(new, mode="drop"))
+        weights: Weights = before.memory
+        own = self.with_trained(weights.own, ask, before, done, self.compared(ask))
+        return weights._replace(own=own)
 
     def compared(self, ask: Ask) -> np.ndarray | slice:
         """Return the positions of the compared weights in a model's vector."""

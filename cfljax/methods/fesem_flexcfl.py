@@ -24,38 +24,23 @@ import dataclasses
 
 from cfljax.kernels.blocks import squared_distances
 from cfljax.lazy import jnp
-from cfljax.round.recipes import (
-    AVERAGES,
-    Ask,
-    Clustered,
-    Done,
-    State,
-    first_model,
-    first_models,
-    option,
-)
+from cfljax.methods.fesem import Centres
+from cfljax.round.recipes import Ask, Done, State, first_model, first_models
 from cfljax.types import Array
 
 PAPER = "Duan et al. 2021"
 
 
 @dataclasses.dataclass(frozen=True)
-class FeSEMFlexCFL(Clustered):
+class FeSEMFlexCFL(Centres):
     """FeSEM (FedGroup): each client joins the centre nearest to its last weights."""
 
-    chooses, scores_on_server, compares = True, True, True
-    vectors_kept = 1  # W_i
-
-    clusters: int = option(4, "number of centres", low=1)
-    average: str = option("uniform", "weights of the members", choices=AVERAGES)
-
     def first(self, ask: Ask, state: State) -> State:
-        """Random centres, none of which is w_0; `memory` f32[C, d]: W_i."""
-        model, w = ask.solver.model, first_model(ask.key, ask.solver.model)
-        own = jnp.tile(w, (ask.federation.clients, 1))
-        return state._replace(
-            models=first_models(ask.key, model, state.clusters + 1)[1:], memory=own
-        )
+        """Random centres, none of which is w_0; `memory` f32[C, d]: W_i, at first w_0."""
+        model = ask.solver.model
+        centres = first_models(ask.key, model, state.clusters + 1)[1:]
+        own = jnp.tile(first_model(ask.key, model), (ask.federation.clients, 1))
+        return state._replace(models=centres, memory=own)
 
     def score(self, ask: Ask, state: State) -> Array:
         """f32[K, S]: how far its weights are."""
@@ -63,5 +48,4 @@ class FeSEMFlexCFL(Clustered):
 
     def remember(self, ask: Ask, before: State, after: State, done: Done) -> Array:
         """Return the weights of those that have trained."""
-        into = jnp.where(ask.cohort.mask & done.sane, ask.cohort.ids, len(before.memory))
-        return before.memory.at[into].set(before.models[done.which] + done.moves, mode="drop")
+        return self.with_trained(before.memory, ask, before, done)
