@@ -122,7 +122,12 @@ def all_flags() -> frozenset[str]:
     return frozenset().union(
         *(
             flags(each) or ()
-            for each in [*(f"cfljax.{name}" for name in COMMANDS), *drills, *benchmarks]
+            for each in [
+                *(f"cfljax.{name}" for name in COMMANDS),
+                *drills,
+                *benchmarks,
+                "tests.methods.golden",
+            ]
         )
     )
 
