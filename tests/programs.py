@@ -7,7 +7,9 @@ they are the first to use; those of the contract, which are methods, count one b
 do not count.
 
 `programs.txt` lists the functions that may need more than the limit. It only shrinks: `pytest
---count-programs` counts each file from scratch, and lowers the numbers or removes the lines.
+--count-programs` counts each file from scratch, and lowers the numbers or removes the lines; if
+there is no list, it writes the first one. Without a list, and with another version of JAX than the
+one that it was counted with, nothing is refused.
 """
 
 from __future__ import annotations
@@ -36,9 +38,10 @@ def function_of(nodeid):
 
 
 def read_list(path=LIST):
-    """(version of JAX that the numbers are for, {function: number})."""
+    """(version of JAX that the numbers are for, {function: number}); None, None: there is no
+    list."""
     if not path.exists():
-        return jax.__version__, {}
+        return None, None
     first, *lines = path.read_text(encoding="utf-8").splitlines()
     rows = [line.split(maxsplit=1) for line in lines]
     return first.rpartition(" ")[2], {name: int(number) for number, name in rows}
@@ -55,15 +58,15 @@ def lowered(allowed, needed):
     need more than the limit or are gone.
 
     Args:
-        allowed: {function: number} of the list.
+        allowed: {function: number} of the list; None: there is none yet.
         needed: {function: number} of the count.
     """
-    most = {name: -(-needed.get(name, 0) // ROUNDED) * ROUNDED for name in allowed}
-    return {
-        name: min(number, most[name])
-        for name, number in allowed.items()
-        if needed.get(name, 0) > LIMIT
+    counted = {
+        name: -(-number // ROUNDED) * ROUNDED for name, number in needed.items() if number > LIMIT
     }
+    if allowed is None:
+        return counted
+    return {name: min(allowed[name], number) for name, number in counted.items() if name in allowed}
 
 
 def needed_by(programs, alone):
@@ -74,6 +77,15 @@ def needed_by(programs, alone):
         name = function_of(nodeid)
         needed[name] = max(needed[name], number) if alone(nodeid) else needed[name] + number
     return needed
+
+
+def exceeding(allowed, needed):
+    """A line for each function that needs more than it may: {function: number} each."""
+    return [
+        f"{name}: {number} programs, {allowed.get(name, LIMIT)} allowed"
+        for name, number in needed.items()
+        if number > allowed.get(name, LIMIT)
+    ]
 
 
 class Programs:
@@ -131,13 +143,9 @@ class Programs:
         programs."""
         option = self.config.option
         some = option.keyword or getattr(option, "lf", False) or "::" in "".join(self.config.args)
-        if some or not self.allowed or self.version != jax.__version__:
+        if some or self.version != jax.__version__:
             return []
-        return [
-            f"{name}: {number} programs, {self.allowed.get(name, LIMIT)} allowed"
-            for name, number in needed_by(self.programs, self.alone).items()
-            if number > self.allowed.get(name, LIMIT)
-        ]
+        return exceeding(self.allowed, needed_by(self.programs, self.alone))
 
     def pytest_terminal_summary(self, terminalreporter):
         needed = needed_by(self.programs, self.alone)

@@ -82,7 +82,7 @@ SENT = {"fedavg": 2, "ditto": 2, "local": 0, "fedgroup": 3}
 groups."""
 
 
-@pytest.mark.parametrize("method", every(SENT, often=("fedgroup",)))
+@pytest.mark.parametrize("method", every(SENT, often=("local",)))
 def test_federated_personal_and_grouped_methods_send_and_keep_adapters_alone(method, start):
     run = adapted(
         {"name": method} | ({"clusters": 2} if method == "fedgroup" else {}), start, rounds=2
@@ -94,5 +94,9 @@ def test_federated_personal_and_grouped_methods_send_and_keep_adapters_alone(met
 def test_methods_that_keep_the_head_at_home_need_one_that_trains(start):
     with pytest.raises(SpecError, match="no dense layer that could be its head"):
         adapted("fedrep", start, rounds=1)
+
+
+@pytest.mark.long
+def test_a_head_that_stays_at_home_is_not_sent(start):
     run = adapted("fedrep", start, rounds=1, lora=LORA | {"head": True})
     assert run.history["bytes_up"][-1] == CLIENTS * 4 * ADAPTERS  # without the head

@@ -191,7 +191,7 @@ def test_the_history_says_how_old_updates_were_and_whose():
         rarely("ifca", {"parts": {"body": "all"}}, {}),
         rarely("ifca", {"parts": {"head": "client"}}, {}),
         rarely("ifca", {"stop": {"patience": 1, "metric": "train_loss"}, "rounds": 9}, {}),
-        (
+        rarely(
             "oracle",
             {},
             {"partition": "label_permutation", "groups": 2, "drift": {"at": [2], "share": 0.5}},

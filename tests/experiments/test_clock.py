@@ -13,6 +13,8 @@ from cfljax.report.tables import terminal
 from cfljax.report.write import write
 from cfljax.results.statistics import mean_and_deviation
 from cfljax.store import summarise
+from tests.often import rarely
+from tests.report import synthetic
 
 BLOBS = {
     "name": "blobs",
@@ -129,15 +131,10 @@ def test_tables_frames_and_the_page_show_it(tmp_path):
     page = write(data, tmp_path / "report").read_text()
     assert '"clock_s":[{"x":' in page and (tmp_path / "report" / "figures" / "clock.svg").exists()
     assert '"waited":[[' in page and '"waited":[[]]' not in page
-    plain = cfljax.sweep(spec(None), tmp_path / "plain")
-    assert (
-        "clock_s" not in plain.to_pandas()
-        and "clock_s" not in read([plain.store.folder]).table[0].cells
-    )
-    assert (
-        '"clock_s":'
-        not in write(read([plain.store.folder]), tmp_path / "without", False).read_text()
-    )
+    synthetic.sweep(tmp_path / "plain")
+    plain = read([tmp_path / "plain"])
+    assert "clock_s" not in plain.table[0].cells
+    assert '"clock_s":' not in write(plain, tmp_path / "without", False).read_text()
 
 
 def test_what_needs_everybody_refuses_a_deadline_and_a_trace(tmp_path):
@@ -164,7 +161,7 @@ def test_noise_refuses_a_trace(tmp_path):
         read_spec(table).runs()
 
 
-@pytest.mark.parametrize("what", ["trace", "drift"])
+@pytest.mark.parametrize("what", ["trace", rarely("drift")])
 def test_a_file_that_lay_elsewhere_makes_no_other_configuration(tmp_path, what):
     for name, seeds in (("a", (0,)), ("b", (0, 1))):
         file = tmp_path / f"{name}.csv"

@@ -39,7 +39,7 @@ def close(states, method, wanted):
 
 
 @pytest.mark.parametrize("options", [
-    {}, rarely({"mu": 0.5, "eta_g": 0.1}), LATEST,
+    rarely({}), rarely({"mu": 0.5, "eta_g": 0.1}), LATEST,
     rarely({"newcomer": "auxiliary", "inter_group": "weighted", "eta_g": 0.2, "pretrain_epochs": 1, "pretrain_steps": 50}),
     rarely({"cold_start": "rcc", "assign": "random"}), rarely({"assign": "random", "rac": "always"}),
 ], ids=("edc", "mu", "madc-latest", "auxiliary", "rcc-rac", "rac-always"))  # fmt: skip

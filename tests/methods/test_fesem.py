@@ -16,7 +16,7 @@ LAST = np.arange(6 * HIDDEN + HIDDEN + 4, 6 * HIDDEN + HIDDEN + 4 + HIDDEN * 4)
 
 
 @pytest.mark.parametrize(("participants", "clusters", "compare", "columns", "seed", "anew"), [
-    (12, 3, "last", LAST, 0, True), (12, 2, "last", LAST, 1, False), rarely(4, 3, "last", LAST, 0, True),
+    (12, 3, "last", LAST, 0, True), rarely(12, 2, "last", LAST, 1, False), rarely(4, 3, "last", LAST, 0, True),
     rarely(12, 3, "head", np.arange(LAST[0] - 4, LAST[-1] + 1), 0, False), rarely(12, 3, "dense_0", np.arange(LAST[0] - 4), 0, True),
     rarely(12, 3, "whole", np.arange(LAST[-1] + 1), 0, True),
 ])  # fmt: skip

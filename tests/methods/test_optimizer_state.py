@@ -74,18 +74,22 @@ def test_adam_of_one_client_that_trains_alone_is_adam_without_rounds():
     model, optimiser = toy.model(), optax.adam(0.1)
     w = model.init(keys.fold(keys.root(SEED), "model", 0))
     (x, y), state = plain.Clients(fed).train[0], optimiser.init(w)
-    for _ in range(5):
 
+    @jax.jit
+    def step(w, state):
         def loss(w):
             return model.loss(model.forward(model.unravel(w), x.astype(np.float32), None), y).mean()
 
         moves, state = optimiser.update(jax.grad(loss)(w), state)
-        w = w + moves
+        return w + moves, state
+
+    for _ in range(5):
+        w, state = step(w, state)
     np.testing.assert_allclose(kept, w, atol=1e-5)
     assert np.abs(kept - anew).max() > 0.01
 
 
-@pytest.mark.parametrize("name", every(set(METHODS) - REFUSED, often=("fedsoft",)))
+@pytest.mark.parametrize("name", every(set(METHODS) - REFUSED, often=("fedavg",)))
 def test_each_method_keeps_the_states_of_those_who_trained(name):
     options = play.options(name) | ({"local": "update"} if name == "ccs_rfedavg" else {})
     out, plainly = (
@@ -146,7 +150,6 @@ def test_a_run_of_a_spec_keeps_states():
     ways = (
         {},
         {"optimizer_state": "client"},
-        {"optimizer_state": "client", "compress": {"name": "topk", "keep": 0.3, "feedback": True}},
     )
     runs = [
         cfljax.run("fedavg", "digits", "mclr", rounds=3, train={"momentum": 0.9} | way)

@@ -1,0 +1,44 @@
+"""The limit of programs that a test function may compile."""
+
+import jax
+import numpy as np
+
+from tests.programs import Programs, exceeding, lowered, needed_by, read_list, write_list
+
+
+def test_parameters_count_together_and_methods_of_the_contract_one_by_one():
+    programs = {"a.py::f[x]": 3, "a.py::f[y]": 4, "c.py::g[fedavg]": 3, "c.py::g[ifca]": 5}
+    needed = needed_by(programs, lambda nodeid: nodeid.startswith("c.py"))
+    assert needed == {"a.py::f": 7, "c.py::g": 5}
+
+
+def test_a_function_may_need_six_programs_or_what_the_list_says():
+    needed = {"f": 6, "g": 7, "h": 20, "i": 21}
+    assert exceeding({"h": 20, "i": 20}, needed) == [
+        "g: 7 programs, 6 allowed",
+        "i: 21 programs, 20 allowed",
+    ]
+
+
+def test_the_list_only_shrinks():
+    allowed = {"f": 20, "g": 20, "h": 20, "gone": 20}
+    needed = {"f": 12, "g": 6, "h": 44, "new": 30}
+    assert lowered(allowed, needed) == {"f": 15, "h": 20}
+    assert lowered(None, needed) == {"f": 15, "h": 45, "new": 30}
+
+
+def test_the_list_is_read_as_it_was_written(tmp_path):
+    assert read_list(tmp_path / "no.txt") == (None, None)
+    allowed = {"tests/a.py::f": 15, "tests/b.py::g": 120}
+    write_list(allowed, tmp_path / "list.txt")
+    assert read_list(tmp_path / "list.txt") == (jax.__version__, allowed)
+
+
+def test_a_program_counts_once_and_again_after_it_is_forgotten(request):
+    counter = Programs(request.config, lambda nodeid: False, lambda nodeid: "")
+    double, x = jax.jit(lambda x: 2 * x), np.ones(7)
+    double(x), double(x)
+    assert counter.count == 1
+    double.clear_cache()
+    double(x)
+    assert counter.count == 2
