@@ -54,6 +54,29 @@ def test_the_folder_that_is_copied_stays_as_it_was_and_the_largest_that_is_kept_
     )
 
 
+def test_a_plug_in_is_named_by_its_path_in_its_repository(tmp_path, monkeypatch):
+    clone = tmp_path / "home" / "clone"
+    (clone / ".git").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    named = {
+        str(clone / "experiments" / "recipes.py"): "experiments/recipes.py",
+        str(tmp_path / "mine.py"): "mine.py",  # in no repository, but in the current folder
+        "/elsewhere/theirs.py": "/elsewhere/theirs.py",
+        "experiments/recipes.py": "experiments/recipes.py",
+    }
+    store = Store(tmp_path / "a")
+    record = make_record()
+    store.write(
+        "u", record | {"config": record["config"] | {"plugins": list(named)}}, make_arrays()
+    )
+    process.main(run, parser(), [str(tmp_path / "a"), "--export", str(tmp_path / "b")])
+    (copy,) = Results(tmp_path / "b")
+    assert copy.config["plugins"] == list(named.values()) and verify(tmp_path / "b") == {}
+    assert {k: v for k, v in copy.config.items() if k != "plugins"} == record["config"]
+    (original,) = Results(tmp_path / "a")
+    assert original.config["plugins"] == list(named)
+
+
 @pytest.fixture
 def folder(tmp_path):
     store = Store(tmp_path / "out")
