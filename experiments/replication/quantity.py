@@ -53,7 +53,7 @@ WHICH = ("best", "middle", "worst", "gap")
 @dataclasses.dataclass(frozen=True)
 class Quantity:
     """One of `summary`, `history` (with `at`, `reaches`, or `over` and perhaps `to`), `diag`,
-    `correlation` (of two diagnostics), `participants` and `cluster`."""
+    `timing`, `correlation` (of two diagnostics), `participants` and `cluster`."""
 
     summary: str = option(
         "", choices=tuple(name for name in QUANTITIES if name != "round_to_target")
@@ -65,6 +65,8 @@ class Quantity:
     to: int | None = option(None, low=1)
     reaches: float | None = None
     diag: str = ""
+    timing: str = ""
+    """A part of the run's time, in seconds."""
     correlation: tuple[str, ...] = ()
     participants: str = option("", choices=tuple(AGREEMENT))
     """How the clusters of a round's participants agree with their true groups, the mean over
@@ -80,6 +82,7 @@ class Quantity:
                 self.summary,
                 self.history,
                 self.diag,
+                self.timing,
                 self.correlation,
                 self.participants,
                 self.cluster,
@@ -87,8 +90,8 @@ class Quantity:
         ]
         if sum(given) != 1:
             raise SpecError(
-                f"{where}: give one of summary, history, diag, correlation, participants and "
-                "cluster"
+                f"{where}: give one of summary, history, diag, timing, correlation, participants "
+                "and cluster"
             )
         if (
             self.history
@@ -116,13 +119,16 @@ class Quantity:
     @property
     def fraction(self) -> bool:
         """Whether it is a fraction, which may be published in per cent."""
-        return self.reaches is None and (self.summary or self.history) not in NO_FRACTIONS
+        plain = self.reaches is None and not self.timing
+        return plain and (self.summary or self.history) not in NO_FRACTIONS
 
     def of(self, run: Result, clusters_of: Result | None = None) -> float:
         """Measure a run; NaN if it has none, inf if its curve never reaches the value.
         `clusters_of`: the run whose best or worst cluster is meant by `cluster`."""
         if self.summary:
             return number(run.summary.get(self.summary))
+        if self.timing:
+            return number(run.record["timings"].get(self.timing))
         if self.history:
             return self._of_curve(run.history)
         if self.diag:

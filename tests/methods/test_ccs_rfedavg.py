@@ -92,6 +92,25 @@ def test_updates_in_place_of_gradients_follow_the_plain_program(weights):
     )
 
 
+@pytest.mark.parametrize("clusters", [2, rarely(3)])
+def test_kmeans_follows_the_plain_program_which_tries_every_partition(clusters):
+    out, expected = run(clustering="kmeans", clusters=clusters), want(clusters=clusters)
+    check(out, expected)
+    labels = [labels for labels, *_ in expected[1]]
+    assert all(each.max() == clusters - 1 for each in labels)
+    covered = [each for each, *_ in want()[1]]
+    assert any(
+        len({*zip(a, b, strict=True)}) > clusters for a, b in zip(labels, covered, strict=True)
+    )
+
+
+def test_the_participants_of_a_round_are_kept():
+    out = run()
+    for t in range(ROUNDS):
+        drawn = plain.cohort(SEED, t, np.arange(9), PARTICIPANTS)
+        assert np.array_equal(out.diag("participants", t), drawn)
+
+
 def test_kmeans_with_a_cluster_per_participant_weighs_each_by_itself():
     out = run(clustering="kmeans", clusters=PARTICIPANTS)
     counts = labels_seen(federation()).astype(float)

@@ -1,5 +1,7 @@
 """CCS + RFedAvg as a plain loop: clusters of gradients, weights by imbalance, one global step."""
 
+import itertools
+
 import numpy as np
 from scipy.optimize import minimize
 
@@ -16,6 +18,28 @@ def cover(similar):
         left = [i for i in left if labels[i] < 0]
         number += 1
     return labels
+
+
+def kmeans(vectors, clusters, uid):
+    """The partition into at most so many clusters with the least squares within them (eq. 18), by
+    trying all; clusters are numbered by their smallest uid."""
+    points, best = np.array(vectors, float), (np.inf, None)
+    for labels in partitions(len(points), clusters):
+        apart = sum(
+            ((points[labels == n] - points[labels == n].mean(axis=0)) ** 2).sum()
+            for n in range(labels.max() + 1)
+        )
+        best = min(best, (apart, tuple(labels)))
+    labels = np.array(best[1])
+    order = np.argsort([uid[labels == n].min() for n in range(labels.max() + 1)])
+    return np.argsort(order)[labels]
+
+
+def partitions(n, clusters):
+    """Every way to divide n things into at most so many clusters, each once."""
+    for code in itertools.product(range(clusters), repeat=n):
+        if all(label <= max(code[:i], default=-1) + 1 for i, label in enumerate(code)):
+            yield np.array(code)
 
 
 def cosines(vectors):
@@ -52,8 +76,8 @@ def optimal(shares):
 
 
 def run(net, federation, w, seed, rounds, participants, lr=0.1, weights="rfedavg", local="gradient", theta=0.1, l_star=0.05,
-        **fit):  # fmt: skip
-    """(w, a list with labels, ε, p and b̃ of each round)."""
+        clusters=None, **fit):  # fmt: skip
+    """(w, a list with labels, ε, p and b̃ of each round). `clusters`: K-means into so many."""
     loss0, seen = None, []
     for t in range(rounds):
         clients = plain.Clients(federation.at(t))
@@ -77,7 +101,12 @@ def run(net, federation, w, seed, rounds, participants, lr=0.1, weights="rfedavg
         loss0 = now if loss0 is None else loss0
         fraction = np.clip((loss0 - now) / (loss0 - l_star), 0, 1) if loss0 > l_star else 1.0
         epsilon = np.cos(theta + (np.pi / 2 - theta) * fraction)  # eq. 7
-        labels = np.zeros(len(ids), int) if weights == "fedavg" else cover(cosines(g) >= epsilon)
+        if weights == "fedavg":
+            labels = np.zeros(len(ids), int)
+        elif clusters is None:
+            labels = cover(cosines(g) >= epsilon)
+        else:
+            labels = kmeans(g, clusters, clients.uid[ids])
         names = range(labels.max() + 1)
         shares = np.array(
             [counts[ids][labels == n].sum(axis=0) / size[labels == n].sum() for n in names]
