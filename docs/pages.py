@@ -413,6 +413,10 @@ def methods() -> str:
         sent = [f"Sent: {words}"] if len(each.communication) > IN_LIST else []
         parts += [f"## {each.name}", "", *([" ".join(paper + sent), ""] if paper + sent else [])]
         parts += [options(METHODS.entry(each.name).options, shared, "shared"), ""]
+        noted = METHODS.entry(each.name).options.diagnostics
+        if noted:
+            said = "; ".join(f"`{name}`: {quantity.words}" for name, quantity in noted.items())
+            parts += [f"Diagnostics: {said}.", ""]
         readings = [
             reading
             for reading in each.readings

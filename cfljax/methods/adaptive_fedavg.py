@@ -20,7 +20,7 @@ import dataclasses
 from cfljax.lazy import jnp
 from cfljax.methods.fedavg import FedAvg
 from cfljax.round.recipes import Ask, Done, State, option
-from cfljax.types import Array
+from cfljax.types import Array, Quantity
 
 PAPER = "Canonaco et al. 2021"
 
@@ -28,6 +28,10 @@ PAPER = "Canonaco et al. 2021"
 @dataclasses.dataclass(frozen=True)
 class AdaptiveFedAvg(FedAvg):
     """Adaptive-FedAvg: FedAvg whose learning rate follows how the global model moves."""
+
+    diagnostics = {
+        "rate": Quantity("factor of the next round's learning rate"),
+    }
 
     beta1: float = option(0.7, "weight of the past in the mean model", low=0.0, high=0.999)
     beta2: float = option(0.3, "weight of the past in the mean squared update", low=0.0, high=0.999)

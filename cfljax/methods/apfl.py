@@ -30,7 +30,7 @@ from collections.abc import Callable
 from cfljax.lazy import jax, jnp
 from cfljax.local.train import Gradient, Position, make_stepper, start_at
 from cfljax.round.recipes import AtHome, GradientAt, Kept, OwnSteps, Solver, StepRule, option
-from cfljax.types import Array, Federation, Hyper, LocalStep, Model, Tree
+from cfljax.types import Array, Federation, Hyper, LocalStep, Model, Quantity, Tree
 
 PAPER = "Deng et al. 2020"
 Carry = tuple[
@@ -42,6 +42,9 @@ Carry = tuple[
 class APFL(AtHome):
     """APFL: FedAvg, and personalized models mixed with its model."""
 
+    diagnostics = {
+        "alpha": Quantity("mean share of the personal model in the mixture", "share"),
+    }
     own_steps, one_sum = True, True
 
     alpha: float = option(

@@ -63,6 +63,7 @@ from cfljax.types import (
     LocalStep,
     Method,
     Model,
+    Quantity,
     Updates,
 )
 
@@ -76,6 +77,18 @@ PAPER = (
 class Config(MethodConfig):
     """Options of CCS + RFedAvg."""
 
+    diagnostics = {
+        "balance": Quantity("share of each class, as the weights reshape it", "share"),
+        "balance_error": Quantity("squared distance of the reshaped class shares from equal ones"),
+        "clusters": Quantity("clusters of the participants"),
+        "epsilon": Quantity("clustering threshold of eq. 7, a cosine"),
+        "imbalance_degree": Quantity("largest reshaped class share, divided by the smallest"),
+        "loss": Quantity("training loss of the global model"),
+        "loss_start": Quantity("training loss of the first global model"),
+        "p": Quantity("weights of the clusters", "share"),
+        "participant_labels": Quantity("cluster of each participant"),
+        "participants": Quantity("participants, by position"),
+    }
     served, places_unlabelled = "models", True
     needs_clients = False  # clusters are of the participants of a round
     counts_labels = "counts samples by label, but they have several labels; take another method"

@@ -43,7 +43,7 @@ from cfljax.kernels.mix import members
 from cfljax.lazy import jax, jnp
 from cfljax.methods.fedavg import FedAvg
 from cfljax.round.recipes import Ask, Before, Done, State, option, similarity
-from cfljax.types import Array
+from cfljax.types import Array, Quantity
 
 PAPER = "Sattler et al. 2020"
 
@@ -62,6 +62,12 @@ class Looked(NamedTuple):
 class Sattler(FedAvg):
     """Sattler's CFL: clusters split in two while their members' updates disagree."""
 
+    diagnostics = {
+        "mean_norm": Quantity("norm of each cluster's mean update"),
+        "largest_norm": Quantity("largest norm of a member's update, by cluster"),
+        "parent": Quantity("cluster from which each cluster was split"),
+        "born": Quantity("round after which each cluster was split off"),
+    }
     splits, compares, compares_all, everybody = True, True, True, True
 
     eps1: float = option(0.4, "split only below this norm of the mean update", low=0.0, traced=True)

@@ -24,7 +24,7 @@ from collections.abc import Callable
 
 from cfljax.lazy import jnp
 from cfljax.round.recipes import AVERAGES, AtHome, option
-from cfljax.types import Array, Hyper
+from cfljax.types import Array, Hyper, Quantity
 
 PAPER = "Li et al. 2021"
 
@@ -33,6 +33,9 @@ PAPER = "Li et al. 2021"
 class Ditto(AtHome):
     """Ditto: FedAvg, and personalized models pulled towards its model."""
 
+    diagnostics = {
+        "personal_distance": Quantity("mean distance of personal models from the global one"),
+    }
     one_sum = True
 
     average: str = option("samples", "weights of the participants", choices=AVERAGES)

@@ -37,7 +37,7 @@ from cfljax.round.recipes import (
     report,
     traffic,
 )
-from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model
+from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model, Quantity
 
 PAPER = "Wu et al. 2021"
 
@@ -46,6 +46,10 @@ PAPER = "Wu et al. 2021"
 class Config(PersonalConfig):
     """Options of FedBCD."""
 
+    diagnostics = {
+        "personal_distance": Quantity("mean distance of personal models from the global one"),
+        "accuracy_personal": Quantity("accuracy of the personal models", "share"),
+    }
     trains_once = False
 
     rho: float = option(

@@ -50,7 +50,7 @@ from cfljax.kernels.unite import complete_linkage
 from cfljax.lazy import jax, jnp
 from cfljax.methods.fedavg import FedAvg
 from cfljax.round.recipes import Ask, State, join, option
-from cfljax.types import Array
+from cfljax.types import Array, Quantity
 
 PAPER = "Jothimurugesan et al. 2023"
 
@@ -84,6 +84,12 @@ class FedDrift(FedAvg):
     """FedDrift: clients whose loss rises begin new models; models that fit each other's clients
     merge."""
 
+    diagnostics = {
+        "models": Quantity("models in use"),
+        "isolated": Quantity("participants that begin a model"),
+        "merged": Quantity("models that merge into others"),
+        "without_room": Quantity("participants that found no free model"),
+    }
     splits, makes_models = True, True
 
     max_clusters: int = option(16, "largest number of models at a time", low=2)

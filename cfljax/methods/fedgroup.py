@@ -64,7 +64,7 @@ from cfljax.round.recipes import (
     option,
     similarity,
 )
-from cfljax.types import Array, Hyper, LocalStep, on_host
+from cfljax.types import Array, Hyper, LocalStep, Quantity, on_host
 
 PAPER = (
     "Duan et al. 2021, “FedGroup: efficient clustered federated learning via decomposed "
@@ -90,6 +90,13 @@ class Compass(NamedTuple):
 @dataclasses.dataclass(frozen=True)
 class FedGroup(FedAvg):
     """FedGroup: clusters from the directions of first updates; FedGrouProx with mu."""
+
+    diagnostics = {
+        "members": Quantity("clients of each group so far"),
+        "newcomers": Quantity("clients that join a group in the round"),
+        "edc": Quantity("distances of first updates by eq. 8"),
+        "madc": Quantity("distances of first updates by eq. 7"),
+    }
 
     clusters: int = option(3, "number of groups", low=1)
     cold_start: str = option(

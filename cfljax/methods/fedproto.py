@@ -47,7 +47,7 @@ from cfljax.round.recipes import (
     jobs_from,
     option,
 )
-from cfljax.types import Array, Federation, Hyper, LocalStep, Model
+from cfljax.types import Array, Federation, Hyper, LocalStep, Model, Quantity
 
 PAPER = "Tan et al. 2022"
 
@@ -57,6 +57,9 @@ class FedProto(Peers):
     """FedProto: a model for each client, whose features are pulled to global prototypes of the
     classes."""
 
+    diagnostics = {
+        "accuracy_prototypes": Quantity("accuracy by the nearest prototype", "share"),
+    }
     sends, own_steps = False, True
     counts_labels = "has a prototype for each label, and here samples have several"
 

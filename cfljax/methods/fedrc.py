@@ -35,7 +35,7 @@ import dataclasses
 
 from cfljax.lazy import jax, jnp
 from cfljax.round.recipes import Mixed, Soft, Solver, in_lists, sample_labels
-from cfljax.types import Array, Cohort, Federation
+from cfljax.types import Array, Cohort, Federation, Quantity
 
 PAPER = "Guo et al. 2024"
 LEAST = 1e-6  # The smallest C_k(y)
@@ -47,6 +47,10 @@ TOGETHER = 16
 @dataclasses.dataclass(frozen=True)
 class FedRC(Soft):
     """FedRC: FedEM whose clusters differ in the meaning of labels, not in their frequencies."""
+
+    diagnostics = {
+        "label_weights": Quantity("weight of each label in each cluster", "share"),
+    }
 
     def first_memory(self, federation: Federation) -> Array:
         """f32[C, K, M]: each client's sums of q over its samples of each label, in its last

@@ -59,7 +59,7 @@ from cfljax.round.recipes import (
     traffic,
 )
 from cfljax.round.soft import mean_over_samples
-from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model
+from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model, Quantity
 
 PAPER = "Ruan & Joe-Wong 2022"
 
@@ -68,6 +68,11 @@ PAPER = "Ruan & Joe-Wong 2022"
 class Config(PersonalConfig):
     """Options of FedSoft."""
 
+    diagnostics = {
+        "mixture": Quantity("share of each cluster in each client", "share"),
+        "centres": Quantity("the clusters' models"),
+        "accuracy_cluster": Quantity("accuracy of each client's main cluster model", "share"),
+    }
     served = "centres"
 
     clusters: int = option(2, "number of cluster models", low=1)

@@ -53,7 +53,7 @@ from cfljax.round.recipes import (
     option,
 )
 from cfljax.round.similarity import shortened, similarity
-from cfljax.types import Array
+from cfljax.types import Array, Quantity
 
 PAPER = (
     "Lu et al. 2022, “Federated learning based on OPTICS clustering optimization” (not the two "
@@ -65,6 +65,13 @@ PAPER = (
 class OCFL(FedAvg):
     """OCFL: clusters found once by OPTICS on the weights after one local epoch."""
 
+    diagnostics = {
+        "participants": Quantity("participants of the round"),
+        "found": Quantity("clusters that were found"),
+        "noise": Quantity("clients that OPTICS put into no cluster"),
+        "ari": Quantity("adjusted Rand index of what was found"),
+        "ari_optics": Quantity("adjusted Rand index of OPTICS, noise as single clients"),
+    }
     joins_on_arrival, compares_all, pairs = True, True, 0
 
     pretrain_epochs: int = option(1, "local epochs before the clustering", low=1)

@@ -50,7 +50,7 @@ from cfljax.kernels.subspaces import Subspaces, distances, joined, leading, near
 from cfljax.lazy import jax, jnp
 from cfljax.methods.fedavg import FedAvg
 from cfljax.round.recipes import Ask, Before, Begun, State, mark_slots, option
-from cfljax.types import Array, Federation
+from cfljax.types import Array, Federation, Quantity
 
 PAPER = "Vahidian et al. 2023"
 BLOCK = 1024  # Samples gathered at a time
@@ -65,6 +65,9 @@ BY_LABEL = (
 class PACFL(FedAvg):
     """PACFL: clusters from the angles between the clients' data subspaces."""
 
+    diagnostics = {
+        "found": Quantity("clusters that were found"),
+    }
     newcomers_train, compares_all = False, True
 
     p: int = option(3, "singular vectors that a client sends", low=1)

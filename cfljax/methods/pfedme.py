@@ -32,7 +32,7 @@ from collections.abc import Callable
 
 from cfljax.lazy import jax, jnp
 from cfljax.round.recipes import AtHome, GradientAt, OwnSteps, StepRule, option
-from cfljax.types import Array, Hyper, Model, Tree
+from cfljax.types import Array, Hyper, Model, Quantity, Tree
 
 PAPER = "Dinh et al. 2020"
 Carry = tuple[Tree, Tree]  # What the steps of a client carry: θ_i and w_i
@@ -42,6 +42,9 @@ Carry = tuple[Tree, Tree]  # What the steps of a client carry: θ_i and w_i
 class PFedMe(AtHome):
     """pFedMe: personalized models near a global one, which moves towards them."""
 
+    diagnostics = {
+        "personal_distance": Quantity("mean distance of personal models from the global one"),
+    }
     own_steps, one_sum = True, True
 
     lam: float = option(

@@ -43,7 +43,7 @@ from cfljax.kernels.unite import slots, unite
 from cfljax.lazy import jnp
 from cfljax.methods.fedavg import FedAvg
 from cfljax.round.recipes import Ask, State, brief, compared_size, option, similarity
-from cfljax.types import Array, Hyper
+from cfljax.types import Array, Hyper, Quantity
 
 PAPER = "Zeng et al. 2023"
 
@@ -65,6 +65,9 @@ class Seen(NamedTuple):
 class StoCFL(FedAvg):
     """StoCFL: clusters with similar first updates merge, and stay near a global model."""
 
+    diagnostics = {
+        "without_room": Quantity("participants that found no free cluster"),
+    }
     makes_models = True
 
     max_clusters: int = option(

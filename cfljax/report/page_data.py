@@ -19,10 +19,12 @@ from cfljax.report.configurations import Configuration
 from cfljax.report.critical_difference import MOST, svg
 from cfljax.report.curves import MOST_SEEDS, Band, Curves
 from cfljax.report.mixture_pictures import Mixture
+from cfljax.report.quantities import describe_diagnostic, describe_history, key_diagnostics
 from cfljax.report.report_data import ReportData
 from cfljax.report.run_pictures import OverRounds, RunPictures
 from cfljax.report.tables import printable
 from cfljax.results.statistics import mean_and_deviation
+from cfljax.types import Quantity
 
 COLOURS, DASHES = 8, 4  # The number of colours, and of ways to dash a line
 PARTS = ("setup", "compile", "train", "eval")  # Parts of the seconds of a run
@@ -122,20 +124,30 @@ def styles(data: ReportData) -> list[tuple[int, int]]:
 def page_data(data: ReportData) -> dict[str, object]:
     """Collect the numbers of all figures of the page; None for a number that is missing."""
     drawn = data.drawn
+    history = _list_bands(data.curves, lambda each: each.history, FIRST)
+    own, names_of_own = _list_own(data)
+    final = finals_of(drawn)
+    headings = {column.key: column.heading for column in COLUMNS}
+    names = {
+        "history": {name: _name(describe_history(name)) for name in history},
+        "own": names_of_own,
+        "final": {name: _name(Quantity(f"accuracy, {headings[name]}", "share")) for name in final},
+    }
     return {
         "configs": [
             {"name": c.legend, "colour": s[0], "dash": s[1], "stopped": list(each.stopped)}
             for c, s, each in zip(drawn, styles(data), data.curves, strict=True)
         ],
-        "history": _list_bands(data.curves, lambda each: each.history, FIRST),
-        "own": _list_bands(data.curves, lambda each: each.diagnostics, ("epsilon", "threshold")),
+        "history": history,
+        "own": own,
+        "names": names,
         "changes": [list(each.changes) for each in data.curves],
         "clusters": [_make_band(each.clusters) for each in data.curves],
         "clients": [_make_band(each.clients) for each in data.curves],
         "newcomers": [_make_band(each.newcomers) for each in data.curves],
         "seconds": [number(each.seconds) for each in data.curves],
         "waited": [_list_numbers(each.waited) for each in data.curves],
-        "final": finals_of(drawn),
+        "final": final,
         "time": [[timing(c, part) for part in PARTS] for c in drawn],
         "pictures": _list_grids(data, lambda d: [d.assignment], "cluster"),
         "groups": _list_grids(data, lambda d: [d.groups], "true group then"),
@@ -156,6 +168,34 @@ def page_data(data: ReportData) -> dict[str, object]:
             for who, p in _list_pictures(data, lambda d: [d.confusion])
         ],
     }
+
+
+def _list_own(data: ReportData) -> tuple[dict[str, list[object]], dict[str, list[str]]]:
+    """Return the bands of the methods' own diagnostics, and what these are called."""
+    methods = [c.method for c in data.drawn]
+    keys = key_diagnostics(
+        (method, name)
+        for method, each in zip(methods, data.curves, strict=True)
+        for name in each.diagnostics
+    )
+    renamed = [
+        each._replace(
+            diagnostics={keys[method, name]: band for name, band in each.diagnostics.items()}
+        )
+        for method, each in zip(methods, data.curves, strict=True)
+    ]
+    bands = _list_bands(renamed, lambda each: each.diagnostics, ())
+    names = {
+        key: _name(describe_diagnostic(method, name))
+        for (method, name), key in keys.items()
+        if key in bands
+    }
+    return bands, names
+
+
+def _name(quantity: Quantity) -> list[str]:
+    """Return what the page's script gets: the words, and how numbers are written."""
+    return [quantity.words, quantity.unit]
 
 
 def _list_pictures(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cfljax.engine.quantities import HISTORY
 from cfljax.errors import StoreError, suggest
 from cfljax.registry.options import Table, show
 from cfljax.results import frames
@@ -264,7 +265,7 @@ class Results:
             axes.fill_between(
                 of.index, of["mean"] - of["std"], of["mean"] + of["std"], alpha=0.2, linewidth=0
             )
-        axes.set(xlabel="round", ylabel=column)
+        axes.set(xlabel="round", ylabel=HISTORY[column].words if column in HISTORY else column)
         axes.legend()
         return figure
 

@@ -14,7 +14,7 @@ from cfljax.local.reports import mean_over, report
 from cfljax.local.rounds import jobs_from
 from cfljax.round.ask import Ask
 from cfljax.round.common import first_model, keep_own
-from cfljax.round.config import PersonalConfig
+from cfljax.round.config import OF_GLOBAL, PersonalConfig
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model
 
 if TYPE_CHECKING:
@@ -50,6 +50,8 @@ class AtHome(PersonalConfig):
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         cls.served, cls.trains_once = "w", False
+        if cls.own:
+            cls.diagnostics = OF_GLOBAL | cls.diagnostics
 
     def first_home(self, w: Array, solver: Solver, federation: Federation, hyper: Hyper) -> Array:
         """f32[m] or f32[C, m]: what clients have at home at first, from the first model f32[d]."""

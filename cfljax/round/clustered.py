@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from cfljax.errors import SpecError
 from cfljax.lazy import jnp
-from cfljax.round.config import MethodConfig, TrainOptions
+from cfljax.round.config import OF_GLOBAL, MethodConfig, TrainOptions
 from cfljax.round.similarity import compared_size
 from cfljax.types import Array, Hyper, LocalStep, Tree
 
@@ -106,6 +106,8 @@ class Clustered(MethodConfig):
         cls.reassigns, cls.compares = moves, cls.compares or moves
         cls.chooses_by_loss = cls.chooses and not cls.scores_on_server
         cls.trains_twice = cls.pull is not Clustered.pull
+        if adapts or cls.trains_twice:
+            cls.diagnostics = OF_GLOBAL | cls.diagnostics
         cls.trains_once = not (cls.own_steps or cls.buffers or cls.head_epochs or cls.trains_twice)
         cls.waits, cls.own = "", cls.own or adapts
         if draws:

@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from cfljax.errors import SpecError
 from cfljax.registry.options import Value, show
+from cfljax.types.quantity import Quantity
 
 if TYPE_CHECKING:  # reading a spec imports no JAX
     from cfljax.local.solver import Solver
     from cfljax.types import Method, Model
+
+OF_GLOBAL = {"accuracy_global": Quantity("accuracy of the global model", "share")}
+"""What recipes report that score clients by a global model, too."""
 
 
 class TrainOptions(Protocol):
@@ -83,7 +87,16 @@ class MethodConfig:
     # they are not
     similarity = ""
 
+    diagnostics = cast("dict[str, Quantity]", {})
+    """What the numbers mean that the method itself reports (`diag` of a round, and the accuracies
+    `accuracy_<name>` of further models), by name. Those of the base classes are added."""
+
     def __init_subclass__(cls) -> None:
+        cls.diagnostics = {
+            name: quantity
+            for base in reversed(cls.__mro__)
+            for name, quantity in vars(base).get("diagnostics", {}).items()
+        }
         for name, nothing in (("averaged", ()), ("served", ""), ("one_sum", False)):
             if name not in vars(cls):
                 setattr(cls, name, nothing)

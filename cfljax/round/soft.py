@@ -18,7 +18,7 @@ from cfljax.round.ask import Ask
 from cfljax.round.choice import need_clients
 from cfljax.round.common import first_models
 from cfljax.round.config import MethodConfig
-from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Tree
+from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Quantity, Tree
 
 Of = Callable[[Array, Array, Array], Array]
 """(losses f32[K, B], labels i32[B], positions of the samples' clients in the list i32[B]) -> f32[K,
@@ -48,6 +48,10 @@ class Soft(MethodConfig):
     A client that has not been drawn yet gets its mixture by repeating this NEWCOMER_STEPS times
     on its training samples, from equal shares, with the models as they are.
     """
+
+    diagnostics = {
+        "mixture": Quantity("share of each model in each client", "share"),
+    }
 
     clusters: int = option(3, "number of models", low=1)
     average: str = option("samples", "weights of the participants", choices=AVERAGES)

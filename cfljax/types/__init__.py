@@ -21,6 +21,7 @@ from cfljax.types.federation import (
     View,
 )
 from cfljax.types.method import Info, Method, Models, OfClients, Traffic
+from cfljax.types.quantity import Quantity
 from cfljax.types.training import Forward, Jobs, LocalStep, Model, OfLogits, Plan, Updates
 
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
     "Parts",
     "Plan",
     "Pool",
+    "Quantity",
     "Source",
     "Split",
     "Traffic",

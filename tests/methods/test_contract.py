@@ -12,6 +12,7 @@ from cfljax.devices import compiled
 from cfljax.devices import split as devices_split
 from cfljax.devices.split import SplitFunction
 from cfljax.engine import program, simulate
+from cfljax.engine.quantities import DIAGNOSTICS
 from cfljax.methods import METHODS
 from tests import play, toy
 from tests.methods import golden
@@ -35,6 +36,8 @@ clients, a clustering of all."""
 FEW = ("ifca", "fedem", "cfl_sattler")
 """Methods for which other shapes or forms of their programs are compiled each time; those of the
 others are tried by the long tests."""
+SHARES = ("alpha", "balance", "label_weights", "mixture", "p")
+"""Diagnostics that are fractions, besides accuracies."""
 every_method = pytest.mark.parametrize("name", NAMES)
 RUNS = ({}, {}, {})
 """All tests play three runs, so that a method's program is compiled once for most of them."""
@@ -131,6 +134,17 @@ def test_history_is_complete_and_finite(name):
 def test_its_numbers_are_those_on_record(name):
     """What a commit that changes them must do is in `CONTRIBUTING.md`."""
     assert not golden.differences(name, golden.read_record(), three(name))
+
+
+@every_method
+def test_its_diagnostics_say_what_they_are(name):
+    """The page, the docs and the axes of figures take the words from where a number is made."""
+    declared = METHODS.entry(name).options.diagnostics | DIAGNOSTICS
+    shown = set(three(name)[0].diag)
+    assert shown <= set(declared), shown - set(declared)
+    for of, quantity in METHODS.entry(name).options.diagnostics.items():
+        assert len(quantity.label) > 3 and quantity.label != of
+        assert (quantity.unit == "share") == (of in SHARES or of.startswith("accuracy"))
 
 
 @every_method

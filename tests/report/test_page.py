@@ -8,12 +8,16 @@ import re
 import numpy as np
 import pytest
 
+from cfljax.engine.metrics import RESERVED_NAMES
+from cfljax.engine.quantities import HISTORY
+from cfljax.methods import METHODS
 from cfljax.report import page as page_module
 from cfljax.report import run_pictures, write
 from cfljax.report.curves import MOST_CURVES
 from cfljax.report.page import page
 from cfljax.report.report_data import read
 from cfljax.store import Store
+from cfljax.types import Quantity
 from tests.report import synthetic
 
 
@@ -53,6 +57,40 @@ def test_everything_is_in_the_page(tmp_path):
         and "cpu" in text
         and "jax 0.12.0" in text
     )
+
+
+def test_numbers_are_called_what_their_makers_call_them(tmp_path):
+    """A name may mean something else for another method, and for the history."""
+    curve, store = np.linspace(1, 0.5, 6, dtype=np.float32), Store(tmp_path)
+    own = {"epsilon": curve, "clusters": curve, "participants": curve}
+    synthetic.add(store, "a", 0, method="ccs_rfedavg", own=own)
+    synthetic.add(store, "b", 0, method="ocfl", own={"participants": curve})
+    synthetic.add(store, "c", 0, method="apfl", own={"alpha": curve, "accuracy_global": curve})
+    synthetic.add(store, "d", 0, method="of a user", own={"my_number": curve})
+    names = data_of(made(tmp_path))["names"]
+    assert names["own"] == {
+        name: [quantity.words, quantity.unit]
+        for name, quantity in {
+            "epsilon": METHODS.entry("ccs_rfedavg").options.diagnostics["epsilon"],
+            "clusters": METHODS.entry("ccs_rfedavg").options.diagnostics["clusters"],
+            "participants (ccs_rfedavg)": METHODS.entry("ccs_rfedavg").options.diagnostics[
+                "participants"
+            ],
+            "participants (ocfl)": METHODS.entry("ocfl").options.diagnostics["participants"],
+            "alpha": METHODS.entry("apfl").options.diagnostics["alpha"],
+            "accuracy_global": METHODS.entry("apfl").options.diagnostics["accuracy_global"],
+            "my_number": Quantity("my number"),
+        }.items()
+    }
+    assert "threshold" in names["own"]["epsilon"][0] and "priva" not in names["own"]["epsilon"][0]
+    assert names["history"]["clusters"][0] == "clusters" != names["own"]["clusters"][0]
+    assert names["history"]["bytes"][1] == "bytes"
+    assert {unit for _, unit in names["final"].values()} == {"share"}
+
+
+def test_every_column_of_the_history_says_what_it_is():
+    others = {"bytes", "traffic", "labels", "diag", "valid", "run"}
+    assert RESERVED_NAMES - others == HISTORY.keys() - {"bytes"}
 
 
 def test_curves_are_means_and_standard_deviations_over_the_seeds(tmp_path):

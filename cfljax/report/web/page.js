@@ -2,15 +2,12 @@
 // The page: which figures there are, what filters them, and when they are redrawn.
 const data = JSON.parse(document.getElementById("data").textContent);
 const state = { on: new Set(data.configs.map((_, i) => i)), quantity: "accuracy", own: null, final: Object.keys(data.final)[0] };
-const NAMES = {
-  accuracy: "accuracy", accuracy_last10: "mean of the last ten", accuracy_max: "maximum", accuracy_last: "last", accuracy_worst10: "worst tenth of the clients", accuracy_worst10_last10: "worst tenth, last ten", accuracy_worst10_at_best_val: "worst tenth at the best validation", accuracy_client_mean: "mean over clients", accuracy_client_std: "spread between clients",
-  accuracy_at_best_val: "at the best validation", val_accuracy: "validation accuracy", val_loss: "validation loss", accuracy_newcomers: "accuracy of newcomers", accuracy_train_clients: "accuracy of clients that train", accuracy_test_clients: "accuracy of clients that never train", loss: "test loss", train_loss: "training loss", ari: "adjusted Rand index", nmi: "normalised mutual information",
-  purity: "purity", clusters: "clusters", discrepancy: "discrepancy", drift: "drift", bytes: "bytes sent", clock_s: "simulated seconds", device_s: "seconds of devices", late: "left out for being late", scored: "clients scored", nonfinite: "updates left out", groups_changed: "clients that changed their group", epsilon: "privacy loss, epsilon (train.privacy)", threshold: "clustering threshold",
-};
 const shadeOf = i => `var(--c${data.configs[i].colour})`;
 const dashOf = i => DASHES[data.configs[i].dash];
 const visible = () => data.configs.map((_, i) => i).filter(i => state.on.has(i));
-const kindOf = name => name.includes("accuracy") ? "percent" : name.startsWith("bytes") ? "bytes" : "plain";
+// What numbers are called, as the engine and the methods declare it: [words, unit] of the history, of methods' own, of the table.
+const named = (kind, name) => data.names[kind][name] || [name, ""];
+const kindOf = (kind, name) => ({ share: "percent", bytes: "bytes" })[named(kind, name)[1]] || "plain";
 
 function bandSeries(table, x) {
   return visible().filter(i => table[i]).map(i => ({ name: data.configs[i].name, line: i, shade: shadeOf(i), dash: dashOf(i), stops: x ? [] : data.configs[i].stopped, ...table[i], x: x ? x(i, table[i]) : table[i].x }));
@@ -18,14 +15,14 @@ function bandSeries(table, x) {
 const nothing = text => tag("p", { class: "nothing" }, text);
 const tall = (width, wide) => Math.round(Math.max(210, Math.min(wide ? 380 : 300, width * (wide ? 0.4 : 0.62))));
 
-function overRounds(table, name, width, wide, extra) {
+function overRounds(table, kind, name, width, wide, extra) {
   const series = bandSeries(table || []), changes = [...new Set(visible().flatMap(i => data.changes[i]))];
-  const chart = series.length && lineChart(series, { width, height: tall(width, wide), xlabel: "round", changes, ykind: kindOf(name), limits: name.includes("accuracy") ? [0, 1] : null, exact: true, label: name, ...extra });
+  const chart = series.length && lineChart(series, { width, height: tall(width, wide), xlabel: "round", changes, ykind: kindOf(kind, name), limits: kindOf(kind, name) === "percent" ? [0, 1] : null, exact: true, label: named(kind, name)[0], ...extra });
   return chart || nothing("Nothing to draw: no selected run has these numbers.");
 }
-function choice(label, options, current, change) {
+function choice(label, kind, options, current, change) {
   const select = tag("select", { onchange: event => { change(event.target.value); draw(); } });
-  for (const name of options) select.append(tag("option", name === current ? { value: name, selected: "" } : { value: name }, NAMES[name] || name.replaceAll("_", " ")));
+  for (const name of options) select.append(tag("option", name === current ? { value: name, selected: "" } : { value: name }, named(kind, name)[0]));
   return tag("div", { class: "choices" }, tag("label", {}, label + " ", select));
 }
 function panels(list, width, least, one, missing) {
@@ -49,14 +46,14 @@ function against(width, x, options, missing) {
 
 const FIGURES = {
   curves: width => [
-    choice("Show", Object.keys(data.history), state.quantity, v => { state.quantity = v; }),
-    overRounds(data.history[state.quantity], state.quantity, width, true),
+    choice("Show", "history", Object.keys(data.history), state.quantity, v => { state.quantity = v; }),
+    overRounds(data.history[state.quantity], "history", state.quantity, width, true),
     visible().some(i => data.changes[i].length) ? tag("p", { class: "notes" }, "Dotted lines: rounds from which clients are in other groups (data.drift).") : "",
   ],
   methods: width => {
     const rows = visible().map(i => ({ name: data.configs[i].name, line: i, shade: shadeOf(i), ...data.final[state.final][i] })).filter(r => r.seeds.length);
     const chart = rows.length && dotChart(rows, { width, xlabel: "%", xkind: "percent", label: "accuracy per method" });
-    return [choice("Show", Object.keys(data.final), state.final, v => { state.final = v; }), chart || nothing("Nothing to draw: no selected run ended well.")];
+    return [choice("Show", "final", Object.keys(data.final), state.final, v => { state.final = v; }), chart || nothing("Nothing to draw: no selected run ended well.")];
   },
   clients: width => {
     const series = bandSeries(data.clients, (i, band) => band.x);
@@ -76,7 +73,7 @@ const FIGURES = {
     const last = band.x[band.x.length - 1];
     return data.seconds[i] === null ? null : band.x.map(r => data.time[i][0] + (last > 0 ? r / last * data.seconds[i] : 0));
   }, { xlabel: "seconds", label: "accuracy against seconds" })],
-  clusters: width => [overRounds(data.clusters, "clusters", width, false, { zero: true })],
+  clusters: width => [overRounds(data.clusters, "history", "clusters", width, false, { zero: true })],
   assignment: width => [
     panels(data.pictures, width, 230, assignment, "Nothing to draw: no run has clusters that differ, or labels were not kept."),
     data.trivial.length ? tag("p", { class: "notes" }, `Without a picture: ${data.trivial.join("; ")}.`) : "",
@@ -88,7 +85,7 @@ const FIGURES = {
     const names = Object.keys(data.own);
     if (!names.length) return [nothing("Nothing to draw: no method of this report keeps diagnostics of its own.")];
     state.own = state.own || names[0];
-    return [choice("Show", names, state.own, v => { state.own = v; }), overRounds(data.own[state.own], state.own, width)];
+    return [choice("Show", "own", names, state.own, v => { state.own = v; }), overRounds(data.own[state.own], "own", state.own, width)];
   },
   time: width => {
     const parts = [["set up", "var(--c2)"], ["compile", "var(--c7)"], ["train", "var(--c0)"], ["evaluate", "var(--c4)"]];
