@@ -4,13 +4,24 @@ results are not taken for new ones. All other runs keep their ids, as they keep 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from cfljax.config.run import Run
+from cfljax.config.data import Data
+from cfljax.config.train import Train
+from cfljax.registry.options import Options
 
 
-def _scales_pixels(run: Run) -> bool:
+class Configured(NamedTuple):
+    """What decides whether a run is one of them."""
+
+    method: str
+    data: Data
+    model: str
+    model_options: Options
+    train: Train
+
+
+def _scales_pixels(run: Configured) -> bool:
     """`normalise`: statistics of samples as clients see them, 0 for a pixel that never varies, and
     a least deviation. "pixel_all" changes only where views move pixels, which a user's partition
     is taken not to do."""
@@ -22,23 +33,23 @@ def _scales_pixels(run: Run) -> bool:
     return turned or (data.drift is not None and data.drift.what == "rotation")
 
 
-def _freezes_statistics(run: Run) -> bool:
+def _freezes_statistics(run: Configured) -> bool:
     """`train.freeze`: frozen layers of BatchNorm train with their running statistics. A user's
     model may have such layers; heads have none."""
     from cfljax.models import MODELS
 
     if not set(run.train.freeze or ()) - {"head"}:
         return False
-    return getattr(run.model.options, "norm", "") == "batch" or not MODELS.ours(run.model.name)
+    return getattr(run.model_options, "norm", "") == "batch" or not MODELS.ours(run.model)
 
 
-def _bills_arrivals(run: Run) -> bool:
+def _bills_arrivals(run: Configured) -> bool:
     """`pacfl`: late clients are billed the models that they choose from, also with newcomers."""
     both = run.data.arrive is not None and run.data.new_clients is not None
     return run.method == "pacfl" and both
 
 
-def _counts_labels_again(run: Run) -> bool:
+def _counts_labels_again(run: Configured) -> bool:
     """`fedrod` and `ccs_rfedavg`: labels are counted in each round, as clients see them after a
     drift."""
     drift = run.data.drift
@@ -46,7 +57,7 @@ def _counts_labels_again(run: Run) -> bool:
     return counts and drift is not None and drift.what != "rotation"
 
 
-REVISIONS: dict[str, Callable[[Run], bool]] = {
+REVISIONS: dict[str, Callable[[Configured], bool]] = {
     "normalise 2": _scales_pixels,
     "freeze 2": _freezes_statistics,
     "pacfl.arrive 2": _bills_arrivals,
@@ -55,6 +66,6 @@ REVISIONS: dict[str, Callable[[Run], bool]] = {
 """What stands in the ids of the runs for which the function is true."""
 
 
-def list_revisions(run: Run) -> tuple[str, ...]:
+def list_revisions(run: Configured) -> tuple[str, ...]:
     """Return what the id of a run says about results that are mended; () for most runs."""
     return tuple(name for name, concerns in REVISIONS.items() if concerns(run))

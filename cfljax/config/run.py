@@ -10,7 +10,7 @@ from functools import cached_property
 
 from cfljax.config.data import Data
 from cfljax.config.frozen import canonical, to_essential, to_plain
-from cfljax.config.revisions import list_revisions
+from cfljax.config.revisions import Configured, list_revisions
 from cfljax.config.train import Train
 from cfljax.registry import list_origins
 from cfljax.registry.checksums import hash_file
@@ -116,7 +116,9 @@ class Run:
             canonical(self.train),
             str(self.seed),
             *self.foreign,
-            *list_revisions(self),
+            *list_revisions(
+                Configured(self.method, self.data, self.model.name, self.model.options, self.train)
+            ),
         )
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 

@@ -20,27 +20,27 @@ CHUNK = 4096  # Samples whose squares are computed at a time
 class Moments(NamedTuple):
     """What is known of F pixels over some samples."""
 
-    count: int
+    number: int  # How many samples there are
     mean: np.ndarray  # f64[F]
     squares: np.ndarray  # f64[F]: the sum of the squared distances from the mean
 
     @property
     def deviation(self) -> np.ndarray:
         """f64[F]: the standard deviation."""
-        return np.sqrt(self.squares / max(self.count, 1))
+        return np.sqrt(self.squares / max(self.number, 1))
 
     def through(self, source: np.ndarray) -> Moments:
         """Return the moments of the same samples in a view: `source` i32[F] is the index of the
         pixel that each pixel of the view shows, −1 for a pixel that is always 0."""
         return Moments(
-            self.count,
+            self.number,
             np.where(source < 0, 0.0, self.mean[source]),
             np.where(source < 0, 0.0, self.squares[source]),
         )
 
-    def times(self, number: int) -> Moments:
-        """Return the moments of samples of which each occurs `number` times."""
-        return Moments(self.count * number, self.mean, self.squares * number)
+    def times(self, often: int) -> Moments:
+        """Return the moments of samples of which each occurs `often` times."""
+        return Moments(self.number * often, self.mean, self.squares * often)
 
 
 def find_scaling(
@@ -114,7 +114,7 @@ def _list_seen(
         if parts.pixels is not None:
             of_view = [each.through(parts.pixels[view]) for each in of_view]
         found += of_view
-    return [each for each in found if each.count]
+    return [each for each in found if each.number]
 
 
 def _measure(lines: np.ndarray, rows: np.ndarray) -> Moments:
@@ -130,10 +130,10 @@ def _measure(lines: np.ndarray, rows: np.ndarray) -> Moments:
 
 def _combine(parts: list[Moments]) -> Moments:
     """Return the moments of all samples from the moments of parts of them."""
-    count = sum(each.count for each in parts)
-    mean = sum(each.count * each.mean for each in parts) / count
-    squares = sum(each.squares + each.count * (each.mean - mean) ** 2 for each in parts)
-    return Moments(count, mean, squares)
+    number = sum(each.number for each in parts)
+    mean = np.sum([each.number * each.mean for each in parts], axis=0) / number
+    apart = [each.squares + each.number * (each.mean - mean) ** 2 for each in parts]
+    return Moments(number, mean, np.sum(apart, axis=0))
 
 
 def _range(lines: np.ndarray, pixels: np.ndarray | None) -> np.ndarray:
