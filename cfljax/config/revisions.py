@@ -28,8 +28,7 @@ def _scales_pixels(run: Configured) -> bool:
     data = run.data
     if data.normalise != "pixel_all":
         return data.normalise == "pixel"
-    turned = data.partition == "rotated" or getattr(data.parts, "rotate", 1) > 1
-    turned = turned or any(view.name == "rotated" for view in data.views)
+    turned = data.partition == "rotated" or any(view.name == "rotated" for view in data.views)
     return turned or (data.drift is not None and data.drift.what == "rotation")
 
 

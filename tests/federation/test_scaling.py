@@ -20,7 +20,7 @@ CASES = {
     "between quarter turns": {"partition": "rotated", "groups": 2, "angles": [0, 20]},
     "a view": {"partition": "shards", "views": [{"name": "rotated", "groups": 3}]},
     "two views": {"partition": "iid", "views": ["rotated", {"name": "label_swap", "groups": 2}]},
-    "blocks turned": {"partition": "dirichlet", "rotate": 2, "test": "own"},
+    "turned mixes": {"partition": "dirichlet", "views": ["rotated"], "test": "own"},
     "a shift": {"partition": "feature_shift", "kind": "offset", "groups": 3},
     "later turned": {
         "partition": "iid",
