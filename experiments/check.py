@@ -25,9 +25,9 @@ from typing import NamedTuple
 import numpy as np
 
 from cfljax.config.flags import parse_value
-from cfljax.config.gone import without_gone
 from cfljax.devices import cores
 from cfljax.errors import CfljaxError, SpecError
+from cfljax.registry.gone import without_gone
 from cfljax.results.result import Result, Results
 from cfljax.store import provenance
 from experiments.replication.measured import Section, section

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cfljax.config.frozen import canonical, to_essential, to_plain
-from cfljax.config.gone import RENAMED
 from cfljax.config.views import read_drift, read_views, write_drift
 from cfljax.errors import DataError, SpecError, suggest
 from cfljax.federation import PARTITIONS
 from cfljax.federation.options import Crossed, DriftOptions, GroupView
 from cfljax.registry.checksums import hash_file, hash_or_failure, hash_parts
+from cfljax.registry.gone import RENAMED
 from cfljax.registry.options import Options, T, Table, check, list_files, option, show
 
 if TYPE_CHECKING:

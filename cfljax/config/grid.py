@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cfljax.config.data import Data
-from cfljax.config.gone import check_gone
 from cfljax.config.layers import EXCLUSIVE, SIBLINGS_KEY, lay_options, need_table
 from cfljax.config.rules import Combination, Rule, check_parts, check_start
 from cfljax.config.run import Run, merge_equal
@@ -29,6 +28,7 @@ from cfljax.config.train_tables import check_buffer, check_stop
 from cfljax.config.values import MAX_RUNS, Field, expand_axis, list_fields
 from cfljax.errors import SpecError, suggest
 from cfljax.methods import METHODS
+from cfljax.registry.gone import check_gone
 from cfljax.registry.options import Table, Value, check, check_value, option, show
 from cfljax.round.config import MethodConfig
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from cfljax.config.data import DataOptions, make_data
-from cfljax.config.gone import RENAMED, check_gone
 from cfljax.config.run import Chosen
 from cfljax.config.train import Train
 from cfljax.config.values import Field, Range, expand_axis, list_fields, to_list
@@ -20,6 +19,7 @@ from cfljax.errors import CfljaxError, SpecError, suggest
 from cfljax.federation import PARTITIONS
 from cfljax.federation.views import PRESETS
 from cfljax.methods import METHODS
+from cfljax.registry.gone import RENAMED, check_gone
 from cfljax.registry.options import Options, Table, Value, check, show
 
 RESERVED_KEYS = ("name", "label", "train")

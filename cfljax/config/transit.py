@@ -9,9 +9,9 @@ import importlib.util
 import math
 from typing import Any, ClassVar, NamedTuple
 
-from cfljax.config.gone import check_gone
 from cfljax.config.values import list_fields
 from cfljax.errors import SpecError
+from cfljax.registry.gone import check_gone
 from cfljax.registry.options import Table, Value, check, option, show
 from cfljax.round.config import MethodConfig
 

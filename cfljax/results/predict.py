@@ -40,7 +40,7 @@ def run_of(record: Table) -> Run:
     The plug-ins that the record names are not executed, since anybody may have written it: the run
     uses what is registered in this process."""
     from cfljax.config import read_spec
-    from cfljax.config.gone import without_gone
+    from cfljax.registry.gone import without_gone
 
     written = without_gone(record["config"])
     config = {key: table for key, table in written.items() if key != "plugins"}

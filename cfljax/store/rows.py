@@ -69,7 +69,7 @@ def make_rows(
             that vary, these count: a start writes them since version 0.3.0. Otherwise the
             configurations in the records are compared.
     """
-    from cfljax.config.gone import without_gone
+    from cfljax.registry.gone import without_gone
 
     now = {
         run: record | {"config": without_gone(record["config"])} for run, record in records.items()
@@ -85,7 +85,7 @@ def _compare(views: list[dict[Key, Value]]) -> list[Table]:
     """Return the options of each view in which it differs from another with the same groups. An
     option that a record lacks is None there, whatever its default is; one that went has its
     default."""
-    from cfljax.config.gone import OPTIONS
+    from cfljax.registry.gone import OPTIONS
 
     names: dict[str, dict[Key, None]] = {}
     for view in views:

@@ -6,7 +6,6 @@ import json
 import pytest
 
 from cfljax.config import read_spec
-from cfljax.config.gone import OPTIONS, VALUES, without_gone
 from cfljax.config.train import Train
 from cfljax.config.values import list_fields
 from cfljax.data import SOURCES
@@ -14,6 +13,7 @@ from cfljax.errors import SpecError
 from cfljax.federation import PARTITIONS
 from cfljax.methods import METHODS
 from cfljax.models import MODELS
+from cfljax.registry.gone import OPTIONS, VALUES, without_gone
 from cfljax.results.predict import run_of
 from cfljax.store.rows import make_rows
 

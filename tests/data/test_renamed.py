@@ -9,11 +9,11 @@ import pytest
 import cfljax
 from cfljax.config import read_spec
 from cfljax.config.data import DataOptions
-from cfljax.config.gone import without_gone
 from cfljax.data import SOURCES
 from cfljax.data.sources import FileOptions
 from cfljax.errors import SpecError
 from cfljax.federation import PARTITIONS
+from cfljax.registry.gone import without_gone
 from cfljax.results.predict import run_of
 from cfljax.store import Store
 

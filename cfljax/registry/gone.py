@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from cfljax.config.values import Field
 from cfljax.errors import SpecError
-from cfljax.federation import PARTITIONS
 from cfljax.registry.options import Table, Value, show
+
+if TYPE_CHECKING:
+    from cfljax.config.values import Field
 
 _COUNTED = (
     'clusters = "auto" went; `cfljax tune SPEC --set {0}.clusters=2,4,8` chooses by validation'
@@ -115,6 +116,8 @@ def _rename(table: Table) -> Table:
     renamed = RENAMED.get(str(table.get("name")), {})
     if not renamed or not set(renamed.values()).isdisjoint(table):
         return table
+    from cfljax.federation import PARTITIONS
+
     shared = {key: value for key, value in table.items() if key not in ("source", "parts")}
     source = shared | table.get("source", {})
     parts = shared | table.get("parts", {})
