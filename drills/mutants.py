@@ -61,10 +61,10 @@ CONTRACT = "tests/methods/test_contract.py"
 RECORD = "::test_its_numbers_are_those_on_record"
 FAR = ("benchmarks", "docs", "drills", "packaging", "replication")
 """Folders of tests that are not about parts of the package."""
-ALSO = {"engine": "experiments", "round": "methods"}
+ALSO = {"engine": "experiments", "round": "methods", "results": "report"}
 """Where else tests of a package are."""
-LIMIT = 1800
-"""CPU seconds for one fault. One that makes a program run on and on is noticed."""
+LIMITS = {resource.RLIMIT_CPU: 1200, resource.RLIMIT_AS: 8 << 30}
+"""CPU seconds and bytes for one fault. One that makes a program run on and on is noticed."""
 RESOURCE = resource.RUSAGE_CHILDREN
 LOADED = ("pytest", "hypothesis", "jax.numpy", "flax.linen", "optax", "scipy.stats", "pandas")
 TWINS = {
@@ -336,7 +336,8 @@ def notice(mutant: dict, reach: str = "near") -> dict:
     with tempfile.TemporaryFile("w+") as said:
         if not (child := os.fork()):
             os.dup2(said.fileno(), 1), os.dup2(said.fileno(), 2)
-            resource.setrlimit(resource.RLIMIT_CPU, (LIMIT, LIMIT))
+            for kind, most in LIMITS.items():
+                resource.setrlimit(kind, (most, most))
             sys.meta_path.insert(0, loader)
             options = ["-n", "0", "-x", "-q", "-p", "no:cacheprovider", "--rootdir", str(ROOT)]
             code = pytest.main([*options, *order])
