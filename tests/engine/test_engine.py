@@ -74,9 +74,10 @@ def test_rows_of_the_history(parts, rounds, every, rows, evaluations):
 
 
 def test_a_round_without_participants_has_no_losses_and_no_distances(parts):
-    (output,) = run(parts, Settings(3, 1), [{"lr": 0.1, "dropout": 0.6}])
-    nobody = np.diff(output.history["bytes_up"], prepend=0) == 0
-    assert 1 < nobody.sum() < 4
+    (output,) = run(parts, Settings(12, 2), [{"lr": 0.1, "dropout": 0.6}])
+    sent = np.diff(output.history["bytes_up"], prepend=0)
+    nobody = sent == 0
+    assert nobody.sum() > 1 and len(set(sent.tolist())) == 3  # in other rounds one of two, or both
     for name in ("train_loss", "discrepancy"):
         assert np.array_equal(np.isnan(output.history[name]), nobody)
 

@@ -16,7 +16,7 @@ from cfljax.errors import SpecError, StoreError
 from cfljax.launch import rung
 from cfljax.launch import search_plan as halving
 from cfljax.launch.batch import run_batch
-from cfljax.launch.checkpoints import to_arrays
+from cfljax.launch.checkpoints import Checkpoints, to_arrays
 from cfljax.launch.search_plan import plan_search
 from cfljax.store import Store
 from cfljax.store.units import read_search
@@ -347,6 +347,20 @@ def test_only_checkpoints_of_one_round_are_joined(tmp_path):
     assert both.done == 2 and both.spent.rounds == 2.0
     assert both.carry[".state"].shape == both.rows["loss"].shape == (2, 3)
     assert joined(2, 3) is None
+
+
+def test_the_checkpoint_of_a_batch_is_one_of_each_run(tmp_path):
+    runs = read_spec(TABLE, ["seeds=[10000]", "method=fedavg", "train.lr=[0.3, 0.1]"]).runs()
+    store, (batch,) = Store(tmp_path), rung.batching.make_batches(runs, 2)
+    state, loss = np.arange(6.0).reshape(2, 3), np.arange(4.0).reshape(2, 2)
+    of_batch = rung.OfRuns(store, batch, until=2)
+    of_batch.done = 2
+    of_batch.save(lambda: Checkpoint(2, {".state": state}, {"loss": loss}, Spent(0, 0, 3.0, 0)))
+    for at, run in enumerate(runs):
+        own = Checkpoints(store, run.id).load()
+        assert own.carry[".state"].tolist() == state[at : at + 1].tolist()
+        assert own.rows["loss"].tolist() == loss[at : at + 1].tolist() and own.spent.rounds == 1.5
+    assert np.array_equal(of_batch.load().carry[".state"], state)
 
 
 def test_a_run_without_its_checkpoint_is_no_failed_run(tmp_path):

@@ -9,7 +9,7 @@ from cfljax.report.comparison import headline, rows
 from cfljax.report.configurations import DISPLAYED, collect
 from cfljax.report.critical_difference import MOST, WIDTH, picture, svg
 from cfljax.report.report_data import read
-from cfljax.results.statistics import difference, interval, ranks
+from cfljax.results.statistics import difference, interval, mean_and_deviation, ranks
 from cfljax.store import Store
 from tests.report import synthetic
 
@@ -55,6 +55,18 @@ def test_few_seeds_have_students_interval_and_two_have_none():
     half = t.ppf(0.975, 2) * np.std(values, ddof=1) / math.sqrt(3)
     assert interval(values) == pytest.approx((np.mean(values) - half, np.mean(values) + half))
     assert interval(values[:2]) is None
+
+
+def test_the_deviation_is_that_of_a_sample():
+    values = [0.90, 0.93, 0.91]
+    assert mean_and_deviation(values) == pytest.approx((np.mean(values), np.std(values, ddof=1)))
+    assert mean_and_deviation(values[:1]) == (0.90, None)
+
+
+def test_the_bootstrap_draws_the_same_with_each_version():
+    """Intervals in a paper can be computed again."""
+    values = [0.50, 0.52, 0.49, 0.55, 0.61, 0.50, 0.47, 0.58, 0.53, 0.56]
+    assert interval(values) == pytest.approx((0.501, 0.5625021603949608), abs=1e-12)
 
 
 @pytest.mark.parametrize("n", [5, 10])
@@ -181,6 +193,10 @@ def test_all_forms_have_intervals_and_tests(tmp_path):
     shown = f"[{100 * low:.1f}, {100 * high:.1f}]"
     for form in (tables.terminal, tables.markdown, tables.latex):
         assert shown in form(table)
+    compared = [row.cells["accuracy_last"] for row in table if row.cells["accuracy_last"].p]
+    apart = sum(not cell.tied for cell in compared)
+    assert len(compared) == 9 and 0 < apart < 9
+    assert f"{apart} of the 9 differences are significant" in tested.sentence(table)
     page, over = page_data.tests(table), tested.mean_ranks(table)
     assert over.names[-1] == "Local only" and over.data_sets == 3
     assert "fig-ranks" in page and "Friedman" in page and "Hedges" in page
