@@ -62,6 +62,7 @@ from cfljax.devices import compiled  # noqa: E402
 from cfljax.files import MAX_CACHE_BYTES, drop_oldest  # noqa: E402
 from tests.packaging.own import forgotten  # noqa: E402
 from tests.programs import Programs  # noqa: E402
+from tests.skips import Skips  # noqa: E402
 
 if programs is not None:
     drop_oldest(programs, MAX_CACHE_BYTES)
@@ -134,26 +135,30 @@ def pytest_xdist_make_scheduler(config, log):
 
 def pytest_addoption(parser):
     parser.addoption(
-        "--part", default="0/1", metavar="K/N", help="of the long tests every Nth, from the Kth on"
-    )
-    parser.addoption(
         "--count-programs",
         action="store_true",
         help="count the programs of each file from scratch, and lower the numbers in programs.txt",
+    )
+    parser.addoption(
+        "--expected-skips",
+        metavar="FILE",
+        action="append",
+        help="fail where a test is skipped that no such file lists",
     )
 
 
 def pytest_configure(config):
     config.pluginmanager.register(Programs(config, is_of_contract, group_of), "programs")
+    expected = config.getoption("--expected-skips")
+    if expected is not None and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Skips(expected), "skips")
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m deselects what is not long
-def pytest_collection_modifyitems(config, items):
-    begin, number = map(int, config.getoption("--part").split("/"))
-    long = [item for item in items if item.get_closest_marker("long")]
-    left_out = {*long} - {*long[begin::number]}
-    config.hook.pytest_deselected(items=list(left_out))
-    items[:] = [item for item in items if item not in left_out]
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if item.get_closest_marker("rare"):
+            item.add_marker("long")
     groups = {}
     for item in items:
         groups.setdefault(group_of(item.nodeid), []).append(item)

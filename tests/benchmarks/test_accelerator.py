@@ -69,7 +69,7 @@ def test_the_process_that_starts_the_pieces_has_no_jax():
     assert subprocess.run([sys.executable, "-c", code], cwd=accelerator.ROOT).returncode == 0
 
 
-@pytest.mark.long
+@pytest.mark.rare
 def test_pieces_run_in_small(tmp_path):
     file = tmp_path / "device.json"
     pieces = "agreement,wide-W1,flags-while,table,precision-W4"

@@ -117,7 +117,7 @@ def test_work_counts_short_batches_as_steps_and_their_samples_once_per_epoch(sha
     assert first["steps"] == TOY.train["epochs"] * 4 * 3
 
 
-@pytest.mark.long
+@pytest.mark.rare
 def test_a_comparison_writes_rows_of_the_promised_keys(tmp_path, monkeypatch):
     """With a peer that cannot be installed: a row with nulls and a reason, not silence."""
 

@@ -88,7 +88,7 @@ def test_the_row_of_table_3_has_its_ten_methods_alone(tmp_path):
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.long
+@pytest.mark.rare
 def test_it_says_what_each_spends_and_chooses(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(halving, "PARTITIONS", {"rotated": {"groups": 4}})
     monkeypatch.setattr(halving, "METHODS", {"fedprox": {"mu": [0.1, 10.0]}})

@@ -30,7 +30,7 @@ def elsewhere(tmp_path, monkeypatch):
     monkeypatch.setenv("MPLBACKEND", "agg")
 
 
-@pytest.mark.long
+@pytest.mark.rare
 def test_the_tour_of_the_kernels_runs(capsys):
     """As plain code, in this process: no Jupyter needed."""
     names = {"__name__": "__main__"}
@@ -157,7 +157,7 @@ def test_notebooks_are_kept_with_their_outputs(notebook):
     )
 
 
-@pytest.mark.long
+@pytest.mark.rare
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda n: n.stem)
 def test_notebooks_run_in_jupyter(notebook, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))

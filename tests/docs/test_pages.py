@@ -51,7 +51,7 @@ def reader(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     "page",
-    [pytest.param(p, marks=() if p.name in QUICK else pytest.mark.long) for p in RUN],
+    [pytest.param(p, marks=() if p.name in QUICK else pytest.mark.rare) for p in RUN],
     ids=lambda p: p.stem,
 )
 def test_every_block_of_the_page_runs(page, reader):
@@ -176,7 +176,7 @@ def test_the_script_of_the_comparison_page_makes_its_table(tmp_path):
     )
 
 
-@pytest.mark.long
+@pytest.mark.rare
 def test_the_script_of_the_servers_makes_its_table(tmp_path):
     import cfljax
 
@@ -196,7 +196,7 @@ def test_the_script_of_the_servers_makes_its_table(tmp_path):
     assert re.match(r"\| `adam` \| 0 \([\d.]+\), 0.1 \(([\d.]+)\) \| 0.1 \| .* \| \1 ±", adam)
 
 
-@pytest.mark.long
+@pytest.mark.rare
 def test_the_site_has_every_page_and_its_search_finds_what_is_on_them(tmp_path):
     pytest.importorskip("mkdocs")
     pytest.importorskip("material")

@@ -34,7 +34,7 @@ def tried(name, path, *flags):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.long
+@pytest.mark.rare
 @pytest.mark.parametrize("name", DRILLS)
 def test_drill(name, tmp_path):
     tried(name, tmp_path / "figures.json", "--count", str(FEW[name]), "--seed", "5")
@@ -42,7 +42,7 @@ def test_drill(name, tmp_path):
     assert found["tried"] and not found["failures"]
 
 
-@pytest.mark.long
+@pytest.mark.rare
 @pytest.mark.parametrize("name", ["fuzz_config", "fuzz_records"])
 def test_bytes_of_all_kinds_are_read_or_refused(name, tmp_path):
     pytest.importorskip("atheris")

@@ -69,7 +69,7 @@ def test_a_task_goes_by_what_the_sweep_has_settled(tmp_path):
         os.chdir(where)
 
 
-@pytest.mark.long
+@pytest.mark.rare
 def test_a_killed_workers_batch_runs_again_and_units_equal_the_local_launchers(
     spec, tmp_path, monkeypatch, capfd
 ):
@@ -122,7 +122,7 @@ def test_a_killed_workers_batch_runs_again_and_units_equal_the_local_launchers(
     ) == (4, 0, 0, 0)
 
 
-@pytest.mark.long
+@pytest.mark.rare
 def test_a_batch_whose_workers_all_die_is_a_failed_run_and_the_sweep_goes_on(
     spec, tmp_path, monkeypatch
 ):

@@ -34,7 +34,7 @@ runpy.run_path("wandb_run.py", run_name="__main__")
 """
 
 
-@pytest.mark.long
+@pytest.mark.rare
 def test_the_program_takes_the_numbers_of_the_agent(tmp_path):
     """In a process of its own, as an agent starts it: a W&B that another test has begun no longer
     reads the environment."""
