@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from cfljax.config.data import Data
 from cfljax.config.train import Train
+from cfljax.federation import PARTITIONS
 from cfljax.registry.options import Options
 
 
@@ -51,9 +52,13 @@ def _bills_arrivals(run: Configured) -> bool:
 def _counts_labels_again(run: Configured) -> bool:
     """`fedrod` and `ccs_rfedavg`: labels are counted in each round, as clients see them after a
     drift."""
-    drift = run.data.drift
-    counts = run.method in ("fedrod", "ccs_rfedavg")
-    return counts and drift is not None and drift.what != "rotation"
+    data, drift = run.data, run.data.drift
+    if run.method not in ("fedrod", "ccs_rfedavg") or drift is None or drift.what == "rotation":
+        return False
+    if drift.what == "labels" or not PARTITIONS.ours(data.partition):
+        return True
+    seen = {data.partition, *(view.name for view in data.views)}
+    return not seen.isdisjoint(("label_swap", "label_permutation"))
 
 
 REVISIONS: dict[str, Callable[[Configured], bool]] = {

@@ -15,8 +15,9 @@ from tests.config.small import SMALL, SOURCES, Synthetic, read, runs, spec
 
 WHOLE = {"data": "digits", "method": "fedavg"}
 LATE, NEW = {"arrive": {"clients": 2, "round": 3}}, {"new_clients": {"share": 0.2}}
-TURNS, RELABELS = (
-    {"what": what, "kind": "sudden", "at": [3], "share": 0.5} for what in ("rotation", "labels")
+TURNS, RELABELS, MOVES = (
+    {"what": what, "kind": "sudden", "at": [3], "share": 0.5}
+    for what in ("rotation", "labels", "group")
 )
 TOML = """
 name = "a"
@@ -149,6 +150,12 @@ MENDED = {
     "drift.labels": [
         {"method": name, "data": {"name": "digits", "drift": RELABELS}}
         for name in ("fedrod", "ccs_rfedavg")
+    ]
+    + [
+        {
+            "method": "ccs_rfedavg",
+            "data": {"name": "digits", "partition": "label_swap", "drift": MOVES},
+        }
     ],
 }
 AS_BEFORE = [
@@ -161,6 +168,7 @@ AS_BEFORE = [
     {"method": "pacfl", "data": {"name": "digits", **NEW}},
     {"method": "fedrod"},
     {"method": "fedrod", "data": {"name": "digits", "drift": TURNS}},
+    {"method": "fedrod", "data": {"name": "digits", "partition": "rotated", "drift": MOVES}},
     {"method": "fedavg", "data": {"name": "digits", "drift": RELABELS}},
 ]
 
