@@ -4,6 +4,7 @@ views are crossed."""
 from __future__ import annotations
 
 import dataclasses
+import math
 import tomllib
 import zlib
 from collections.abc import Sequence
@@ -26,8 +27,8 @@ def divide_with_views(
 ) -> Parts:
     """Divide the samples; each client sees its own as its combination of groups does (digits, the
     first view the highest)."""
+    parts, combination = _deal(make, options, crossed, source, np.random.default_rng(seed))
     digits = _list_digits(crossed.views)
-    parts, combination = _deal(make, options, crossed, source, np.random.default_rng(seed), digits)
     own, mine, step = parts.group, digits[:, combination], np.zeros(len(digits), np.int32)
     for at, each in enumerate(crossed.views):
         rng, views = (
@@ -57,20 +58,20 @@ def _deal(
     crossed: Crossed,
     source: Source,
     rng: np.random.Generator,
-    digits: np.ndarray,
 ) -> tuple[Parts, np.ndarray]:
     """Return the parts, and each client's combination i[C]. Those that agree in the views which
     copy share one copy of the data."""
     copying = [at for at, each in enumerate(crossed.views) if each.copies]
-    copy = np.zeros(digits.shape[1], np.int64)
     if copying:
+        count = _count_clients(options.clients, crossed)
+        digits = _list_digits(crossed.views)
         copy = np.unique(digits[copying], axis=1, return_inverse=True)[1].reshape(-1)
-        count = _count_clients(options.clients, digits.shape[1], crossed)
         sizes = [int(n) for n in np.bincount(copy, count) if n]
         made = [make(dataclasses.replace(options, clients=n), source, rng) for n in sizes]
     else:
         made = [make(options, source, rng)]
-        count = _count_clients(len(made[0].train), digits.shape[1], crossed)
+        count = _count_clients(len(made[0].train), crossed)
+        copy = np.zeros(len(count), np.int64)
     dealt = [np.flatnonzero(copy == each) for each in np.unique(copy[count > 0])]
     combination = [
         _take_turns(each.group, which, count[which])
@@ -90,7 +91,10 @@ def _deal(
     return parts, np.concatenate(combination)
 
 
-def _count_clients(clients: int, combinations: int, crossed: Crossed) -> np.ndarray:
+def _count_clients(clients: int, crossed: Crossed) -> np.ndarray:
+    """Count the clients of each combination, i64[combinations]. Too many combinations are refused
+    before any array of their number is made."""
+    combinations = math.prod(each.options.groups for each in crossed.views)
     product = " x ".join(f"{each.options.groups} {each.name}" for each in crossed.views)
     if crossed.shares:
         if (given := len(crossed.shares)) != combinations:
@@ -99,7 +103,16 @@ def _count_clients(clients: int, combinations: int, crossed: Crossed) -> np.ndar
                 list(crossed.shares),
                 f"{given} shares for {product}; give {combinations}",
             )
-        return proportional_sizes(clients, np.array(crossed.shares))
+        count = proportional_sizes(clients, np.array(crossed.shares))
+        for share, number in zip(crossed.shares, count, strict=True):
+            if share > 0 and not number:
+                raise bad_option(
+                    "view_shares",
+                    list(crossed.shares),
+                    f"the share {share:g} is less than one of {clients} clients; give a larger "
+                    "one, or 0",
+                )
+        return count
     if clients < combinations:
         raise SpecError(
             f"data.views: {product} = {combinations} combinations for {clients} clients; "

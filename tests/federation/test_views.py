@@ -360,6 +360,20 @@ def test_a_spec_says_views_once_and_a_list_of_lists_is_an_axis():
             {"views": BOTH, "clients": 5},
             "data.views: 4 label_swap x 2 rotated = 8 combinations for 5 clients; give fewer",
         ),
+        (
+            # refused before an array of all combinations is made, which would need gigabytes
+            {"views": [{"name": "label_permutation", "groups": 10**12}], "clients": 8},
+            "data.views: 10{12} label_permutation = 10{12} combinations for 8 clients; give fewer",
+        ),
+        (
+            {"views": [{"name": "rotated", "groups": 10**12, "copies": True}], "clients": 8},
+            "data.views: 10{12} rotated = 10{12} combinations for 8 clients; give fewer",
+        ),
+        (
+            {"views": [{"name": "rotated", "groups": 2}], "view_shares": [0.99, 0.01]},
+            r"data.view_shares = \[0.99, 0.01\]: the share 0.01 is less than one of 32 clients; "
+            "give a larger one, or 0",
+        ),
         ({"views": ["rotate"]}, 'data.views = "rotate": unknown view; did you mean "rotated"'),
         (
             {"views": [{"name": "rotated", "pairs": 1}]},
