@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cfljax.errors import SpecError
 from cfljax.types import Parts
 
 PER_PIXEL = ("pixel", "pixel_all")
@@ -67,6 +68,12 @@ def find_scaling(
     if how not in ("unit", "none"):
         raise ValueError(f'normalise = "{how}": must be "unit", "pixel", "pixel_all" or "none"')
     factor = 1 / 255 if how == "unit" and x.dtype == np.uint8 else 1.0
+    if parts.offset is not None and x.dtype.kind == "f" and (x.min() < 0 or x.max() > 1):
+        raise SpecError(
+            f'data.normalise = "{how}": keeps the values of these samples, which are from '
+            f"{x.min():g} to {x.max():g}, and feature_shift inverts or shifts values from 0 to 1; "
+            'give data.normalise = "pixel", or kind = "gain"'
+        )
     return np.asarray(0.0, np.float32), np.asarray(factor, np.float32)
 
 

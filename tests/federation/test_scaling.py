@@ -5,12 +5,13 @@ import numpy as np
 import pytest
 
 from cfljax.config import read_spec
+from cfljax.errors import SpecError
 from cfljax.experiment.assemble import host_federation
 from cfljax.federation.gather import samples
 from cfljax.federation.pack import pack
 from cfljax.types import Parts, Source
 from cfljax.types.federation import NEVER
-from tests.federation.helpers import fake
+from tests.federation.helpers import fake, parts
 from tests.often import rarely
 
 SMALL = {"name": "digits", "clients": 12, "samples_per_client": 20, "test": "global"}
@@ -163,3 +164,19 @@ def test_a_pixel_that_never_changes_is_0(normalise):
     assert not any(x.any() for x in inputs_of(made, source, normalise))
     pool = pack(made, source, normalise).pool
     assert not ((255 - pool.mean) * pool.scale).any()
+
+
+@pytest.mark.parametrize("kind", ["invert", "offset"])
+def test_values_beyond_one_are_not_shifted_as_if_they_were_not(kind):
+    """Floats from 0 to 255 keep their values with "unit": 1 - 255 is no inverted image."""
+    source = fake()
+    wide = source._replace(
+        x_train=source.x_train.astype(np.float32), x_test=source.x_test.astype(np.float32)
+    )
+    made = parts("feature_shift", wide, clients=4, groups=2, kind=kind)
+    with pytest.raises(SpecError, match='data.normalise = "unit": .* from 0 to 255, .*"pixel"'):
+        pack(made, wide)
+    pack(made, wide, "pixel")
+    narrow = wide._replace(x_train=wide.x_train / 255, x_test=wide.x_test / 255)
+    pack(made, narrow)
+    pack(parts("feature_shift", wide, clients=4, groups=2, kind="gain"), wide)
