@@ -174,7 +174,7 @@ TABLES: dict[str, type[Any]] = {
 }
 
 
-def read_table(value: Value, name: str, kind: type[Any]) -> Any:
+def read_table(value: Value, name: str, kind: type) -> Any:
     """Check `train.<name>`. A word stands for a table with only that name; "none" (for `robust`
     also "mean") for no table."""
     if value in (None, *NONE_WORDS):

@@ -4,6 +4,7 @@ tensorflow-datasets."""
 from __future__ import annotations
 
 import contextlib
+import functools
 import socket
 import urllib.error
 import urllib.parse
@@ -64,11 +65,9 @@ def download(name: str, folder: Path) -> Path:
         place.mkdir(parents=True, exist_ok=True)
         for file_name in PUBLISHED_MD5[name]:
             if not (place / file_name).exists():
-                fetch(
-                    ORIGINAL_URLS[name] + file_name,
-                    place / file_name,
-                    lambda part, of=file_name: check_md5(name, part, of),
-                )  # type: ignore[misc]
+                # The part is checked before it gets the name of the file
+                check_part = functools.partial(check_md5, name, file_name=file_name)
+                fetch(ORIGINAL_URLS[name] + file_name, place / file_name, check_part)
             check_md5(name, place / file_name)
     except (OSError, urllib.error.URLError) as e:
         with contextlib.suppress(OSError):

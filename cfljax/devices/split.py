@@ -116,7 +116,7 @@ def split_jit(f: Callable[..., Tree]) -> Callable[..., Tree]:
 def check_types(before: Tree, after: Tree) -> None:
     """Raise TypeError if what runs carry has other shapes or types after a round than before it."""
 
-    def types(of):
+    def types(of: Tree) -> dict[str, str]:
         return {
             jax.tree_util.keystr(at): f"{a.dtype}{list(a.shape)}"
             for at, a in jax.tree.leaves_with_path(of)
@@ -213,9 +213,11 @@ def _variables(atoms: Atoms) -> list[core.Var]:
 
 def _to_arrays(atoms: Atoms) -> list[Tree]:
     return [
-        jnp.asarray(atom.val, atom.aval.dtype) if isinstance(atom, core.Literal) else atom
+        jnp.asarray(atom.val, atom.aval.dtype)  # type: ignore[attr-defined]
+        if isinstance(atom, core.Literal)
+        else atom
         for atom in atoms
-    ]  # type: ignore[attr-defined]
+    ]
 
 
 def _look_up(values: dict[core.Var, Tree], each: Tree) -> Tree:

@@ -190,7 +190,7 @@ def _score_shared(
 
         zero = (jnp.float32(0), jnp.float32(0))
 
-        def of_kind(kind):
+        def of_kind(kind: tuple[Array, Array]) -> tuple[Array, Array]:
             return fold_blocks(federation, split, kind[0][None], kind[1][None], block, visit, zero)
 
         return jax.lax.map(of_kind, (member, row))

@@ -147,13 +147,13 @@ class Solver(Setting):
             jobs.client,
             jobs.mask,
             jobs.work,
-            None,
+            None,  # type: ignore[arg-type]
             None,
             None,
             jobs.weights,
             jobs.home,
             *kept,
-        )  # type: ignore[arg-type]
+        )
         numbers = {name: jnp.broadcast_to(value, number) for name, value in hyper.items()}
         rows = Rows(task, which, which if anchor_of is None else anchor_of, numbers)
         return rows, Tables(start, jobs.anchor, velocity)

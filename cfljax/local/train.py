@@ -4,7 +4,7 @@ steps follow."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -161,7 +161,7 @@ class Turns(NamedTuple):
         """Return (what trains before the first turn is over, what trains afterwards), as trees of
         truth values."""
 
-        def of(which):
+        def of(which: Any) -> Tree:
             return jax.tree.map(lambda leaf: leaf > 0, unravel(jnp.asarray(which, jnp.float32)))
 
         before = of(self.trains & self.head if self.epochs else self.trains)

@@ -175,7 +175,7 @@ class FedCCFA(Peers):
             lambda leaf: leaf > 0, model.unravel(jnp.where(mask_head(model) == head, 1.0, 0.0))
         )
 
-        def unit(z):
+        def unit(z: Array) -> Array:
             return z * jax.lax.rsqrt(jnp.maximum(jnp.sum(z * z, axis=1, keepdims=True), 1e-16))
 
         def step(

@@ -4,6 +4,7 @@ bounded."""
 from __future__ import annotations
 
 import base64
+import functools
 import html
 import json
 import math
@@ -104,19 +105,18 @@ def styles(data: ReportData) -> list[tuple[int, int]]:
         [],
         len(family) > 1,
     )
-    for label in (
-        labels
-    ):  # then colours that are no method's; of one method, a colour for each of its options
 
-        def rank(s, at=label):
-            return (
-                many and s[0] != colour[at],
-                many and s[0] in colour.values(),
-                s[0] not in family[at],
-                *s[::-1],
-            )
+    def rank(label: tuple[str, str], style: tuple[int, int]) -> tuple[object, ...]:
+        # Then colours that are no method's; of one method, a colour for each of its options
+        return (
+            many and style[0] != colour[label],
+            many and style[0] in colour.values(),
+            style[0] not in family[label],
+            *style[::-1],
+        )
 
-        chosen.append(min(free, key=rank))
+    for label in labels:
+        chosen.append(min(free, key=functools.partial(rank, label)))
         free.remove(chosen[-1])
     return chosen
 

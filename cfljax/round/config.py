@@ -36,7 +36,7 @@ class MethodConfig:
     method."""
 
     # The number K of models. Most methods have an option with this name instead.
-    clusters = cast("int", 1)
+    clusters = 1
     max_clusters = 0
     """The number of clusters that there is room for, of methods that have this option instead of
     `clusters`; 0: others."""

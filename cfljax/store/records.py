@@ -89,8 +89,11 @@ def _fits(units: list[str], varies: object) -> bool:
     """Return whether this is a table for each unit; None: a start before 0.3.0 wrote none."""
     if varies is None:
         return True
-    tables = isinstance(varies, list) and all(isinstance(each, dict) for each in varies)
-    return tables and len(varies) == len(units)
+    return (
+        isinstance(varies, list)
+        and all(isinstance(each, dict) for each in varies)
+        and len(varies) == len(units)
+    )
 
 
 def check_plan(plan: Table) -> Table:

@@ -73,8 +73,9 @@ class Line(NamedTuple):
         if literal or not self.claim.literal:
             return literal
         best = min(self.others, key=lambda other: BEST.index(other[0].word), default=None)
-        better = best and BEST.index(best[0].word) < BEST.index(self.verdict.word)
-        return best if better and best[0].word in (REPRODUCES, DIRECTION) else None
+        if best is None or BEST.index(best[0].word) >= BEST.index(self.verdict.word):
+            return None
+        return best if best[0].word in (REPRODUCES, DIRECTION) else None
 
 
 def lines(sections: Iterable[Section]) -> list[Line]:

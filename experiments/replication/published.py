@@ -39,7 +39,7 @@ import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from cfljax.config.read import one_line
 from cfljax.config.toml import load
@@ -273,7 +273,7 @@ def _read_page(table: Table, names: list[str]) -> Page:
 
 
 def _read_paper(table: Table, where: str) -> Paper:
-    phrases = {
+    phrases: dict[str, Any] = {
         key: tuple(
             check(Phrase, phrase, f"{where}.{key}[{i}]")
             for i, phrase in enumerate(_read_tables(table, key))
