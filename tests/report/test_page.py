@@ -93,6 +93,14 @@ def test_every_column_of_the_history_says_what_it_is():
     assert RESERVED_NAMES - others == HISTORY.keys() - {"bytes"}
 
 
+def test_the_scripts_of_the_page_declare_each_name_once(tmp_path):
+    """They are one script, in which a second declaration is a syntax error: nothing is drawn."""
+    synthetic.everything(tmp_path)
+    scripts = re.findall(r"<script>(.*?)</script>", made(tmp_path), re.S)
+    names = re.findall(r"^(?:const|let|function|class) (\w+)", "\n".join(scripts), re.M)
+    assert len(names) > 50 and sorted(names) == sorted(set(names))
+
+
 def test_curves_are_means_and_standard_deviations_over_the_seeds(tmp_path):
     store = synthetic.sweep(tmp_path, methods=(("ifca", 0.8),), seeds=4)
     values = np.array([store.read(name).arrays["history/accuracy"] for name in store.ids()])

@@ -6,8 +6,8 @@ const shadeOf = i => `var(--c${data.configs[i].colour})`;
 const dashOf = i => DASHES[data.configs[i].dash];
 const visible = () => data.configs.map((_, i) => i).filter(i => state.on.has(i));
 // What numbers are called, as the engine and the methods declare it: [words, unit] of the history, of methods' own, of the table.
-const named = (kind, name) => data.names[kind][name] || [name, ""];
-const kindOf = (kind, name) => ({ share: "percent", bytes: "bytes" })[named(kind, name)[1]] || "plain";
+const quantityOf = (kind, name) => data.names[kind][name] || [name, ""];
+const kindOf = (kind, name) => ({ share: "percent", bytes: "bytes" })[quantityOf(kind, name)[1]] || "plain";
 
 function bandSeries(table, x) {
   return visible().filter(i => table[i]).map(i => ({ name: data.configs[i].name, line: i, shade: shadeOf(i), dash: dashOf(i), stops: x ? [] : data.configs[i].stopped, ...table[i], x: x ? x(i, table[i]) : table[i].x }));
@@ -17,12 +17,12 @@ const tall = (width, wide) => Math.round(Math.max(210, Math.min(wide ? 380 : 300
 
 function overRounds(table, kind, name, width, wide, extra) {
   const series = bandSeries(table || []), changes = [...new Set(visible().flatMap(i => data.changes[i]))];
-  const chart = series.length && lineChart(series, { width, height: tall(width, wide), xlabel: "round", changes, ykind: kindOf(kind, name), limits: kindOf(kind, name) === "percent" ? [0, 1] : null, exact: true, label: named(kind, name)[0], ...extra });
+  const chart = series.length && lineChart(series, { width, height: tall(width, wide), xlabel: "round", changes, ykind: kindOf(kind, name), limits: kindOf(kind, name) === "percent" ? [0, 1] : null, exact: true, label: quantityOf(kind, name)[0], ...extra });
   return chart || nothing("Nothing to draw: no selected run has these numbers.");
 }
 function choice(label, kind, options, current, change) {
   const select = tag("select", { onchange: event => { change(event.target.value); draw(); } });
-  for (const name of options) select.append(tag("option", name === current ? { value: name, selected: "" } : { value: name }, named(kind, name)[0]));
+  for (const name of options) select.append(tag("option", name === current ? { value: name, selected: "" } : { value: name }, quantityOf(kind, name)[0]));
   return tag("div", { class: "choices" }, tag("label", {}, label + " ", select));
 }
 function panels(list, width, least, one, missing) {
