@@ -11,6 +11,9 @@ import shutil
 import tempfile
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# Threads of scikit-learn and numpy for a few points wait for each other longer than they compute.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 QUICK = "--xla_llvm_disable_expensive_passes=true --xla_backend_optimization_level=0"
 SIMPLER = {"xla_cpu_use_fusion_emitters": "false", "xla_cpu_parallel_codegen_split_count": "1"}
 """Half of the time of compiling goes into the newer way of making a kernel of a fusion. Versions of

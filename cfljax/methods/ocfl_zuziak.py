@@ -69,12 +69,13 @@ class OCFLZuziak(FedAvg):
         if not rises:
             return state
         from sklearn.cluster import HDBSCAN, MeanShift
+        from threadpoolctl import threadpool_limits
 
         found = (
             MeanShift()
             if self.algorithm == "mean_shift"
             else HDBSCAN(min(3, n), metric="precomputed", copy=True)
         )
-        return ask.divide(
-            state, ids, host.renumber_by_appearance(found.fit_predict(apart) + 1)
-        )  # noise is a cluster
+        with threadpool_limits(limits=1):  # several wait for each other longer than they compute
+            labels = found.fit_predict(apart) + 1  # noise is a cluster
+        return ask.divide(state, ids, host.renumber_by_appearance(labels))

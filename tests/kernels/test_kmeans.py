@@ -161,12 +161,12 @@ def test_tiny_points_beside_padding_are_told_apart():
 
 
 def test_a_point_counts_by_its_weight():
-    points = np.float32([[0.0], [1.0], [4.0], [5.0]])
+    points, fit = np.float32([[0.0], [1.0], [4.0], [5.0]]), jax.jit(kmeans, static_argnums=2)
     for weight, labels, centres in (
         ([1, 1, 1, 1], [0, 0, 1, 1], [0.5, 4.5]),
         ([60, 60, 1, 1], [0, 1, 1, 1], [0.0, 69 / 62]),
     ):
-        found = kmeans(KEY, points, 2, weight=jnp.array(weight, jnp.float32))
+        found = fit(KEY, points, 2, weight=np.float32(weight))
         assert found.labels.tolist() == labels and np.allclose(found.centres[:, 0], centres)
         copies = KMeans(2, n_init=10, random_state=0).fit(np.repeat(points, weight, axis=0))
         assert np.isclose(found.inertia, copies.inertia_, rtol=1e-4)
