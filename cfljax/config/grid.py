@@ -123,6 +123,11 @@ def _make_entrant(
     label = table.get("label", name)
     if not isinstance(label, str) or not label.strip():
         raise SpecError(f"method.{name}.label = {show(label)}: must be a string that is not empty")
+    if not all(c.isprintable() or c == "\xa0" for c in label):
+        raise SpecError(
+            f"method.{name}.label = {label!r}: has a line break or another control character; "
+            "leave it out"
+        )
     where = f"method.{label}"
     shared = frozenset(table) - {SIBLINGS_KEY} if SIBLINGS_KEY in table else frozenset()
     options = {key: value for key, value in table.items() if key != SIBLINGS_KEY}

@@ -135,6 +135,8 @@ TOP = [
     ({"method": {"clusters": 3}}, "method.name", "missing"), ({"method": "ifac"}, 'method.name = "ifac"', 'did you mean "ifca"'),
     ({"method": {"name": "ifca", "clutsers": 3}}, "method.ifca.clutsers = 3", 'did you mean "clusters"'),
     ({"method": {"name": "ifca", "clusters": 0}}, "method.ifca.clusters = 0", "at least 1"),
+    ({"method": {"name": "ifca", "label": "a\nb"}}, r"method.ifca.label = 'a\nb'", "has a line break"),
+    ({"method": {"name": "ifca", "label": "a\x1b[2J"}}, r"method.ifca.label = 'a\x1b[2J'", "control character"),
     ({"method": {"name": "ifca", "label": 3}}, "method.ifca.label = 3", "a string"),
     ({"method": {"name": ["ifca", "fedavg"], "label": "x"}}, "method.label", "a list"),
     ({"method": {"name": ["ifca", "fedavg"], "mu": 1}}, "method.mu", "none of ifca, fedavg"),
