@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cfljax.commands import add_plugin_flag, load_plugins, parser_of
@@ -53,7 +54,9 @@ def parser(prog: str = "python -m cfljax.load") -> argparse.ArgumentParser:
 def run(flags: argparse.Namespace) -> int:
     """Do what the flags say."""
     from cfljax import store
+    from cfljax.results.frames import to_csv
     from cfljax.results.result import Results
+    from cfljax.store.atomic import write_bytes
     from cfljax.store.errata import describe_errata
 
     if flags.status:
@@ -86,7 +89,7 @@ def run(flags: argparse.Namespace) -> int:
     if flags.parquet:
         results.to_parquet(flags.parquet)
     if flags.history:
-        results.history().to_csv(flags.history, index=False)
+        write_bytes(Path(flags.history), to_csv(results.history()).encode())
     for written in filter(None, (flags.csv, flags.parquet, flags.history)):
         print(f"written: {written}")
     if not (flags.csv or flags.parquet or flags.history):

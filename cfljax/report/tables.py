@@ -25,7 +25,7 @@ from cfljax.report.comparison import (
     with_new,
 )
 from cfljax.report.configurations import Configuration, collect
-from cfljax.results.frames import NEW, new_steps
+from cfljax.results.frames import NEW, new_steps, no_formula
 from cfljax.results.result import Results
 from cfljax.results.statistics import BOOTSTRAP, FEWEST, LEVEL
 
@@ -448,10 +448,8 @@ def to_csv(table: Sequence[Row]) -> str:
         ]
         writer.writerow(
             [
-                each.folder,
-                each.method,
-                each.label,
-                *(chosen.get(o, "") for o in options),
+                *map(no_formula, (each.folder, each.method, each.label)),
+                *(no_formula(str(chosen.get(o, ""))) for o in options),
                 *counts,
                 *numbers,
             ]

@@ -187,6 +187,28 @@ def _cell(value: Value) -> Value:
     return show(value) if isinstance(value, (list, dict)) else value
 
 
+def to_csv(frame: pandas.DataFrame) -> str:
+    """Format the frame as CSV, in which no text is a formula."""
+    texts = {
+        name: [no_formula(cell) if isinstance(cell, str) else cell for cell in frame[name]]
+        for name in frame
+        if frame[name].dtype.kind == "O"
+    }
+    return frame.assign(**texts).to_csv(index=False, lineterminator="\n")
+
+
+def no_formula(text: str) -> str:
+    """Return the text of a cell with an apostrophe before it if a spreadsheet would compute it: a
+    label may come from somebody else's spec."""
+    if not text.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return text
+    try:
+        float(text)
+    except ValueError:
+        return f"'{text}"
+    return text
+
+
 def number(value: Value) -> float:
     """Convert the value to a float; NaN if it is missing."""
     return math.nan if value is None else float(value)

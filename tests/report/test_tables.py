@@ -140,6 +140,15 @@ def test_csv_has_the_numbers_as_they_are(tmp_path):
     assert 0 <= float(found["oracle"]["accuracy_last_p"]) < 0.05
 
 
+def test_no_text_of_a_csv_file_is_a_formula(tmp_path):
+    store = Store(tmp_path)
+    for seed, label in enumerate(("=cmd|' /C calc'!A0", "@x", "-1")):
+        synthetic.add(store, f"a-{seed}", seed, label=label, varies={"method.mu": f"+{seed} x"})
+    lines = list(csv.DictReader(io.StringIO(tables.to_csv(table(tmp_path)))))
+    assert {line["label"] for line in lines} == {"'=cmd|' /C calc'!A0", "'@x", "-1"}
+    assert {line["mu"] for line in lines} == {"'+0 x", "'+1 x", "'+2 x"}
+
+
 def test_options_that_vary_have_their_columns(tmp_path):
     store = Store(tmp_path)
     for lr, data, mu in ((0.1, "digits", [1, 2]), (0.01, "blobs", [3])):

@@ -52,7 +52,8 @@ function pictureOf(figure) {
 // The numbers of a figure: a line each; of several panels with the name of the panel.
 function numbersOf(figure) {
   const tables = [...figure.querySelectorAll(".plot svg")].filter(each => each.rows).map(each => [each.rows, each.closest(".panel")]);
-  const cell = value => { const text = String(value ?? ""); return /[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text; };
+  const formula = text => /^[=+@\t\r-]/.test(text) && isNaN(text);  // a spreadsheet would compute it
+  const cell = value => { const own = String(value ?? ""), text = formula(own) ? `'${own}` : own; return /[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text; };
   const lines = tables.flatMap(([rows, panel], t) => rows.slice(t ? 1 : 0).map((row, i) => panel ? [t || i ? panel.querySelector("h4").textContent : "panel", ...row] : row));
   return lines.map(line => line.map(cell).join(",") + "\n").join("");
 }
