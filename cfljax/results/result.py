@@ -235,14 +235,20 @@ class Results:
 
     def history(self) -> pandas.DataFrame:
         """Return the curves of all runs in one tidy frame: run, method, seed, round, accuracy, …
-        with a row per evaluation."""
+        with a row per evaluation. A run that two rows of the plan share is there twice, as in
+        `to_pandas`. A run that ended early (`train.stop`) has no rows after its end, so that a mean
+        by rounds is one of the other runs there; `plot` lets it keep its last value."""
+        rows: dict[str, list[Table]] = {}
+        for row in self.rows:
+            rows.setdefault(row["id"], []).append(row)
         return frames.histories(
-            (result.record, result.history) for result in self._each("history/")
+            (row, result.history) for result in self._each("history/") for row in rows[result.run]
         )
 
     def plot(self, column: str = "accuracy") -> Figure:
         """Draw a column of `history()` over rounds with matplotlib: each method's mean and standard
-        deviation over the seeds."""
+        deviation over the seeds, as the page of results does. A run that `train.stop` has ended
+        keeps its last value, and diverged runs are drawn only if none of the line is done."""
         from matplotlib import pyplot  # not Figure: with pyplot, notebooks know how to show one
 
         frame = self.history()
@@ -260,18 +266,33 @@ class Results:
         figure, axes = pyplot.subplots(layout="constrained")
         pyplot.close(figure)
         for line in dict.fromkeys(lines):
-            of = frame[lines == line].groupby("round")[column].agg(["mean", "std"])
-            axes.plot(of["mean"], label=line)
+            curves = self._keep_last(frame[lines == line], column)
+            mean, deviation = curves.mean(axis=1), curves.std(axis=1)
+            axes.plot(mean, label=line)
             axes.fill_between(
-                of.index, of["mean"] - of["std"], of["mean"] + of["std"], alpha=0.2, linewidth=0
+                mean.index, mean - deviation, mean + deviation, alpha=0.2, linewidth=0
             )
         axes.set(xlabel="round", ylabel=HISTORY[column].words if column in HISTORY else column)
-        axes.legend()
+        for text in axes.legend().get_texts():
+            text.set_parse_math(False)
         return figure
 
+    def _keep_last(self, rows: pandas.DataFrame, column: str) -> pandas.DataFrame:
+        """Return the column with a row per round and a column per run. `rows`: those of `history`
+        that belong to one line."""
+        done = [run for run in rows["run"].unique() if self.records[run]["status"] == "done"]
+        shown = rows[rows["run"].isin(done)] if done else rows
+        curves = shown.pivot_table(index="round", columns="run", values=column, dropna=False)
+        for run, last in shown.groupby("run")["round"].max().items():
+            train = self.records[run]["config"].get("train", {})
+            if train.get("stop") and last < train.get("rounds", 0):
+                curves.loc[curves.index > last, run] = curves.loc[last, run]
+        return curves
+
     def to_csv(self, path: str | os.PathLike[str]) -> None:
-        """Write the summary frame as a CSV file."""
-        write_bytes(Path(path), self.to_pandas().to_csv(index=False, lineterminator="\n").encode())
+        """Write the summary frame as a CSV file. Texts that a spreadsheet would take for a formula
+        begin with an apostrophe there."""
+        write_bytes(Path(path), frames.to_csv(self.to_pandas()).encode())
 
     def to_parquet(self, path: str | os.PathLike[str]) -> None:
         """Write the summary frame as a Parquet file."""

@@ -1,6 +1,8 @@
 import numpy as np
 import pytest
 
+from cfljax.commands import process
+from cfljax.commands.load import parser, run
 from cfljax.errors import StoreError
 from cfljax.results.result import Results
 from cfljax.store import DamagedWarning, Store
@@ -151,6 +153,38 @@ def test_a_line_is_the_mean_over_seeds(folder):
         )
     line = Results(folder).plot().axes[0].lines[-1]
     assert line.get_label() == "ditto train.lr=0.3" and line.get_ydata().tolist() == [0.5, 0.5]
+
+
+def test_a_run_that_stopped_keeps_its_last_value_and_a_diverged_one_is_left_out(folder):
+    """As on the page: else the end of a line is the mean of the seeds that happened to go on."""
+    store, rounds = Store(folder), np.arange(4, dtype=np.float32)
+    runs = [(3, "done", 2, 0.5), (4, "done", 4, 0.75), (5, "diverged", 3, 0.0)]
+    for seed, status, length, last in runs:
+        config = {"train": {"rounds": 3, "stop": {"patience": 1}}}
+        record = make_record(seed=seed, method="ditto", status=status, config=config)
+        accuracy = np.where(np.arange(length) < length - 1, 0.25, last).astype(np.float32)
+        curves = {"history/round": rounds[:length], "history/accuracy": accuracy}
+        store.write(f"s{seed}", record, curves)
+    results = Results(folder)
+    line = results.plot().axes[0].lines[-1]
+    assert line.get_xdata().tolist() == [0, 1, 2, 3]
+    assert line.get_ydata().tolist() == [0.25, 0.375, 0.375, 0.625]
+    frame = results.history()
+    assert frame[frame["seed"] == 3]["round"].tolist() == [0, 1]
+
+
+def test_a_label_is_neither_mathematics_nor_a_formula(folder, tmp_path):
+    Store(folder).write("b", make_record(label=r"=1+1 $ \frac{ $"), make_arrays())
+    Store(folder).write("a", make_record(label="-1e3", seed=1), make_arrays())
+    results = Results(folder)
+    results.plot().savefig(tmp_path / "plot.png")
+    results.to_csv(tmp_path / "runs.csv")
+    flags = [str(folder), "--history", str(tmp_path / "history.csv")]
+    assert process.main(run, parser(), flags) == 0
+    for name in ("runs.csv", "history.csv"):
+        text = (tmp_path / name).read_text()
+        assert r",'=1+1 $ \frac{ $," in text and ",-1e3," in text
+        assert ",=1" not in text and ",'-" not in text
 
 
 def test_a_method_s_own_curves_follow_and_tables_stay_out(folder):

@@ -105,6 +105,16 @@ def test_a_run_that_two_rows_share_counts_in_both(tmp_path):
         0: [0, 1, 2],
         "run": [0, 1, 2],
     }
+    results = Results(tmp_path)
+    history = results.history().drop_duplicates(["data.seed", "seed"])
+    assert history.groupby("data.seed")["seed"].apply(list).to_dict() == {
+        0: [0, 1, 2],
+        "run": [0, 1, 2],
+    }
+    assert [line.get_label() for line in results.plot().axes[0].lines] == [
+        "fedavg data.seed=0",
+        "fedavg data.seed=run",
+    ]
 
 
 def test_data_drawn_from_the_runs_own_seeds_is_one_configuration(tmp_path):
