@@ -10,8 +10,14 @@ when the weights are known: no more messages are held than a block's.
 Readings:
 - Message. Paper: one gradient on all local data per round. Here: the same; or −Δ/η of the local
   solver. Option: `local = "update"`.
-- Loss in the threshold (eq 7). Paper: unweighted over devices (eq. 1). Here: weighted by samples,
+- Loss in the threshold (eq 7). Paper: l_0 and l_t are the global loss, unweighted over devices
+  (eq. 1). Here: of the round's participants, as the server hears of no others, weighted by samples,
   like the gradients in eq. 4. Option: none.
+- FedAvg. Paper: "the traditional FedAvg update process". Here: one gradient of each participant,
+  weighted by samples, without local epochs, as the others send. Option: `weights = "fedavg"`.
+- Devices. Paper: main classes "normal with mean of 5 and variance of 10", limited to 1 to 10. Here:
+  clipped, so that both ends collect what is beyond; a deviation of 10 is a spread of 3.16 there. Option:
+  none; experiments/recipes.py draws them.
 - Angle of the threshold. Paper: no bounds. Here: the fraction is clipped to [0, 1]: a loss above
   l_0 would push the angle below θ, a loss below l_* past a right angle. Option: none.
 - 1/I_C. Paper: may divide by 0. Here: max(I_C, 1). Option: none.
