@@ -16,7 +16,7 @@ Readings:
 - FedAvg. Paper: "the traditional FedAvg update process". Here: one gradient of each participant,
   weighted by samples, without local epochs, as the others send. Option: `weights = "fedavg"`.
 - Devices. Paper: main classes "normal with mean of 5 and variance of 10", limited to 1 to 10. Here:
-  clipped, so that both ends collect what is beyond; a deviation of 10 is a spread of 3.16 there. Option:
+  clipped, so that both ends collect what is beyond; a deviation of 10 is a spread of 3.16. Option:
   none; experiments/recipes.py draws them.
 - Angle of the threshold. Paper: no bounds. Here: the fraction is clipped to [0, 1]: a loss above
   l_0 would push the angle below θ, a loss below l_* past a right angle. Option: none.
