@@ -3,7 +3,6 @@ an old record may be read as if the option had never been there."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -80,6 +79,13 @@ RENAMED: Mapping[str, Mapping[str, str]] = {
 """Data set -> the name of an option until 0.2.0 -> its name, which no partition has for another
 option. Ids of runs keep the old names."""
 
+_OF_PARTITIONS = {
+    "alpha": ("quantity", "dirichlet", "pachinko"),
+    "beta": ("pachinko",),
+    "total": ("fedprox",),
+}
+"""Such a name -> the partitions that had an option of this name, too; all had `clients`."""
+
 
 def check_gone(table: str, key: str, value: Value, where: str, field: Field | None) -> None:
     """Raise a SpecError for an option, or a value of an option, that went.
@@ -116,13 +122,14 @@ def _rename(table: Table) -> Table:
     renamed = RENAMED.get(str(table.get("name")), {})
     if not renamed or not set(renamed.values()).isdisjoint(table):
         return table
-    from cfljax.federation import PARTITIONS
 
     shared = {key: value for key, value in table.items() if key not in ("source", "parts")}
     source = shared | table.get("source", {})
     parts = shared | table.get("parts", {})
-    own = set(renamed)
-    if (partition := str(table.get("partition"))) in PARTITIONS:
-        own = {field.name for field in dataclasses.fields(PARTITIONS.entry(partition).options)}
-    now = {key: value for key, value in parts.items() if key not in renamed or key in own}
+    gone = {
+        old
+        for old in renamed
+        if old != "clients" and table.get("partition") not in _OF_PARTITIONS[old]
+    }
+    now = {key: value for key, value in parts.items() if key not in gone}
     return now | {new: source[old] for old, new in renamed.items() if old in source}
