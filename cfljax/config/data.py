@@ -207,20 +207,16 @@ class Data:
     def spelled(self) -> str:
         """Return the same without reading the data: files count by their path instead of their
         contents."""
-        named = [] if self.path is None else [("path", Path(self.path).expanduser())]
-        named += [
-            (f"{side}.{name}", file)
-            for side, options in (("source", self.source), ("parts", self.parts))
-            for name, file in list_files(options).items()
-        ]
-        named += (
-            []
-            if self.drift is None
-            else [(f"drift.{name}", file) for name, file in list_files(self.drift).items()]
-        )
-        return " ".join(
-            [self._options, *(f"{name}={os.path.realpath(file)}" for name, file in named)]
-        )
+        read = {"path": Path(self.path).expanduser()} if self.path is not None else {}
+        read |= self._files | list_files(self.parts)
+        paths = [f"{name}={os.path.realpath(file)}" for name, file in read.items()]
+        return " ".join([self._options, *paths])
+
+    @property
+    def _files(self) -> dict[str, Path]:
+        """The files that options of the data set and of its drift name."""
+        drift = {} if self.drift is None else list_files(self.drift)
+        return list_files(self.source) | {f"drift.{name}": file for name, file in drift.items()}
 
     @cached_property
     def _options(self) -> str:
@@ -250,12 +246,7 @@ class Data:
         if "_undrawn" in vars(self) and not users_partition and SOURCES.origin(self.name) is None:
             return dict(vars(self)["_undrawn"].contents)
         found = {"data": data_checksum(self.name, self.source, self.path, seed=self._drawn)}
-        found |= {f"data.{name}": hash_file(file) for name, file in list_files(self.source).items()}
-        found |= (
-            {}
-            if self.drift is None
-            else {f"data.drift.{n}": hash_file(file) for n, file in list_files(self.drift).items()}
-        )
+        found |= {f"data.{name}": hash_file(file) for name, file in self._files.items()}
         if users_partition:
             found["partition"] = hash_or_failure(
                 lambda: hash_parts(self.deal(self._load(found["data"])))

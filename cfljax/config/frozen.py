@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
@@ -59,18 +58,20 @@ def to_plain(value: Options | Value) -> Value:
     return value
 
 
-def canonical(value: Options | Value, unread: bool = False) -> str:
+OfFile = Callable[[Path], str]  # Returns the part of an id for a file that an option names
+
+
+def canonical(value: Options | Value, of_file: OfFile = hash_file) -> str:
     """Return JSON that is equal exactly when the options mean the same. An option at its default is
     left out, so that an option which is added to a class changes nothing. Files that options name
-    count by the hash of their contents, with `unread` by their path. The JSON is kept in the
-    options object, which is immutable."""
-    memory = getattr(value, "__dict__", None) if is_options(value) else None
-    if memory is None:
-        return _dump(value)
-    key = "_spelled" if unread else "_canonical"
+    count by what `of_file` says of them. The JSON is kept in the options object, which is
+    immutable."""
+    memory: dict[object, str] = getattr(value, "__dict__", {}) if is_options(value) else {}
+    key = f"_canonical_{of_file.__name__}"
     if key not in memory:
-        memory[key] = _dump(value, os.path.realpath if unread else hash_file)
-    return str(memory[key])
+        exact = _to_exact(value, False, of_file)
+        memory[key] = json.dumps(exact, sort_keys=True, separators=(",", ":"))
+    return memory[key]
 
 
 def to_essential(value: Options) -> Table:
@@ -89,22 +90,11 @@ def _at_default(field: dataclasses.Field[Value], value: Value) -> bool:
     )  # participation: 1 client is not 1.0, all of them
 
 
-OfFile = Callable[[Path], str]  # Returns the part of an id for a file that an option names
-
-
-def _dump(value: Value, of_file: OfFile | None = None) -> str:
-    return json.dumps(_to_exact(value, False, of_file), sort_keys=True, separators=(",", ":"))
-
-
-def _to_exact(value: Value, loose: bool, of_file: OfFile | None) -> Value:
-    """Convert as `plain` does, −0.0 to 0.0, without defaults. Inside tables (`loose`), which
+def _to_exact(value: Value, loose: bool, of_file: OfFile) -> Value:
+    """Convert as `to_plain` does, −0.0 to 0.0, without defaults. Inside tables (`loose`), which
     declare no types, 1.0 becomes 1."""
     if is_options(value):
-        files = (
-            {}
-            if of_file is None
-            else {name: of_file(file) for name, file in list_files(value).items()}
-        )
+        files = {name: of_file(file) for name, file in list_files(value).items()}
         pairs = ((f, getattr(value, f.name)) for f in dataclasses.fields(value))
         return {
             f.name: _to_exact(v, loose, of_file)

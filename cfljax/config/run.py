@@ -5,17 +5,18 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import os
 from collections.abc import Iterable
 from functools import cached_property
 
 from cfljax.config.data import Data
-from cfljax.config.frozen import canonical, to_essential, to_plain
+from cfljax.config.frozen import OfFile, canonical, to_essential, to_plain
 from cfljax.config.revisions import Configured, list_revisions
 from cfljax.config.train import Train
 from cfljax.registry import list_origins
 from cfljax.registry.checksums import hash_file
 from cfljax.registry.entries import Origin
-from cfljax.registry.options import Options, Table, Value, list_files
+from cfljax.registry.options import Key, Options, Table, Value, find_differing, list_files
 from cfljax.round.config import MethodConfig
 
 # Part of every run's id. Raise it when most runs give another result than before; where it is some
@@ -29,10 +30,6 @@ class Chosen:
 
     name: str
     options: Options
-
-    def flat(self) -> Table:
-        """Return one table, as in a spec."""
-        return {"name": self.name, **to_plain(self.options)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +95,7 @@ class Run:
         plugins = sorted({origin.plugin for origin in self.origins if origin.plugin})
         return ({"plugins": plugins} if plugins else {}) | {
             "data": self._drawn.flat(),
-            "model": self.model.flat(),
+            "model": {"name": self.model.name, **to_plain(self.model.options)},
             "method": {"name": self.method, **to_plain(self.options)},
             "train": to_plain(self.train),
             "seeds": [self.seed],
@@ -108,31 +105,28 @@ class Run:
     def id(self) -> str:
         """16 hexadecimal digits: equal for runs that compute the same, whatever their labels or
         spelling."""
-        parts = (
-            f"run {RESULTS_VERSION}",
-            self._drawn.identity,
-            f"{self.model.name} {canonical(self.model.options)}",
-            f"{self.method} {canonical(self.options)}",
-            canonical(self.train),
-            str(self.seed),
-            *self.foreign,
-            *list_revisions(
-                Configured(self.method, self.data, self.model.name, self.model.options, self.train)
-            ),
+        spelled = self._spell(self._drawn.identity, hash_file)
+        mended = list_revisions(
+            Configured(self.method, self.data, self.model.name, self.model.options, self.train)
         )
+        parts = (f"run {RESULTS_VERSION}", *spelled, *self.foreign, *mended)
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
     @cached_property
     def spelled(self) -> str:
         """Return a string that is equal for runs with the same options. The data are not read, so
         that paths count as they are."""
-        options = (
-            canonical(options, unread=True)
-            for options in (self.model.options, self.options, self.train)
-        )
-        return "\n".join(
-            [self._drawn.spelled, self.model.name, self.method, *options, str(self.seed)]
-        )
+        return "\n".join(self._spell(self._drawn.spelled, os.path.realpath))
+
+    def _spell(self, data: str, of_file: OfFile) -> tuple[str, ...]:
+        model, method = canonical(self.model.options, of_file), canonical(self.options, of_file)
+        train = canonical(self.train, of_file)
+        return data, f"{self.model.name} {model}", f"{self.method} {method}", train, str(self.seed)
+
+    @property
+    def parts(self) -> tuple[Data, Chosen, Train, MethodConfig]:
+        """The objects that have its options. Runs of a sweep share them."""
+        return self.data, self.model, self.train, self.options
 
 
 def merge_equal(runs: Iterable[Run]) -> list[Run]:
@@ -151,32 +145,25 @@ def merge_equal(runs: Iterable[Run]) -> list[Run]:
 def add_varies(runs: list[Run]) -> list[Run]:
     """Add to each run the options that differ between runs, compared with the same data set,
     partition, model or method."""
-    values: dict[tuple[str, str], set[str]] = {}
-    views: dict[int, list[tuple[tuple[str, str], Value]]] = {}
-    for run in runs:  # runs share their parts: each part is read once
-        for part in (run.data, run.model, run.train, run.options):
+    views: dict[int, dict[Key, Value]] = {}
+    for run in runs:
+        for part in run.parts:
             if id(part) not in views:
-                views[id(part)] = view = _list_values(run, part)
-                for key, value in view:
-                    values.setdefault(key, set()).add(canonical(value))
-    differ = {key for key, found in values.items() if len(found) > 1}
+                views[id(part)] = dict(_list_values(run, part))
+    differ = find_differing(views.values())
     shown = {
-        part: {key[1]: value for key, value in view if key in differ}
+        part: {name: value for (group, name), value in view.items() if (group, name) in differ}
         for part, view in views.items()
     }
     varied = []
     for run in runs:
-        parts = (run.data, run.model, run.train, run.options)
-        varied.append(
-            dataclasses.replace(
-                run, varies={name: v for part in parts for name, v in shown[id(part)].items()}
-            )
-        )
+        varies = {name: value for part in run.parts for name, value in shown[id(part)].items()}
+        varied.append(dataclasses.replace(run, varies=varies))
         vars(varied[-1])["_drawn"] = run._drawn  # which knows its spelling
     return varied
 
 
-def _list_values(run: Run, part: Value) -> list[tuple[tuple[str, str], Value]]:
+def _list_values(run: Run, part: Value) -> list[tuple[Key, Value]]:
     """Map (group, dotted name) to a part's values."""
     if part is run.data:
         views = [each.written(to_essential) for each in part.views]

@@ -9,7 +9,7 @@ import math
 import operator
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeGuard, TypeVar
 
@@ -245,3 +245,18 @@ def drop_traced(options: T) -> T:
 def _list_tables(options: Options) -> dict[str, Options]:
     pairs = ((f.name, getattr(options, f.name)) for f in dataclasses.fields(options))
     return {name: value for name, value in pairs if is_options(value)}
+
+
+Key = tuple[str, str]  # (Group, dotted name) of an option: values of one group are compared
+
+
+def find_differing(views: Iterable[Mapping[Key, Value]]) -> set[Key]:
+    """Return the keys that have more than one value. 1 and 1.0 are two."""
+    first: dict[Key, Value] = {}
+    several: set[Key] = set()
+    for view in views:
+        for key, value in view.items():
+            other = first.setdefault(key, value)
+            if other is not value and (type(other) is not type(value) or other != value):
+                several.add(key)
+    return several

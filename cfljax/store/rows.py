@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from cfljax.registry.options import Table, Value
+from cfljax.registry.options import Key, Table, Value, find_differing
 
 Record = Table
-Key = tuple[str, str]  # (Group, dotted name): values of one group are compared
 
 Files = tuple[
     str, str, str
@@ -104,20 +103,8 @@ def _compare(views: list[dict[Key, Value]]) -> list[Table]:
         }
         for view in views
     ]
-    differ = _find_differing(whole)
+    differ = find_differing(whole)
     return [{key[1]: value for key, value in view.items() if key in differ} for view in whole]
-
-
-def _find_differing(views: Iterable[Mapping[Key, Value]]) -> set[Key]:
-    """Return the keys that have more than one value. 1 and 1.0 are two."""
-    first: dict[Key, Value] = {}
-    several: set[Key] = set()
-    for view in views:
-        for key, value in view.items():
-            other = first.setdefault(key, value)
-            if other is not value and (type(other) is not type(value) or other != value):
-                several.add(key)
-    return several
 
 
 def _label_by_plan(
