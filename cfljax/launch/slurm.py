@@ -128,8 +128,8 @@ class Job:
 def carry_out_by_slurm(
     spec: Spec, store: Store, options: Options, workers: int | None, arguments: list[str]
 ) -> Outcome:
-    """Carry out the sweep on a Slurm cluster. `workers`: jobs of an array at a time (default: as
-    many as Slurm allows)."""
+    """Carry out the sweep on a Slurm cluster. `workers`: jobs at a time (default: as many as Slurm
+    allows)."""
     chosen = options.launcher if isinstance(options.launcher, SlurmOptions) else SlurmOptions()
     plan, threads = (
         store.read_plan() or {"batches": []},
@@ -162,7 +162,8 @@ def carry_out_by_slurm(
     ) as progress:
         for message in spec.warnings:
             progress.say(f"cfljax: {message}")
-        _Watch(executor, Worker(store, options, progress, machine), chosen.retries).work(job, todo)
+        worker = Worker(store, options, progress, machine)
+        _Watch(executor, worker, chosen.retries, workers is not None).work(job, todo)
     return count_outcome(spec, store, todo)
 
 
@@ -234,31 +235,41 @@ class _Submitted:
 class _Watch:
     """Submits jobs, shows their progress, and submits again what was killed."""
 
-    def __init__(self, executor: Value, worker: Worker, retries: int):
+    def __init__(self, executor: Value, worker: Worker, retries: int, limited: bool = False):
+        """`limited`: an array limits its jobs at a time, so that the next one must wait for it."""
         self.executor, self.worker, self.progress, self.retries = (
             executor,
             worker,
             worker.progress,
             retries,
         )
+        self.limited = limited
         self.jobs: list[_Submitted] = []
 
     def work(self, job: Job, todo: list[Batch]) -> None:
         """Return when all batches are done. However it ends, no job goes on."""
         try:
             for at in range(0, len(todo), MAX_ARRAY):
-                batches = todo[at : at + MAX_ARRAY]
-                jobs = [
-                    dataclasses.replace(job, runs=tuple(run.id for run in batch.runs))
-                    for batch in batches
-                ]
-                lines = [number % self.progress.lines for number in range(len(jobs))]
-                self.jobs += map(_Submitted, jobs, batches, _submit(self.executor, jobs), lines)
-            while self.jobs:
-                self.jobs = [each for each in self.jobs if not self.follow(each)]
-                time.sleep(SECONDS_BETWEEN if self.jobs else 0)
+                self.submit(job, todo[at : at + MAX_ARRAY])
+                if self.limited:
+                    self.wait()
+            self.wait()
         finally:
             _cancel(self.executor, [each.handle for each in self.jobs])
+
+    def submit(self, job: Job, batches: list[Batch]) -> None:
+        """Submit an array with a job for each of these batches."""
+        jobs = [
+            dataclasses.replace(job, runs=tuple(run.id for run in batch.runs)) for batch in batches
+        ]
+        lines = [number % self.progress.lines for number in range(len(jobs))]
+        self.jobs += map(_Submitted, jobs, batches, _submit(self.executor, jobs), lines)
+
+    def wait(self) -> None:
+        """Return when all submitted jobs are done."""
+        while self.jobs:
+            self.jobs = [each for each in self.jobs if not self.follow(each)]
+            time.sleep(SECONDS_BETWEEN if self.jobs else 0)
 
     def follow(self, job: _Submitted) -> bool:
         """Show what the job has done; return whether its batch is done. It may wait, compute, or

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -107,6 +108,24 @@ def launch(spec, folder, *flags, **options):
     return carry_out_by_slurm(
         read_spec(spec), Store(folder), Options(quiet=True, launcher=options), None, []
     )
+
+
+@pytest.mark.parametrize(("limited", "most"), [(True, 3), (False, 7)])
+def test_a_limit_of_jobs_at_a_time_holds_for_all_arrays(limited, most, monkeypatch):
+    """An array limits its own jobs alone, so that two of them would have twice as many."""
+    watch = slurm._Watch(None, SimpleNamespace(progress=SimpleNamespace(lines=2)), 0, limited)
+    open_at_once = []
+    monkeypatch.setattr(slurm, "MAX_ARRAY", 3)
+    monkeypatch.setattr(slurm, "SECONDS_BETWEEN", 0)
+    monkeypatch.setattr(slurm, "_cancel", lambda *_: None)
+    monkeypatch.setattr(slurm, "_submit", lambda _, jobs: list(jobs))
+    monkeypatch.setattr(
+        watch, "follow", lambda _: open_at_once.append(len(watch.jobs)) or len(open_at_once) % 2
+    )
+    job = slurm.Job({}, (), "", "", "labels", False, 1, "")
+    batches = [SimpleNamespace(runs=[SimpleNamespace(id=str(at))]) for at in range(7)]
+    watch.work(job, batches)
+    assert max(open_at_once) == most and not watch.jobs
 
 
 def test_without_submitit_it_says_what_to_install(spec, tmp_path, monkeypatch):
