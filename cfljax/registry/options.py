@@ -185,10 +185,16 @@ def list_files(options: Options) -> dict[str, Path]:
     return {name: Path(value).expanduser() for name, value in pairs if value}
 
 
+_ESCAPES = {code: f"\\u{code:04x}" for code in (*range(32), 127)} | {
+    ord(char): f"\\{word}" for char, word in zip('"\\\n\t\r', '"\\ntr', strict=True)
+}
+"""What stands for a character in a string of TOML."""
+
+
 def show(value: Value) -> str:
     """Format the value as TOML would write it."""
     if isinstance(value, str):
-        return f'"{value}"'
+        return f'"{value.translate(_ESCAPES)}"'
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (list, tuple)):

@@ -4,6 +4,7 @@ import pytest
 
 from cfljax.config.flags import parse_value, split_commas
 from cfljax.errors import SpecError
+from cfljax.registry.options import show
 from tests.config.small import read, runs, spec
 
 METHODS = spec(
@@ -27,6 +28,12 @@ def test_values_are_toml_with_bare_words(text, value):
     found = parse_value(text, "--set")
     assert found == value or (value is None and found != found)
     assert type(found) is type(value) or value is None
+
+
+@pytest.mark.parametrize("text", ['a"b', "\\dir", "\\", "a\nb\t\x7f\x00", "ä, [b]", "'"])
+def test_a_string_is_shown_as_toml_reads_it(text):
+    assert parse_value(show(text), "--set") == text
+    assert parse_value(show({"of": [text]}), "--set") == {"of": [text]}
 
 
 def test_commas_in_brackets_and_quotes_do_not_cut():

@@ -72,6 +72,18 @@ def test_data_are_imported_described_and_compared(kind, here, capsys):
     assert cli.main(["init", source]) == 2 and "exists already" in capsys.readouterr().err
 
 
+def test_a_folder_with_quotes_and_backslashes_is_written_as_toml(here, monkeypatch):
+    monkeypatch.setattr("cfljax.commands.init._time", lambda _: "")
+    rows = "\n".join(f"{k % 7},{k % 3}" for k in range(60))
+    (folder := here / 'we"ird \\dir').mkdir()
+    (folder / "x.csv").write_text("a,label\n" + rows)
+    flags = ["init", str(folder / "x.csv"), "--dir", str(folder / "out")]
+    assert cli.main(flags) == 0
+    (spec,) = here.glob("*.toml")
+    assert tomllib.loads(spec.read_text())["data"]["path"] == str(folder / "out" / "x")
+    assert read_spec(spec).runs()[0].data.path == str(folder / "out" / "x")
+
+
 def test_texts_need_another_model(capsys):
     Path("said.csv").write_text(
         "text,label\n" + "\n".join(f"{'yes no '[k % 5 :]} now,{k % 2}" for k in range(40))
