@@ -10,12 +10,15 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from cfljax.errors import SpecError
+
 if TYPE_CHECKING:
     from cfljax.registry.options import Table
 
 _HELP = tomllib.loads(Path(__file__).with_name("help.toml").read_text("utf-8"))
 COMMANDS: dict[str, str] = {name: texts["summary"] for name, texts in _HELP.items()}
 """Name -> what the command does."""
+MAX_WORKERS = 10_000
 
 
 class Parser(argparse.ArgumentParser):
@@ -88,6 +91,12 @@ def add_flags_of_sweeps(flags: argparse.ArgumentParser) -> None:
     )
     add("--as-worker", help=argparse.SUPPRESS)
     add("--processors", help=argparse.SUPPRESS)
+
+
+def check_workers(flags: argparse.Namespace) -> None:
+    """Reject a number of workers that no machine has."""
+    if flags.workers is not None and not 1 <= flags.workers <= MAX_WORKERS:
+        raise SpecError(f"--workers {flags.workers}: must be from 1 to {MAX_WORKERS}")
 
 
 def list_sweep_flags(flags: argparse.Namespace, folder: str | Path) -> list[str]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from cfljax.commands import (
     accuracy,
     add_flags_of_sweeps,
+    check_workers,
     format_link,
     list_sweep_flags,
     parser_of,
@@ -186,8 +187,7 @@ def _check(flags: argparse.Namespace) -> None:
     """Refuse what no sweep can use before its folder is made."""
     from cfljax.sinks import SINKS
 
-    if flags.workers is not None and flags.workers < 1:
-        raise SpecError(f"--workers {flags.workers}: must be at least 1")
+    check_workers(flags)
     if not (
         flags.as_worker is flags.processors is None
         or _is_worker(flags.as_worker or "", flags.processors or "")

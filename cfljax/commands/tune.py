@@ -7,7 +7,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cfljax.commands import add_flags_of_sweeps, format_link, list_sweep_flags, parser_of
+from cfljax.commands import (
+    add_flags_of_sweeps,
+    check_workers,
+    format_link,
+    list_sweep_flags,
+    parser_of,
+)
 from cfljax.errors import SpecError
 from cfljax.files import use_compilation_cache
 
@@ -52,8 +58,7 @@ def run(flags: argparse.Namespace) -> int:
     from cfljax.results.result import Results
     from cfljax.store import Store
 
-    if flags.workers is not None and flags.workers < 1:
-        raise SpecError(f"--workers {flags.workers}: must be at least 1")
+    check_workers(flags)
     if flags.budget is not None and not flags.budget > 0:
         raise SpecError(f"--budget {flags.budget:g}: must be more than 0 runs")
     spec = read_spec(flags.spec, flags.set, plugins=flags.plugin)

@@ -132,7 +132,9 @@ def choose_crew(store: Store, runs: int, workers: int | None) -> Crew | None:
             else f"each computes with {threads} threads, as {store.folder} was begun"
         )
         print(f"cfljax: --workers {workers}: {goes}", file=sys.stderr)
-    return None if alone or (wanted == 1 and threads >= len(free)) else Crew(wanted, threads)
+    if alone or (wanted == 1 and threads >= len(free)):
+        return None
+    return Crew(min(wanted, max(1, runs)), threads)
 
 
 def carry_out_by_processes(

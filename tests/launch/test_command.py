@@ -70,6 +70,7 @@ MISTAKES = [
     (["--dry-run", "--set", "data=nowhere_to_be_found"], 4, ["nowhere_to_be_found", "prepare"]),
     (["--launcher", "locl"], 2, ["--launcher", "locl", "local"]),
     (["--workers", "0"], 2, ["--workers 0"]),
+    (["--workers", "9" * 20], 2, ["--workers 9999", "10000"]),
     (["--target", "nan"], 2, ["--target", "fraction"]),
     (["--shard", "9" * 5000 + "/1"], 2, ["--shard", "I/N"]),
     (["--mesh", "clients=100000"], 2, ["--mesh", "1,024"]),
