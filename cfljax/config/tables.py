@@ -108,8 +108,8 @@ def make_drafts(
     own = list(map(_list_fields, variants))
     union = {key for fields in own for key in fields}
     for key in table:
-        field = next((fields[key] for fields in own if key in fields), None)
-        check_gone(kind, key, table[key], where, field)
+        meta = next((fields[key].meta for fields in own if key in fields), None)
+        check_gone(kind, key, table[key], where, meta)
         if key not in union:
             reserved = {"data": ("name", "partition"), "method": RESERVED_KEYS, "train": ()}.get(
                 kind, ("name",)

@@ -182,8 +182,9 @@ def read_table(value: Value, name: str, kind: type) -> Any:
     if isinstance(value, kind):
         return value
     table, where = {"name": value} if isinstance(value, str) else dict(value), f"train.{name}"
+    fields = list_fields(kind)
     for key, each in table.items():
-        check_gone(where, key, each, where, list_fields(kind).get(key))
+        check_gone(where, key, each, where, fields[key].meta if key in fields else None)
     return check(kind, table, where)
 
 

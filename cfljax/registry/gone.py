@@ -4,13 +4,10 @@ an old record may be read as if the option had never been there."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from cfljax.errors import SpecError
-from cfljax.registry.options import Table, Value, show
-
-if TYPE_CHECKING:
-    from cfljax.config.values import Field
+from cfljax.registry.options import Meta, Table, Value, show
 
 _COUNTED = (
     'clusters = "auto" went; `cfljax tune SPEC --set {0}.clusters=2,4,8` chooses by validation'
@@ -87,17 +84,17 @@ _OF_PARTITIONS = {
 """Such a name -> the partitions that had an option of this name, too; all had `clients`."""
 
 
-def check_gone(table: str, key: str, value: Value, where: str, field: Field | None) -> None:
+def check_gone(table: str, key: str, value: Value, where: str, meta: Meta | None) -> None:
     """Raise a SpecError for an option, or a value of an option, that went.
 
     Args:
         table: as in a spec, "method" or "train.asynchronous". key: the option. value: what the spec
-        says, one value or a list. where: the table as a message names it. field: the option of this
-        name that there is today, perhaps a plug-in's; None: there is none."""
+        says, one value or a list. where: the table as a message names it. meta: what an option of
+        this name accepts today, perhaps a plug-in's; None: there is none."""
     name = f"{table}.{key}"
-    if field is None and name in OPTIONS:
+    if meta is None and name in OPTIONS:
         raise SpecError(f"{where}.{key} = {show(value)}: {OPTIONS[name].instead.format(where)}")
-    accepted = () if field is None else field.meta.get("choices") or ()
+    accepted = () if meta is None else meta.get("choices") or ()
     for each in value if isinstance(value, list) else [value]:
         if isinstance(each, str) and each not in accepted and (name, each) in VALUES:
             raise SpecError(f"{where}.{key} = {show(each)}: {VALUES[name, each].format(where)}")
