@@ -14,6 +14,7 @@ PACKAGE = ROOT / "cfljax"
 ORDER = [
     "errors",
     "software",
+    "quantity",
     "lazy",
     "types",
     "files",

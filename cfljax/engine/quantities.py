@@ -1,6 +1,6 @@
 """The names of the numbers that the engine itself records."""
 
-from cfljax.types import Quantity
+from cfljax.quantity import Quantity
 
 HISTORY = {
     "round": Quantity("round"),

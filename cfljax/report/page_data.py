@@ -14,6 +14,7 @@ from typing import Any, TypedDict
 
 import numpy as np
 
+from cfljax.quantity import Quantity
 from cfljax.report import tested
 from cfljax.report.comparison import COLUMNS, MAXIMUM, Row, window_of
 from cfljax.report.configurations import Configuration
@@ -25,7 +26,6 @@ from cfljax.report.report_data import ReportData
 from cfljax.report.run_pictures import OverRounds, RunPictures
 from cfljax.report.tables import printable
 from cfljax.results.statistics import mean_and_deviation
-from cfljax.types import Quantity
 
 COLOURS, DASHES = 8, 4  # The number of colours, and of ways to dash a line
 PARTS = ("setup", "compile", "train", "eval")  # Parts of the seconds of a run

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from cfljax.engine.quantities import DIAGNOSTICS, HISTORY
 from cfljax.methods import METHODS
-from cfljax.types import Quantity
+from cfljax.quantity import Quantity
 
 
 def describe_history(name: str) -> Quantity:

@@ -6,8 +6,8 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from cfljax.errors import SpecError
+from cfljax.quantity import Quantity
 from cfljax.registry.options import Value, show
-from cfljax.types.quantity import Quantity
 
 if TYPE_CHECKING:  # reading a spec imports no JAX
     from cfljax.local.solver import Solver

@@ -4,6 +4,7 @@ cohort), K clusters, N samples of a client, B samples of a batch, d parameters, 
 the pool, T rows of a split, V views. HOST marks what runs outside of compiled programs, in numpy.
 """
 
+from cfljax.quantity import Quantity
 from cfljax.types.arrays import Array, Hyper, Tree, on_host
 from cfljax.types.federation import (
     ClientState,
@@ -21,7 +22,6 @@ from cfljax.types.federation import (
     View,
 )
 from cfljax.types.method import Info, Method, Models, OfClients, Traffic
-from cfljax.types.quantity import Quantity
 from cfljax.types.training import Forward, Jobs, LocalStep, Model, OfLogits, Plan, Updates
 
 __all__ = [
