@@ -273,11 +273,11 @@ BLOBS = {"name": "blobs", "samples": 60, "features": 4, "clients": 3}
 
 
 def test_networks_in_threads_are_trained_and_asked_each_by_itself():
-    nets = [Net(width) for width in (4, 7, 5, 6)]
-    with ThreadPoolExecutor(4) as pool:
+    nets = [Net(width) for width in (4, 7)]
+    with ThreadPoolExecutor(2) as pool:
         results = list(pool.map(lambda net: cfljax.run("fedavg", BLOBS, net, rounds=1), nets))
-    assert [result.models.shape[1] for result in results] == [32, 56, 40, 48]
-    assert [result.params()["in"].shape[1] for result in results] == [4, 7, 5, 6]
+    assert [result.models.shape[1] for result in results] == [32, 56]
+    assert [result.params()["in"].shape[1] for result in results] == [4, 7]
     for result in results:
         correct = sum(np.trace(result.confusion(client)) for client in range(3))
         assert correct / sum(
