@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections import Counter
 from collections.abc import Hashable
 
 from cfljax.errors import SpecError
+from cfljax.registry.gone import without_gone
 from cfljax.registry.options import Table, show
 from cfljax.report.configurations import Unit
 from cfljax.results.result import Result, Results
@@ -84,7 +84,7 @@ def section(published: Published, folders: list[Results]) -> Section:
     for cell in published.cells:
         fitting = _select(units, cell.where)
         chosen = _select_finished(published, cell.name, fitting)
-        found.lost[cell.name] = len(fitting) - len(chosen)
+        found.lost[cell.name] = sum(unit.status != "done" for unit in fitting)
         used |= {unit.id: unit for unit in chosen}
         found.measured[cell.name] = _measure(cell, cell.take, chosen, units, published)
         if cell.take.summary == "accuracy_max":
@@ -159,15 +159,27 @@ def _add_last_ten(decided: Verdict, claim: Claim, last_ten: dict[str, Measured])
 
 
 def _select_finished(published: Published, name: str, fitting: list[Unit]) -> list[Unit]:
-    """Return the runs that are done; SpecError if several have the same seed."""
-    chosen = [unit for unit in fitting if unit.status == "done"]
-    for (seed, _), often in Counter(map(draw_of, chosen)).items():
-        if often > 1:
+    """Return the runs that are done; SpecError if several have the same seed. A run that two
+    folders have, made by versions that call it differently, is that of the first."""
+    done = [unit for unit in fitting if unit.status == "done"]
+    chosen: list[Unit] = []
+    for unit in done:
+        twin = next((other for other in chosen if draw_of(other) == draw_of(unit)), None)
+        if twin is None:
+            chosen.append(unit)
+        elif twin.store.folder == unit.store.folder or _config(twin) != _config(unit):
+            often = sum(draw_of(other) == draw_of(unit) for other in done)
             raise SpecError(
-                f"{published.file}: cell {show(name)}: selects {often} runs of seed {seed}; "
+                f"{published.file}: cell {show(name)}: selects {often} runs of seed {unit.seed}; "
                 "narrow `where`"
             )
     return chosen
+
+
+def _config(unit: Unit) -> Table:
+    """Return the configuration of a run, without where its plug-ins were."""
+    config = without_gone(unit.record["config"])
+    return {key: value for key, value in config.items() if key != "plugins"}
 
 
 def fits(record: Table, where: Table) -> bool:

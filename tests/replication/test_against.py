@@ -222,6 +222,27 @@ def test_two_runs_of_a_seed_for_one_cell_are_an_error(place):
         replication_page([place / "runs"], [place / "published.toml"])
 
 
+def test_a_run_that_two_folders_have_is_one_even_if_versions_call_it_differently(place):
+    before = replication_page([place / "runs"], [place / "published.toml"])
+    plan = Store(place / "runs", read_only=True).read_plan()
+    again = Store(place / "zz")
+    names = []
+    for name, record in Store(place / "runs").records().items():
+        arrays = Store(place / "runs").read(name).arrays
+        again.write(f"{name}again", record | {"id": f"{name}again"}, arrays)
+        names.append(f"{name}again")
+    again.write_plan({"name": plan["name"], "units": names})
+    both = [place / "runs", place / "zz"]
+    page = replication_page(both, [place / "published.toml"])
+    assert row_of(page, "IFCA") == row_of(before, "IFCA")
+    for name, record in again.records().items():  # with another step it is another run
+        train = record["config"]["train"] | {"lr": 0.7}
+        config = record["config"] | {"train": train}
+        again.write(name, record | {"config": config}, again.read(name).arrays)
+    with pytest.raises(SpecError, match=r"selects 2 runs of seed 0; narrow `where`$"):
+        replication_page(both, [place / "published.toml"])
+
+
 WRONG = [
     ('title = "Table 1, digits"', "", "title"), ('paper = "A', 'papre = "A', "papre"), ('label = "fesem"', "", "cells[2].where"),
     ("published = 70.0", 'published = "70"', "cells[2].published"), ('name = "FeSEM"', 'name = "IFCA"', "cells"),
