@@ -24,6 +24,8 @@ def specs():
         *(ROOT / "docs").rglob("*.toml"),
         *(ROOT / "cfljax/config").glob("*.toml"),
     ]
+    # Those of records are as they were run, some with names of options that went since
+    files = [file for file in files if "records" not in file.parts]
     texts = [(file.relative_to(ROOT), file.read_text(), file.parent) for file in files]
     for page in [*(ROOT / "docs").glob("*.md"), ROOT / "README.md"]:
         texts += [
@@ -56,7 +58,7 @@ def test_every_spec_of_the_repository_is_accepted():
         for where, table, _ in found
         for error in validator.iter_errors(table)
     }
-    assert not refused and len(found) > 120
+    assert not refused and len(found) > 80
 
 
 ACCEPTED = """
@@ -64,7 +66,7 @@ ACCEPTED = """
 {seeds: [0, "5:8"], train: {lr: "log(0.01, 0.1, 3)", rounds: [10, 20], batch: ["full", 10], freeze: [["head"], "body"]}}
 {train: {privacy: {clip: [1.0, 2.0], noise: 0.5, choice: {epsilon: 1.0}}, server: {name: "adam", lr: 0.1, b1: 0.8}}}
 {train: {compress: ["none", "sign", {name: "topk", keep: [0.1, 0.2]}], plan: "auto", parts: {body: "all"}, optimizer: "adam"}}
-{data: {name: "digits", partition: ["rotated", "iid"], groups: 4, clients: [10, 20], parts: {groups: 4}}}
+{data: {name: "digits", partition: ["rotated", "iid"], groups: 4, clients: [10, 20]}}
 {data: {name: "mine", views: ["label_swap", {name: "rotated", groups: 4}], arrive: {rate: 0.1, from: 1, until: 3}}}
 {method: ["fedavg", {name: ["ifca", "fedgroup"], clusters: [2, 3]}, {name: "fedprox", label: "p", mu: [0.1, 1]}]}
 {model: [{name: "mlp", hidden: [[200], [64, 64]]}, "mclr"], search: {seeds: "100:103"}}
