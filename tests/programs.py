@@ -53,20 +53,22 @@ def write_list(allowed, path=LIST):
     path.write_text(f"# jax {jax.__version__}\n" + "".join(lines), encoding="utf-8")
 
 
-def lowered(allowed, needed):
+def lowered(allowed, needed, whole):
     """The list after a count: each number as it is or lower, without the functions that no longer
     need more than the limit or are gone.
 
     Args:
         allowed: {function: number} of the list; None: there is none yet.
         needed: {function: number} of the count.
+        whole: Whether all tests were counted; otherwise the others' lines stay.
     """
     counted = {
         name: -(-number // ROUNDED) * ROUNDED for name, number in needed.items() if number > LIMIT
     }
     if allowed is None:
         return counted
-    return {name: min(allowed[name], number) for name, number in counted.items() if name in allowed}
+    others = {} if whole else {k: v for k, v in allowed.items() if k not in needed}
+    return others | {name: min(allowed[name], counted[name]) for name in counted.keys() & allowed}
 
 
 def needed_by(programs, alone):
@@ -155,5 +157,6 @@ class Programs:
         for fault in self.faults():
             terminalreporter.line(f"too many: {fault}", red=True)
         if self.config.getoption("--count-programs"):
-            write_list(lowered(self.allowed, needed))
+            whole = self.config.args_source == pytest.Config.ArgsSource.TESTPATHS
+            write_list(lowered(self.allowed, needed, whole))
             terminalreporter.line(f"written: {LIST}")

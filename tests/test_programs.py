@@ -23,8 +23,9 @@ def test_a_function_may_need_six_programs_or_what_the_list_says():
 def test_the_list_only_shrinks():
     allowed = {"f": 20, "g": 20, "h": 20, "gone": 20}
     needed = {"f": 12, "g": 6, "h": 44, "new": 30}
-    assert lowered(allowed, needed) == {"f": 15, "h": 20}
-    assert lowered(None, needed) == {"f": 15, "h": 45, "new": 30}
+    assert lowered(allowed, needed, True) == {"f": 15, "h": 20}
+    assert lowered(allowed, needed, False) == {"f": 15, "h": 20, "gone": 20}
+    assert lowered(None, needed, True) == {"f": 15, "h": 45, "new": 30}
 
 
 def test_the_list_is_read_as_it_was_written(tmp_path):

@@ -144,9 +144,12 @@ def test_who_never_trains_is_not_counted_among_those_who_may_lie():
     assert who.sum() == 2 and not who[alone].any()
 
 
-@pytest.mark.parametrize("partition", ["quantity", "label_permutation", "feature_shift"])
-def test_flipped_labels_are_those_of_the_attackers(partition):
-    federation, sending = toy.federation(partition), Sending(attack="label_flip")
+@pytest.mark.parametrize(
+    ("partition", "options"),
+    [("quantity", {}), ("label_permutation", {}), ("feature_shift", {"kind": "gain"})],
+)
+def test_flipped_labels_are_those_of_the_attackers(partition, options):
+    federation, sending = toy.federation(partition, **options), Sending(attack="label_flip")
     numbers = exact_share(sending, {"attack.share": 0.5}, federation)
     seen, who = (
         flip_labels(sending, numbers, federation),
