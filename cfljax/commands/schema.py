@@ -13,6 +13,7 @@ from typing import Any
 
 from cfljax.commands import add_plugin_flag, parser_of
 from cfljax.config import data, grid, train, train_tables, transit
+from cfljax.config.layers import EXCLUSIVE
 from cfljax.config.optimisers import list_optimisers
 from cfljax.config.plugins import load
 from cfljax.config.values import MAX_RUNS, Field, list_fields
@@ -99,7 +100,7 @@ def make_schema() -> Table:
         "data": made.tables(PARTITIONS, "partition", shared),
         "model": made.tables(MODELS, "name", {}),
         "method": made.tables(METHODS, "name", own),
-        "train": a_table(made.of(train.Train, "train")),
+        "train": a_table(made.of(train.Train, "train")) | {"not": {"required": [*EXCLUSIVE]}},
         "override": a_table(over)
         | {"patternProperties": {r"^(data|model|train|method|defaults|search)\.": {}}},
     }
@@ -138,6 +139,11 @@ def one_of(tables: Iterable[Table]) -> Table:
     for key, schema in (item for table in tables for item in table.items()):
         found.setdefault(key, []).extend([] if schema in found.get(key, []) else [schema])
     return {key: each[0] if len(each) == 1 else {"anyOf": each} for key, each in found.items()}
+
+
+def _list_required(cls: type) -> set[str]:
+    """List the options that have no default."""
+    return {field.name for field in dataclasses.fields(cls) if field.default is dataclasses.MISSING}
 
 
 class _Options:
@@ -217,13 +223,13 @@ class _Options:
         cls = TABLES.get(where)
         if kind is dict or typing.get_origin(kind) is dict:
             own = [] if cls is None else dataclasses.fields(cls)
-            required = [field.name for field in own if field.default is dataclasses.MISSING]
+            required = [] if cls is None else sorted(_list_required(cls))
             more = cls is None or any(field.metadata.get("beside") for field in own)
             return [a_table({} if cls is None else self.of(cls, where), required, more)]
         if kind is str:
-            name = (
-                None if cls is None else list_fields(cls).get("name")
-            )  # it stands for a table with that name alone
+            name = None
+            if cls is not None and not _list_required(cls) - {"name"}:
+                name = list_fields(cls).get("name")  # it stands for a table with that name alone
             words = [
                 *(meta.get("choices") or ()),
                 *((name.meta.get("choices") if name else None) or ()),
