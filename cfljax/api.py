@@ -99,15 +99,15 @@ def one_run(table: Table | Path, sets: Iterable[str] = (), progress: bool = Fals
     for message in spec.warnings:
         warnings.warn(message, SpecWarning, stacklevel=3)
     machine = describe_machine(speed=None)
+    (batch,) = make_batches(runs, 1)
+    _ = batch.first.contents  # data that cannot be read are refused before anything is announced
     with Progress(runs[0].train.rounds, quiet=not progress) as bar:
         bar.start(runs[0].label, runs[0].train.rounds)
 
         def report(done: int, accuracy: float | None) -> None:
             bar.update(done - bar.done, accuracy)
 
-        record, arrays = run_batch(
-            make_batches(runs, 1)[0], machine, "models", progress=report, catch=False
-        )[0]
+        record, arrays = run_batch(batch, machine, "models", progress=report, catch=False)[0]
     return Result(record, arrays)
 
 

@@ -181,6 +181,12 @@ def test_a_run_that_diverges_says_what_to_lower(lr, capsys):
     assert (hint is not None) == (lr > 1)
 
 
+def test_data_that_are_not_there_are_refused_before_anything_is_announced(capsys):
+    assert cli.main(["run", "fedavg", "--set", "data.name=nosuch"]) == 4
+    said = capsys.readouterr()
+    assert said.out == "" and len(said.err.splitlines()) == 1 and "nosuch" in said.err
+
+
 def test_options_of_a_run_are_flags_and_what_others_call_them_is_known(capsys):
     words = ["--set", "data.samples=200", "--data", "blobs", "--quiet"]
     assert cli.main(["run", "--rounds", "1", "ifca", "--clusters=2", "--lr", "0.1", *words]) == 0
