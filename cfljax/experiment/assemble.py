@@ -157,17 +157,18 @@ def check_tokens(run: Run) -> None:
 
 
 def _check_statistics(run: Run, model: Model, parts: Pairs) -> None:
-    """Reject noise on running means and variances of BatchNorm."""
-    if run.train.transit.privacy is not None and sends_statistics(
-        model, divide_model(model, parts)
-    ):
-        why = (
-            "its noise would destroy the running variances of BatchNorm; keep them at home by "
-            'parts = { norm = "client" }, '
-        )
-        raise SpecError(
-            f'train.privacy with model "{model.name}": {why}or use GroupNorm or LayerNorm'
-        )
+    """Reject noise on running means and variances of BatchNorm, and warn if they are compressed."""
+    transit = run.train.transit
+    if transit.privacy is None and transit.compress is None:
+        return
+    if not sends_statistics(model, divide_model(model, parts)):
+        return
+    instead = 'keep them at home by parts = { norm = "client" }, or use GroupNorm or LayerNorm'
+    if transit.privacy is not None:
+        why = f"its noise would destroy the running variances of BatchNorm; {instead}"
+        raise SpecError(f'train.privacy with model "{model.name}": {why}')
+    why = f"changes of the running statistics of BatchNorm are compressed, too; {instead}"
+    warnings.warn(f'train.compress with model "{model.name}": {why}', SpecWarning, stacklevel=2)
 
 
 def _warn_of_equal_starts(run: Run, model: Model) -> None:

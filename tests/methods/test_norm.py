@@ -1,6 +1,7 @@
 """Statistics of batches (BatchNorm) and the part `norm`: against a plain program, with any padding,
 in every way of training."""
 
+import contextlib
 import dataclasses
 
 import jax
@@ -12,8 +13,9 @@ from flax import linen
 import cfljax
 from cfljax import keys, models
 from cfljax.config import read_spec
-from cfljax.errors import SpecError
-from cfljax.experiment.assemble import host_federation
+from cfljax.devices.machine import describe_machine
+from cfljax.errors import SpecError, SpecWarning
+from cfljax.experiment.assemble import assemble, host_federation
 from cfljax.local.parts import divide_model, sends_statistics
 from cfljax.models.flat import part_of, paths_of
 from cfljax.round.common import first_models
@@ -300,3 +302,17 @@ def test_what_cannot_be_is_refused_in_one_line(method, more, said):
     with pytest.raises(SpecError, match=said) as raised:
         cfljax.run(method, data=DATA, **given)
     assert "\n" not in str(raised.value)
+
+
+def test_compressed_statistics_are_told():
+    """Signs move a mean as far as a weight; what stays at home is not compressed."""
+    model = {"name": "cnn", "channels": [2], "kernel": 3, "dense": [4], "norm": "batch"}
+    table = {"data": DATA, "model": model, "method": ["fedavg"]}
+    train = {"rounds": 1, "compress": "sign"}
+    told = 'train.compress with model "cnn": .* BatchNorm are compressed, too'
+    for home, warns in ((None, True), ({"norm": "client"}, False)):
+        (run,) = read_spec(
+            table | {"train": train | ({"parts": home} if home else {}), "seeds": [0]}
+        ).runs()
+        with pytest.warns(SpecWarning, match=told) if warns else contextlib.nullcontext():
+            assemble(run, 1, describe_machine())
