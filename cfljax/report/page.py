@@ -15,7 +15,7 @@ from importlib.resources import files
 
 from cfljax.registry.options import Table
 from cfljax.report import page_data, tables, tuning
-from cfljax.report.comparison import Column, Row, headline, headline_of, seconds
+from cfljax.report.comparison import Column, Row, headline, headline_of, seconds_in_all
 from cfljax.report.configurations import Unit
 from cfljax.report.curves import MOST_CURVES
 from cfljax.report.page_data import escaped, page_json
@@ -119,7 +119,7 @@ def _write_cards(data: ReportData) -> str:
     )
     methods = dict.fromkeys(c.label for c in collected.configurations)
     seeds = {unit.seed for unit in units}
-    spent = math.fsum(s for unit in units if math.isfinite(s := seconds(unit)))
+    spent = math.fsum(s for unit in units if math.isfinite(s := seconds_in_all(unit)))
     cards = [("Runs", str(len(units)), ", ".join(states))]
     cards.append(
         (

@@ -143,6 +143,8 @@ def notes(table: Sequence[Row], best: str, tied: str) -> list[str]:
             "rounds to recover: over the runs that have recovered from all changes (how many "
             "of how many)"
         )
+    if any(row.cells[key].n for row in table for key in ("seconds",) if key in row.cells):
+        said.append("seconds: training and evaluating, without compiling and setting up")
     return said
 
 

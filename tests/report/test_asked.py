@@ -101,7 +101,9 @@ def test_overhead_is_over_fedavg_with_the_same_seed_data_and_training(tmp_path):
     synthetic.add(store, "longer", 0, method="oracle", varies={"train.lr": 0.5})
     for seed in range(3):
         arrays = synthetic.arrays_of(seed, 0.8)
-        record = synthetic.record_of(f"ifca-{seed}", seed, arrays, timings={"train": 7.5})
+        record = synthetic.record_of(
+            f"ifca-{seed}", seed, arrays, timings={"train": 4.0, "eval": 0.5, "compile": 9.0}
+        )
         record["summary"]["bytes_down"] *= seed + 1
         store.write(record["id"], record, arrays)
     store.write_plan({"name": "overhead", "units": store.ids()})

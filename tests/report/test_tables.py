@@ -140,6 +140,19 @@ def test_csv_has_the_numbers_as_they_are(tmp_path):
     assert 0 <= float(found["oracle"]["accuracy_last_p"]) < 0.05
 
 
+def test_the_first_run_of_a_program_is_no_slower_for_having_compiled_it(tmp_path):
+    store = Store(tmp_path)
+    for seed, compiling in enumerate((60.0, 0.0, 0.0)):
+        spent = {"setup": 1.0, "compile": compiling, "train": 2.0, "eval": 0.5}
+        arrays = synthetic.arrays_of(seed, 0.5)
+        store.write(
+            f"a-{seed}", synthetic.record_of(f"a-{seed}", seed, arrays, timings=spent), arrays
+        )
+    (row,) = table(tmp_path)
+    assert (row.cells["seconds"].mean, row.cells["seconds"].std) == (2.5, 0)
+    assert any("without compiling" in note for note in tables.notes([row], "*", "~"))
+
+
 def test_no_text_of_a_csv_file_is_a_formula(tmp_path):
     store = Store(tmp_path)
     for seed, label in enumerate(("=cmd|' /C calc'!A0", "@x", "-1")):
