@@ -14,6 +14,7 @@ import pytest
 from cfljax.config import read_spec
 from cfljax.errors import SpecError
 from cfljax.methods import METHODS
+from experiments import __main__ as command
 from experiments.__main__ import NUMBERS, differing
 from experiments.__main__ import pages as all_pages
 from experiments.replication import overview
@@ -160,6 +161,21 @@ def test_the_committed_board_is_that_of_the_committed_rows():
     for folder in {file.parent for file in (ROOT / "docs" / "board").rglob("*.csv")}:
         for name, text in board(folder).items():
             assert (folder / name).read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("wrong", "ended", "code"), [([], 0, 0), ([ROOT / "README.md"], 0, 1), ([], 1, 1), ([], 2, 2)]
+)
+def test_the_command_ends_with_what_differs(monkeypatch, capsys, wrong, ended, code):
+    monkeypatch.setattr(command, "pages", lambda: {ROOT / "README.md": "text"})
+    monkeypatch.setattr(command, "differing", lambda found: wrong)
+    asked = []
+    monkeypatch.setattr(command.check, "main", lambda words: asked.append(words) or ended)
+    assert command.main([]) == code
+    assert asked == [[name] for name in NUMBERS.values()]
+    said = capsys.readouterr().out
+    assert ("README.md: differs from the records" in said) == bool(wrong)
+    assert f"{1 - len(wrong)} of 1 pages and figures are as the records have them" in said
 
 
 PROGRAM = Path(__file__).parents[2] / "experiments" / "independent.py"

@@ -205,3 +205,9 @@ def test_a_rounds_clusters_are_compared_with_the_groups_of_its_participants(how,
     assert math.isnan(
         Quantity(participants=how).of(Result({"method": "m"}, {"group": arrays["group"]}))
     )
+
+
+def test_the_seconds_of_a_part_of_a_run_are_no_fraction():
+    take = Quantity(timing="setup")
+    assert take.of(Result({"timings": {"setup": 2.5}}, {})) == 2.5 and not take.fraction
+    assert math.isnan(take.of(Result({"timings": {}}, {})))
