@@ -190,7 +190,7 @@ def _cell(value: Value) -> Value:
 def to_csv(frame: pandas.DataFrame) -> str:
     """Format the frame as CSV, in which no text is a formula."""
     texts = {
-        name: [no_formula(cell) if isinstance(cell, str) else cell for cell in frame[name]]
+        str(name): [no_formula(cell) if isinstance(cell, str) else cell for cell in frame[name]]
         for name in frame
         if frame[name].dtype.kind == "O"
     }

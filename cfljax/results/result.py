@@ -283,7 +283,8 @@ class Results:
         done = [run for run in rows["run"].unique() if self.records[run]["status"] == "done"]
         shown = rows[rows["run"].isin(done)] if done else rows
         curves = shown.pivot_table(index="round", columns="run", values=column, dropna=False)
-        for run, last in shown.groupby("run")["round"].max().items():
+        for run in curves.columns.astype(str):
+            last = shown.loc[shown["run"] == run, "round"].max()
             train = self.records[run]["config"].get("train", {})
             if train.get("stop") and last < train.get("rounds", 0):
                 curves.loc[curves.index > last, run] = curves.loc[last, run]
