@@ -146,11 +146,16 @@ def test_a_shared_test_set_is_scored_once_per_model():
     assert np.allclose(found.loss, loss, rtol=1e-5)
 
 
-@pytest.mark.parametrize("partition", ["label_permutation", "feature_shift"])
-def test_a_shared_test_set_is_scored_as_each_client_sees_it(partition):
+@pytest.mark.parametrize(
+    ("partition", "options"), [("label_permutation", {}), ("feature_shift", {"kind": "gain"})]
+)
+def test_a_shared_test_set_is_scored_as_each_client_sees_it(partition, options):
     """And those that never train choose by what they see; whoever holds out a half of it is scored
     on the other."""
-    made, model = toy.federation(partition, clients=6, groups=2, test="global"), toy.model(5)
+    made, model = (
+        toy.federation(partition, clients=6, groups=2, test="global", **options),
+        toy.model(5),
+    )
     alone, start, count = (
         np.isin(np.arange(6), [2, 3]),
         np.asarray(made.test.start),
