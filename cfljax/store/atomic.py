@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 import secrets
 import socket
@@ -18,8 +19,8 @@ from cfljax.errors import StoreError
 
 TEMPORARY_SUFFIX = ".cfljax-tmp"
 STALE_SECONDS = 24 * 3600.0
-"""A temporary file of another machine that has not changed for this long was left by a process that
-is dead."""
+"""A temporary file of another machine or container that has not changed for this long was left by a
+process that is dead."""
 
 
 class Staged(NamedTuple):
@@ -53,7 +54,7 @@ def stage(path: Path, data: bytes) -> Iterator[Staged]:
     is removed."""
     temporary = (
         path.parent
-        / f".{path.name}.{host()}.{os.getpid()}.{secrets.token_hex(4)}{TEMPORARY_SUFFIX}"
+        / f".{path.name}.{place()}.{os.getpid()}.{secrets.token_hex(4)}{TEMPORARY_SUFFIX}"
     )
     try:
         with (
@@ -133,8 +134,8 @@ def remove_stale(folder: Path) -> None:
     """Remove the temporary files that dead processes left in the folder."""
     for path in folder.glob(f".*{TEMPORARY_SUFFIX}"):
         with contextlib.suppress(OSError, ValueError):
-            _, machine, pid, _ = path.name.removesuffix(TEMPORARY_SUFFIX).rsplit(".", 3)
-            dead = machine == host() and not is_alive(int(pid))
+            _, where, pid, _ = path.name.removesuffix(TEMPORARY_SUFFIX).rsplit(".", 3)
+            dead = where == place() and not is_alive(int(pid))
             if dead or time.time() - path.stat().st_mtime > STALE_SECONDS:
                 path.unlink()
 
@@ -142,6 +143,17 @@ def remove_stale(folder: Path) -> None:
 def host() -> str:
     """Return this machine's name, without dots."""
     return socket.gethostname().replace(".", "-").replace("/", "-") or "localhost"
+
+
+@functools.cache
+def place() -> str:
+    """Name where this process's id means this process: the machine, and on Linux the space of ids
+    there, because containers may share a host name while each has its own ids."""
+    try:
+        space = Path("/proc/self/ns/pid").stat().st_ino
+    except OSError:
+        return host()
+    return f"{host()}-{space}"
 
 
 def is_alive(pid: int) -> bool:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from cfljax.errors import StoreError
-from cfljax.store.atomic import host, is_alive, store_errors
+from cfljax.store.atomic import host, is_alive, place, store_errors
 
 try:
     import fcntl
@@ -30,6 +30,7 @@ class Note(TypedDict):
 
     pid: int
     host: str
+    place: str  # Where the pid means this process; notes of earlier versions have none
     since: str  # Local time, ISO 8601
 
 
@@ -118,7 +119,8 @@ def _is_current(path: Path, descriptor: int) -> bool:
 def _sign(descriptor: int) -> None:
     """Write into the lock file who holds it, for people and for `status`; the lock itself does not
     depend on it."""
-    note: Note = {"pid": os.getpid(), "host": host(), "since": time.strftime("%Y-%m-%dT%H:%M:%S")}
+    since = time.strftime("%Y-%m-%dT%H:%M:%S")
+    note: Note = {"pid": os.getpid(), "host": host(), "place": place(), "since": since}
     with contextlib.suppress(OSError):  # a full disk must not stop a claim
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, json.dumps(note).encode(), 0)
@@ -131,6 +133,7 @@ def list_owners(folder: Path) -> dict[str, Note]:
     for path in sorted(folder.glob("*.lock")):
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
             note = json.loads(path.read_bytes()[:4096])
-            if note["host"] != host() or is_alive(int(note["pid"])):
+            here = note.get("place", note["host"]) in (place(), host())
+            if not here or is_alive(int(note["pid"])):
                 held[path.name.removesuffix(".lock")] = note
     return held

@@ -83,6 +83,24 @@ def test_a_process_of_another_machine_is_not_dead_because_its_number_is_free_her
     assert other.exists()
 
 
+def test_a_container_of_the_same_host_name_has_other_processes(store, monkeypatch):
+    """Its process 999999999 may be alive although there is none of that number here."""
+    here, dead = atomic.place(), 999999999
+    for place in (here, "container"):
+        path = store.units / f".u.npz.{place}.{dead}.abcd{atomic.TEMPORARY_SUFFIX}"
+        path.write_bytes(b"x")
+        note = {"pid": dead, "host": atomic.host(), "place": place, "since": ""}
+        (store.locks / f"{place}.lock").write_text(json.dumps(note))
+    with atomic.stage(store.units / "u.npz", b"x") as staged:
+        assert f".{here}.{os.getpid()}." in staged.temporary.name
+    Store(store.folder)
+    left = [path.name for path in store.units.glob(f".*{atomic.TEMPORARY_SUFFIX}")]
+    assert left == [f".u.npz.container.{dead}.abcd{atomic.TEMPORARY_SUFFIX}"]
+    assert list(store.claimed()) == ["container"]
+    with store.claim("u"):
+        assert store.claimed()["u"]["place"] == here
+
+
 def test_claims_of_another_machine_are_shown_whatever_runs_here(store):
     (store.locks / "u.lock").write_text(
         json.dumps({"pid": 999999999, "host": "elsewhere", "since": ""})
