@@ -15,13 +15,10 @@ def balance(shares: jax.Array, active: jax.Array, steps: int = 5000) -> jax.Arra
     shares H f32[K, M] (eq. 16), to 1e-6 in the objective. All 0 if no row is active."""
     chex.assert_rank([shares, active], [2, 1])
     chex.assert_equal_shape_prefix([shares, active], 1)
-    rows = jnp.where(active[:, None], shares, 0.0)
-    centred = jnp.where(
-        active[:, None], rows - 1.0 / shares.shape[1], 0.0
-    )  # Σp = 1, so ‖Hᵀp − 1/M‖ = ‖(H − 1/M)ᵀp‖
-    return minimise(
-        jnp.matmul(centred, centred.T, precision=HIGHEST), jnp.zeros(rows.shape[0]), active, steps
-    )
+    # Σp = 1, so ‖Hᵀp − 1/M‖ = ‖(H − 1/M)ᵀp‖
+    centred = jnp.where(active[:, None], shares - 1.0 / shares.shape[1], 0.0)
+    gram = jnp.matmul(centred, centred.T, precision=HIGHEST)
+    return minimise(gram, jnp.zeros(len(shares)), active, steps)
 
 
 def minimise(gram: jax.Array, linear: jax.Array, active: jax.Array, steps: int = 5000) -> jax.Array:

@@ -88,6 +88,13 @@ def test_an_impossible_request_says_what_is_possible(name, options, says, offers
     assert says in text and offers in text and "\n" not in text
 
 
+def test_groups_are_as_many_as_labels_can_be_permuted():
+    source = fake(classes=3)
+    assert parts("label_permutation", source, clients=12, groups=6).group.max() == 5
+    with pytest.raises(SpecError, match="there are 6 ways to permute 3 labels; at most 6"):
+        parts("label_permutation", source, clients=12, groups=7)
+
+
 def test_the_class_that_is_scarce_is_named():
     labels = np.repeat(np.arange(10), [105] * 9 + [104]).astype(np.int32)
     source = fake(len(labels), 0)._replace(y_train=labels)
