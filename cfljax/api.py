@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import hashlib
 import itertools
+import numbers
 import os
 import secrets
 import threading
@@ -45,6 +47,7 @@ def run(
     from cfljax.errors import SpecError
     from cfljax.methods import METHODS
 
+    _check_arguments(seed, options)
     if not isinstance(model, str | dict):
         model = _own_model(model)
     known = {field.name for field in dataclasses.fields(Train)}
@@ -53,12 +56,13 @@ def run(
     chosen = _table("method", method)
     name = str(chosen.get("name"))
     if name in METHODS:
-        both = (
-            {field.name for field in dataclasses.fields(METHODS.entry(name).options)}
-            & set(options)
-            & known
-        )
-        for key in sorted(both):
+        fields = {field.name for field in dataclasses.fields(METHODS.entry(name).options)}
+        for key in own.keys() - fields - {"label"}:
+            if near := difflib.get_close_matches(key, known, n=1, cutoff=0.75):
+                raise SpecError(
+                    f'{key} = {own[key]!r:.60}: there is no such option; did you mean "{near[0]}"?'
+                )
+        for key in sorted(fields & set(options) & known):
             ways = (
                 f'train={{"{key}": {options[key]!r}}} or method={{"name": "{name}", "{key}": '
                 f"{options[key]!r}}}"
@@ -74,6 +78,26 @@ def run(
         "seeds": [seed],
     }
     return one_run(table, progress=progress)
+
+
+def _check_arguments(seed: object, options: Table) -> None:
+    """Reject what other programs take and `run` does not, with what to write instead."""
+    from cfljax.errors import SpecError
+
+    if "seeds" in options or not isinstance(seed, numbers.Integral) or isinstance(seed, bool):
+        given = (
+            f"seeds = {options['seeds']!r:.60}" if "seeds" in options else f"seed = {seed!r:.60}"
+        )
+        raise SpecError(
+            f"{given}: run makes one run, with seed=3; for several take cfljax.sweep with "
+            '"seeds": "0:5" in its table'
+        )
+    for key, value in options.items():
+        if any(map(callable, value if isinstance(value, list | tuple) else [value])):
+            raise SpecError(
+                f"{key}: an option is no function, and run calls none of yours; the result has "
+                "the curves (.history), and cfljax.register_metric adds a quantity to them"
+            )
 
 
 def one_run(table: Table | Path, sets: Iterable[str] = (), progress: bool = False) -> Result:
@@ -263,6 +287,12 @@ def _table(key: str, what: object) -> Table:
 
     if isinstance(what, str):
         return {"name": what}
+    if key == "data" and not isinstance(what, dict | list):
+        raise SpecError(
+            f"data: must be a name or a table, not {type(what).__name__}; write arrays with "
+            'numpy.savez("mine.npz", x_train=…, y_train=…, x_test=…, y_test=…), and give '
+            'data={"name": "mine", "path": "mine.npz"}'
+        )
     if not isinstance(what, dict):
         raise SpecError(
             f"{key}: must be a name or a table with a name, not {what!r:.80}; for several "

@@ -25,7 +25,7 @@ from cfljax.config.tables import (
 )
 from cfljax.config.train import Train
 from cfljax.config.train_tables import check_buffer, check_stop
-from cfljax.config.values import MAX_RUNS, Field, expand_axis, list_fields
+from cfljax.config.values import MAX_RUNS, Field, expand_axis, list_fields, parse_range
 from cfljax.errors import SpecError, suggest
 from cfljax.methods import METHODS
 from cfljax.registry.gone import check_gone
@@ -156,7 +156,7 @@ def read_seeds(value: Value) -> list[int]:
         )
     seeds = (
         expand_axis(value, _SEEDS, "seeds")
-        if isinstance(value, list) or (isinstance(value, str) and ":" in value)
+        if isinstance(value, list) or (isinstance(value, str) and parse_range(value, "seeds"))
         else []
     )
     if not seeds or any(hasattr(seed, "draw") for seed in seeds):

@@ -154,7 +154,8 @@ def one_line(message: str, file: str, flags: Iterable[str]) -> str:
         return text
     key = re.split(r"[\s:=]", text, maxsplit=1)[0]
     for flag in flags:
-        if isinstance(flag, str) and flag.partition("=")[0].strip() == key:
+        named = flag.partition("=")[0].strip() if isinstance(flag, str) else None
+        if named is not None and key in (named, f"{named}.name"):
             return f"--set {text}"
     match = re.match(r"line (\d+): ", text)
     if match and file:

@@ -212,6 +212,8 @@ def make_source(name: str, where: str, parts: list[Part], share: float) -> tuple
     becomes the test part."""
     train, test = parts if len(parts) > 1 else split_test(parts[0], share)
     names, (y_train, y_test) = number_classes(where, train, test)
+    if len(y_train) + len(y_test) == 1:
+        raise DataError(f"{where}: has a single sample; there is nothing to train and to test on")
     if not len(y_test):
         each = "class" if train.user is None else "owner"
         line = (

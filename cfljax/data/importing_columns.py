@@ -39,7 +39,10 @@ def make_parts(tables: list[Table], wanted: Wanted) -> list[Part]:
     label, user, coarse, features = _find_roles(train, wanted)
     for test in tables[1:]:
         _check_test(train, test, [label, *([coarse] if coarse else []), *features], user, wanted)
-    columns_x = [_read_feature(tables, name, wanted) for name in features]
+    try:
+        columns_x = [_read_feature(tables, name, wanted) for name in features]
+    except DataError as error:
+        raise DataError(f"{error}{_doubt_label(train, label)}") from None
     if len({values.shape[:-1] for values in columns_x}) > 1:
         raise DataError(
             f"{train.where}: columns for the samples have different shapes; choose with --x "
@@ -60,6 +63,20 @@ def make_parts(tables: list[Table], wanted: Wanted) -> list[Part]:
         )
         for table, rows in zip(tables, np.split(x, [len(train.data)]), strict=False)
     ]
+
+
+def _doubt_label(train: Table, label: str) -> str:
+    """Return words that ask whether a column with other values in most rows is the label: if not,
+    the real one is among the features."""
+    cells = train.data.column(label).to_pylist()
+    if any(isinstance(cell, list | dict) for cell in cells):
+        return ""
+    kinds = len(set(cells))
+    if kinds <= max(20, len(cells) // 2):
+        return ""
+    return (
+        f"; and column {label} has {kinds} different values in {len(cells)} rows: is it the label?"
+    )
 
 
 def _find_roles(train: Table, wanted: Wanted) -> tuple[str, str | None, str | None, list[str]]:

@@ -7,8 +7,9 @@ in the step (old − new, see `_record`)."""
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, cast
 
 from cfljax.errors import SpecError
@@ -46,8 +47,14 @@ def to_functions(network: Network, sample: jax.ShapeDtypeStruct, name: str) -> F
         init, pair = network
         takes_key = len(inspect.signature(pair).parameters) > 2
         return init, pair if takes_key else lambda params, x, key: pair(params, x), ()  # noqa: ARG005
-    from flax import linen
+    from flax import linen, nnx
 
+    if isinstance(network, nnx.Module):
+        kind = type(network).__name__
+        raise SpecError(
+            f'model "{name}": is a module that was made already, and each run makes its own; give '
+            f"the class, model={kind}, or a factory, model=lambda rngs: {kind}(…, rngs=rngs)"
+        )
     if isinstance(network, linen.Module):
         return _wrap_linen(network, sample, name)
     if callable(network) and not (isinstance(network, type) and issubclass(network, linen.Module)):
@@ -126,7 +133,7 @@ def _wrap_linen(module: linen.Module, sample: jax.ShapeDtypeStruct, name: str) -
         if mask is not None:
             some = jnp.any(mask)  # a batch of padding leaves them alone
             mask = mask | ~some
-        with nn.intercept_methods(_normalise_by(mask, name, layers, fixed)):
+        with _one_sample_each(name), nn.intercept_methods(_normalise_by(mask, name, layers, fixed)):
             if key is None:
                 return compute(given, x, **arguments[False])
             with jax.threefry_partitionable(
@@ -143,6 +150,21 @@ def _wrap_linen(module: linen.Module, sample: jax.ShapeDtypeStruct, name: str) -
         return _record(logits, old, jax.lax.stop_gradient(new))
 
     return init, apply, tuple("/".join(path) for path in running)
+
+
+@contextlib.contextmanager
+def _one_sample_each(name: str) -> Iterator[None]:
+    """Turn flax's error about the shape of a parameter into a line: the module was made with a
+    batch of one sample, so that its layers depend on the size of the batch."""
+    from flax.errors import ScopeParamShapeError
+
+    try:
+        yield
+    except ScopeParamShapeError as error:
+        raise SpecError(
+            f'model "{name}": a layer\'s size depends on the number of samples in a batch, so that '
+            "the model mixes samples; keep the first axis, as in x.reshape(x.shape[0], -1)"
+        ) from error
 
 
 def _normalise_by(

@@ -93,6 +93,10 @@ class NetForward:
         return self.apply(params, x, key, mask, self.fixed)
 
 
+_GIVEN = re.compile(r"own-[0-9a-f]{8}-\d+")
+"""What `cfljax.run` calls a network that it was given in the registry."""
+
+
 def from_module(
     module: Network,
     sample_shape: tuple[int, ...],
@@ -114,6 +118,8 @@ def as_model(
     """Convert the network (or Net) to functions of flat vectors. Only shapes are evaluated: no
     parameters are allocated."""
     net = network if isinstance(network, Net) else Net(network)
+    if _GIVEN.fullmatch(name):  # errors call it as its author does
+        name = str(getattr(net.network, "__name__", type(net.network).__name__))
     if net.loss not in _LOSSES:
         raise SpecError(
             f'model "{name}": loss = "{net.loss}": must be "softmax", "sigmoid" or "several"'

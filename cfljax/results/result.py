@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import html
 import os
+import typing
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -175,15 +176,26 @@ class Results:
     def __iter__(self) -> Iterator[Result]:
         return self.results()
 
-    def __getitem__(self, run: str | int) -> Result:
-        """Return the run of that id, or at that position."""
+    @typing.overload
+    def __getitem__(self, run: str | int) -> Result: ...
+
+    @typing.overload
+    def __getitem__(self, run: slice) -> list[Result]: ...
+
+    def __getitem__(self, run: str | int | slice) -> Result | list[Result]:
+        """Return the run of that id or at that position, or the runs of a slice of positions."""
+        if isinstance(run, slice):
+            return [self[name] for name in list(self.records)[run]]
         name = run
         if isinstance(run, int) and -len(self) <= run < len(self):
             name = list(self.records)[run]
         if not isinstance(name, str) or name not in self.records:
+            known = {row[key] for row in self.rows for key in ("method", "label") if key in row}
+            where = "see to_pandas()['run']"
+            if isinstance(run, str) and run in known:
+                where = f"those of {run} are [each for each in results if each.label == {run!r}]"
             raise StoreError(
-                f"{self.store.folder}: there is no run {run!r} among its {len(self)} runs; "
-                "see to_pandas()['run']"
+                f"{self.store.folder}: there is no run {run!r} among its {len(self)} runs; {where}"
             )
         return self._result(name, *self.store.read(name))
 

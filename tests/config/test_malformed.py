@@ -184,6 +184,7 @@ FLAGS = [
     ("method.ifca.clusters=3", "method.ifca.clusters", "no method ifca"),
     ("method.fedavg=3", "method.fedavg", "method.NAME.option"), ("size=small", 'size = "small"', "unknown size"),
     ("size.small=3", "size.small", "size=NAME"), ("seeds=3", "--set seeds = 3", "0:3"), ("seeds.x=3", "seeds.x", "has no options"),
+    ("seeds=a:b", '--set seeds = "a:b"', 'a range such as "0:5"'), ("method=fedavgg", '--set method.name = "fedavgg"', '"fedavg"'),
     ("include=3", "--set include=3", "no such table"), ("samples=lots", '--set samples = "lots"', "integer"),
 ]  # fmt: skip
 

@@ -200,3 +200,20 @@ def test_a_long_column_has_one_kind_of_names(home):
 def test_what_leaves_nothing_to_test_on_is_said(home, capsys):
     imported(frame(home / "one.csv", {"a": [1, 2], "label": [0, 1]}))
     assert "no test samples" in capsys.readouterr().err
+
+
+def test_a_single_sample_is_refused(home, capsys):
+    """It became a data set without test samples, and the exit code was 0."""
+    said = refused(capsys, frame(home / "row.csv", {"a": [1], "label": [0]}))
+    assert "has a single sample; there is nothing to train and to test on" in said
+    assert "row" not in [path.name for path in home.rglob("*") if path.is_dir()]
+
+
+def test_a_wrong_label_column_is_doubted_where_the_real_one_is_no_number(home, capsys):
+    columns = {"a": np.arange(90) * 7, "b": range(90), "sick": ["yes", "no"] * 45}
+    file = frame(home / "visits.csv", columns)
+    said = refused(capsys, file, "--label", "a")
+    assert "column sick holds 'yes'" in said
+    assert said.endswith("column a has 90 different values in 90 rows: is it the label?")
+    said = refused(capsys, frame(home / "few.csv", columns | {"a": [1, 2] * 45}), "--label", "a")
+    assert "is it the label" not in said

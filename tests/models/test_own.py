@@ -157,6 +157,7 @@ class NnxWithStatistics(nnx.Module):
         (Linen, "must be a flax.linen module"),
         (7, "must be a flax.linen module"),
         (lambda rngs: 7, "it returned 7"),
+        (nnx.Linear(5, 3, rngs=nnx.Rngs(0)), "give the class, model=Linear, or a factory"),
         (lambda: Nnx, "factory(rngs)"),
     ],
 )
@@ -165,6 +166,19 @@ def test_what_is_no_model_says_why_in_one_line(module, words):
         from_module(module, (5,), 3)
     assert words in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+class Mixing(linen.Module):
+    @linen.compact
+    def __call__(self, x):
+        return linen.Dense(3)(x.reshape(1, -1))
+
+
+def test_a_model_that_mixes_samples_is_told_so_by_its_own_name():
+    model = from_module(Mixing(), (5,), 3, name="own-85b091fc-1")
+    params = model.unravel(np.zeros(model.size, np.float32))
+    with pytest.raises(SpecError, match='model "Mixing": .* mixes samples; keep the first axis'):
+        model.forward(params, X)
 
 
 def test_a_registered_model_is_built_by_name():

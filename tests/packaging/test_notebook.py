@@ -6,6 +6,7 @@ import linecache
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import cfljax
@@ -125,3 +126,19 @@ def test_a_script_counts_with_its_file_and_a_number_from_outside_is_its_version(
         ).stdout
 
     assert len({said("1"), said("1.0"), said("2"), said("1", text + "# changed\n")}) == 3
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"data": (np.zeros((4, 2)), np.arange(4))}, r'numpy.savez\("mine.npz", x_train=.*"path"'),
+        ({"seeds": 3}, "seeds = 3: run makes one run, with seed=3; for several take cfljax.sweep"),
+        ({"seed": [0, 1]}, r"seed = \[0, 1\]: run makes one run"),
+        ({"callbacks": [print]}, r"callbacks: .* the curves \(.history\), and .*register_metric"),
+        ({"roundz": 3}, 'roundz = 3: there is no such option; did you mean "rounds"'),
+    ],
+    ids=["arrays", "seeds", "seed", "callbacks", "slip"],
+)
+def test_what_other_programs_take_is_refused_with_what_to_write(given, says):
+    with pytest.raises(SpecError, match=says):
+        cfljax.run(**given)

@@ -134,6 +134,9 @@ def test_runs_are_found_by_their_places_and_drawn(folder):
     for missing in (3, -4, "nothing"):
         with pytest.raises(StoreError, match="there is no run"):
             results[missing]
+    assert [[each.run for each in results[:2]], results[5:]] == [["a", "b"], []]
+    with pytest.raises(StoreError, match=r"those of ifca are \[.*each.label == 'ifca'\]"):
+        results["ifca"]
     axes = results.plot().axes[0]
     assert axes.get_xlabel() == "round" and len(axes.lines) == 2
     assert axes.lines[1].get_label() == "ifca model.hidden=[200] train.lr=0.1 beta=0.5"
