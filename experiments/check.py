@@ -128,13 +128,12 @@ def again(run: Result, rounds: int) -> Result:
     }
     seen = run.history["round"]
     table["train"]["rounds"] = int(min(seen[seen >= rounds], default=seen[-1]))
-    plan, threads = re.match(
-        r"(\{.*\})?.*?(?:(\d+) threads?)?$", run.record.get("plan") or ""
-    ).groups()
+    made = str(run.record.get("plan") or "")
+    plan, threads = re.match(r"\{.*\}", made), re.search(r"(\d+) threads?$", made)
     if plan:
-        table["train"]["plan"] = {"quick": False} | parse_value(plan, "the plan of the record")
+        table["train"]["plan"] = {"quick": False} | parse_value(plan[0], "the plan of the record")
     plugins = own_plugins(run)
-    with _on_threads(int(threads or 1)):
+    with _on_threads(int(threads[1]) if threads else 1):
         return one_run(
             table | {"seeds": [run.seed], "method": [table["method"]], "plugins": plugins}
         )
