@@ -18,6 +18,9 @@ from cfljax.registry.options import show
 from cfljax.types import Parts, Source
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
     from cfljax.config.data import Data
 
 _MOST = 150  # The most clients that are drawn; of more, evenly spaced ones are drawn
@@ -127,45 +130,45 @@ def _spread(values: np.ndarray) -> str:
 
 def draw(file: Path, title: str, counts: np.ndarray, group: np.ndarray) -> None:
     """Draw who holds which classes: a bubble per client and class, its area the number of samples,
-    clients ordered by group."""
+    clients ordered by group, in the look of the report's figures."""
+    import matplotlib
     from matplotlib.figure import Figure
+
+    from cfljax.report.figures import STYLE
 
     order = np.argsort(group, kind="stable")
     if len(order) > _MOST:
         title += f": {_MOST} of {len(order)} clients"
         order = order[np.linspace(0, len(order) - 1, _MOST).astype(int)]
-    shown = counts[order]
-    clients, classes = shown.shape
-    figure = Figure(
-        figsize=(2 + 0.11 * max(clients, 40), 1.5 + 0.22 * min(max(classes, 8), 62)),
-        layout="constrained",
-    )
-    axes = figure.add_subplot()
-    x, y = np.nonzero(shown)
-    colour = np.maximum(group[order], 0)[x] % 10
-    axes.scatter(
-        x,
-        y,
-        s=120 * shown[x, y] / max(1, shown.max()),
-        c=colour,
-        cmap="tab10",
-        vmin=0,
-        vmax=9,
-        linewidths=0,
-    )
-    for edge in np.flatnonzero(np.diff(group[order])):
-        axes.axvline(edge + 0.5, color="0.6", linewidth=0.8)
-    title += f"; the largest bubble is {shown.max(initial=0)} samples"
-    axes.locator_params(integer=True)
-    axes.set(
-        xlim=(-1, clients),
-        ylim=(-1, classes),
-        xlabel="client, ordered by true group",
-        ylabel="class",
-        title=title,
-    )
+    title += f"; the largest bubble: {counts[order].max(initial=0)} samples"
     try:
-        with write_whole(file) as part:
+        with matplotlib.rc_context(STYLE), write_whole(file) as part:
+            figure = Figure(layout="constrained")
+            _draw_bubbles(figure, counts[order], group[order]).set_title(title)
             figure.savefig(part, format="png", dpi=120, metadata={"Software": None})
     except OSError as e:
         raise StoreError(f"--png {file}: cannot be written ({e.strerror or e})") from e
+
+
+def _draw_bubbles(figure: Figure, counts: np.ndarray, group: np.ndarray) -> Axes:
+    """Draw the bubbles of clients that are ordered by group. Ticks are clients and classes that
+    there are."""
+    from matplotlib.ticker import FixedLocator, MaxNLocator
+
+    from cfljax.report.figure_panels import COLOURS
+
+    clients, classes = counts.shape
+    figure.set_size_inches(2 + 0.11 * max(clients, 40), 1.5 + 0.22 * min(max(classes, 8), 62))
+    axes = figure.add_subplot()
+    x, y = np.nonzero(counts)
+    colours = np.array(COLOURS)[np.maximum(group, 0) % len(COLOURS)]
+    sizes = 120 * counts[x, y] / max(1, counts.max(initial=0))
+    axes.scatter(x, y, s=sizes, c=colours[x], linewidths=0)
+    for edge in np.flatnonzero(np.diff(group)):
+        axes.axvline(edge + 0.5, color="0.6", linewidth=0.8)
+    for axis, number in ((axes.xaxis, clients), (axes.yaxis, classes)):
+        ticks = MaxNLocator(nbins=20, integer=True).tick_values(0, max(number - 1, 1))
+        axis.set_major_locator(FixedLocator([tick for tick in ticks if 0 <= tick < number]))
+    ordered = "client, ordered by true group" if len(np.unique(group)) > 1 else "client"
+    axes.set(xlim=(-1, clients), ylim=(-1, classes), xlabel=ordered, ylabel="class")
+    return axes

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from cfljax.commands import describe as told
 from cfljax.commands import samples
@@ -175,6 +176,14 @@ def test_thousands_of_clients_make_a_picture_of_bounded_size(tmp_path):
     counts = np.random.default_rng(0).integers(0, 5, (3000, 10))
     told.draw(tmp_path / "a.png", "many", counts, np.repeat([1, 0, -1], 1000))
     assert 10_000 < (tmp_path / "a.png").stat().st_size < 1_000_000
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_ticks_are_clients_and_classes_that_there_are(known):
+    group = np.arange(20) // 10 if known else np.full(20, -1)
+    axes = told._draw_bubbles(Figure(), np.ones((20, 10), int), group)
+    assert set(axes.get_xticks()) <= set(range(20)) and set(axes.get_yticks()) == set(range(10))
+    assert axes.get_xlabel() == ("client, ordered by true group" if known else "client")
 
 
 WRONG = {
