@@ -23,7 +23,7 @@ function nameEnds(layer, ends) {
   const taken = [];
   for (const { s, cx, cy } of ends.sort((a, b) => a.cy - b.cy)) {
     const text = shorten(s.name, NAME_ROOM), x = cx + 10, right = x + LETTER * text.length;
-    const y = [0, 12, 24].map(by => cy + by).find(y => y > 0 && taken.every(t => Math.abs(t.y - y) > 11 || t.x > right || t.right < x));
+    const y = [0, 12, 24].map(by => cy + by).find(y => y > 0 && taken.every(t => Math.abs(t.y - y) > 11 || t.x > right + LETTER || t.right + LETTER < x));
     if (y === undefined) continue;
     taken.push({ x, y, right });
     layer.append(svg("line", { x1: cx + 2, x2: cx + 8, y1: cy, y2: y, stroke: s.shade, "data-line": s.line }), svg("text", { class: "end", x, y: y + 4, "data-line": s.line }, text));

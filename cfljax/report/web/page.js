@@ -52,6 +52,7 @@ const FIGURES = {
   ],
   methods: width => {
     const rows = visible().map(i => ({ name: data.configs[i].name, line: i, shade: shadeOf(i), ...data.final[state.final][i] })).filter(r => r.seeds.length);
+    rows.sort((a, b) => (b.mean ?? -1) - (a.mean ?? -1));  // the best first, as in the table
     const chart = rows.length && dotChart(rows, { width, xlabel: "%", xkind: "percent", label: "accuracy per method" });
     return [choice("Show", "final", Object.keys(data.final), state.final, v => { state.final = v; }), chart || nothing("Nothing to draw: no selected run ended well.")];
   },
