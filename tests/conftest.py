@@ -118,10 +118,11 @@ def is_of_contract(nodeid):
 
 
 def group_of(nodeid):
-    """A file's tests share compiled programs, so they stay in one process; of the contract, those
-    of a method."""
+    """A file's tests share compiled programs, so they stay in one process; of the contract and of
+    the crossings, those of a method."""
     path, _, test = nodeid.partition("::")
-    return f"{path}:{test.partition('[')[2]}" if is_of_contract(nodeid) else path
+    by_method = is_of_contract(nodeid) or "tests/crossings/" in path
+    return f"{path}:{test.partition('[')[2]}" if by_method else path
 
 
 class Together(LoadScopeScheduling):

@@ -18,7 +18,7 @@ def pad(
     result beyond rounding."""
     rng = rng or np.random.default_rng(0)
     rows = len(federation.pool.y)
-    view = federation.view
+    view, drift, devices = federation.view, federation.drift, federation.devices
     return dataclasses.replace(
         federation,
         train=_pad_split(federation.train, clients, samples, rows, rng),
@@ -30,11 +30,26 @@ def pad(
         group=_append(federation.group, clients, -1),
         arrive=_append(federation.arrive, clients, 0),
         view=None if view is None else view._replace(of=_append(view.of, clients, 0)),
+        drift=None
+        if drift is None
+        else drift._replace(
+            group=_append_columns(drift.group, clients, -1),
+            view=_append_columns(drift.view, clients, 0),
+        ),
+        devices=None
+        if devices is None or devices.times is not None
+        else dataclasses.replace(devices, pace=_append(devices.pace, clients, 0)),
     )
 
 
 def _append(values: Array, number: int, value: int) -> Array:
-    return on_host(np.concatenate([np.asarray(values), np.full(number, value, np.int32)]))
+    values = np.asarray(values)
+    return on_host(np.concatenate([values, np.full(number, value, values.dtype)]))
+
+
+def _append_columns(values: Array, number: int, value: int) -> Array:
+    values = np.asarray(values)
+    return on_host(np.pad(values, ((0, 0), (0, number)), constant_values=value))
 
 
 def _pad_split(

@@ -143,7 +143,7 @@ def test_ifca_is_the_queue_of_events_in_each_cluster():
     assert (wanted[-1].applied > 3).sum() > 1
 
 
-@pytest.mark.parametrize("name", every(ABLE, often=("ifca",)))
+@pytest.mark.parametrize("name", ["ifca"])
 def test_to_wait_for_all_is_the_same_bits_as_a_round(name):
     options = {
         "on": nine(),

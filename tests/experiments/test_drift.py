@@ -123,7 +123,7 @@ def test_models_accuracies_and_groups_are_those_of_a_plain_program(tmp_path, nam
         assert output.history["ari"].tolist() == [1.0] * 7
 
 
-@pytest.mark.parametrize("name", every(set(METHODS) - {"oracle"}, often=("fedavg",)))
+@pytest.mark.parametrize("name", ["fedavg"])
 def test_a_change_between_two_equal_groups_changes_no_bit(name):
     """Both groups see the samples as they are; methods that are told the true groups would still
     tell them apart."""

@@ -148,7 +148,7 @@ def absent(federation):
     return dataclasses.replace(federation, uid=uid.astype(np.int32), group=group.astype(np.int32))
 
 
-@every_method
+@pytest.mark.parametrize("name", ["ifca"])
 def test_newcomers_influence_nothing_and_are_scored(name):
     few = {"participation": 5, "eval_clients": 6} if name not in play.EVERYBODY else {}
     planned = runs(name, train=few)

@@ -169,7 +169,7 @@ def test_methods_that_train_alike_share_that_program():
     assert len(texts_of_shared_programs("train_jobs")) == 2
 
 
-@pytest.mark.parametrize("name", every(NAMES, often=FEW))
+@pytest.mark.parametrize("name", FEW)
 def test_one_program_of_rounds_calls_nothing_of_the_host(name):
     _, carry, after, text = the_second_in_one_program(name)
     assert jax.tree.structure(after) == jax.tree.structure(carry)
@@ -190,7 +190,7 @@ def test_state_types_are_constant_and_nothing_calls_the_host(name):
     ]
 
 
-@pytest.mark.parametrize("name", every(NAMES, often=FEW))
+@pytest.mark.parametrize("name", FEW)
 def test_a_run_in_stages_is_the_run_in_one_program(name):
     stages, whole = three(name)[1], the_second_in_one_program(name)[0]
     np.testing.assert_array_equal(stages.labels, whole.labels)
@@ -236,14 +236,14 @@ def test_nothing_moves_without_a_learning_rate(name):
     assert np.allclose(still.history["loss"], still.history["loss"][0], atol=1e-6)
 
 
-@pytest.mark.parametrize("name", every(often=("ditto",)))
+@pytest.mark.parametrize("name", ["ditto"])
 def test_side_by_side_is_in_sequence(name):
     for a, b in zip(three(name), on_nine(name, RUNS, work={"sequential": False}), strict=True):
         assert np.array_equal(a.labels, b.labels)
         assert np.allclose(a.models, b.models, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", every(often=("ifca", *OVER_ALL_CLIENTS)))
+@pytest.mark.parametrize("name", ["ifca", *OVER_ALL_CLIENTS])
 def test_padding_is_invisible(name):
     a, b = three(name)[1], padded(name)
     assert np.array_equal(a.labels, b.labels[:, :9]) and (b.labels[:, 9:] == -1).all()

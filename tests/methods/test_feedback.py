@@ -113,9 +113,7 @@ def test_clipping_cuts_what_arrives_and_is_not_fed_back():
     np.testing.assert_array_equal(rows[0][1], rows[1][1])
 
 
-@pytest.mark.parametrize(
-    "name", every(("fedavg", "ifca", "fedper", "fedsoft", "fedamp"), often=("fedper",))
-)
+@pytest.mark.parametrize("name", ["fedper"])
 def test_where_all_is_sent_feedback_changes_nothing(name):
     options = play.options(name)
     whole, plainly = (

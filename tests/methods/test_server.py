@@ -134,7 +134,7 @@ def test_rounds_follow_the_plain_program(name, k, average, kind):
     )
 
 
-@pytest.mark.parametrize("name", every(SERVED, often=("ifca",)))
+@pytest.mark.parametrize("name", ["ifca"])
 def test_sgd_with_rate_one_is_the_method_itself(name):
     options = play.options(name)
     model, fed = options.pop("model", None), jax.device_put(play.nine_clients())
