@@ -8,7 +8,7 @@ import shlex
 import tomllib
 
 from cfljax.registry.options import show
-from cfljax.report.comparison import seconds
+from cfljax.report.comparison import seconds_in_all
 from cfljax.results.result import Results
 from experiments.replication.measured import Section
 from experiments.replication.size import flags_of
@@ -34,7 +34,7 @@ def provenance(each: Section, brief: bool = False) -> str:
         lines += [said for said in _describe_sizes(results) if said not in lines]
     if covered := _format_last_ten(each):
         lines.append(f"Last ten: {covered}.")
-    spent = sum(s for unit in each.units if math.isfinite(s := seconds(unit)))
+    spent = sum(s for unit in each.units if math.isfinite(s := seconds_in_all(unit)))
     devices = ", ".join(
         sorted({str(unit.record.get("device", "unknown")).split(",")[0] for unit in each.units})
     )
