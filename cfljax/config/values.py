@@ -110,10 +110,11 @@ def expand_entry(value: Value, field: Field, where: str) -> list[Value]:
     itself."""
     if isinstance(value, str):
         if int in field.kinds and (match := _RANGE.fullmatch(value)):
-            return [
-                check_value(v, field.hint, field.meta, where)
-                for v in expand_range(match, value, where)
-            ]
+            found = expand_range(match, value, where)
+            ends = [check_value(v, field.hint, field.meta, where) for v in (found[0], found[-1])]
+            if all(type(end) is int for end in ends):
+                return list(found)  # what is between two integers within bounds is one, too
+            return [check_value(v, field.hint, field.meta, where) for v in found]
         if {int, float} & set(field.kinds) and (match := _SPACED.fullmatch(value)):
             return expand_spaced(match[1], match[2], field, f'{where} = "{value}"', where)
     if isinstance(value, dict):

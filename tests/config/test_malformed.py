@@ -156,6 +156,7 @@ TOP = [
     ({"seeds": []}, "seeds = []", "empty list"), ({"seeds": [1, 2, 1]}, "seeds = [1, 2, 1]", "1 is given twice"),
     ({"seeds": ["0:3", 2]}, "seeds", "2 is given twice"), ({"seeds": [-1]}, "seeds = -1", "at least 0"),
     ({"seeds": "five"}, 'seeds = "five"', "0:5"), ({"seeds": ":"}, 'seeds = ":"', "integer"),
+    ({"seeds": "-2:3"}, "seeds = -2", "at least 0"), ({"seeds": "2:-3:-1"}, "seeds = -2", "at least 0"),
     ({"seeds": [0.5]}, "seeds = 0.5", "integer"), ({"seeds": {"low": 0, "high": 3}}, "seeds", "list of integers"),
     ({"name": 3}, "name = 3", "a string"), ({"defaults": {"clutser": 3}}, "defaults.clutser = 3", 'did you mean "clusters"'),
     ({"defaults": {"batch": 3}}, "defaults.batch = 3", "train has an option of this name, too"),
