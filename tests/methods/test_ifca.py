@@ -78,7 +78,9 @@ def test_choosing_and_training_in_one_go_agrees_with_it_too():
 
 
 def test_gradients_are_divided_by_all_participants():
-    eight, ids = federation(), np.arange(5, dtype=np.int32)
+    made, ids = federation(), np.arange(5, dtype=np.int32)
+    count = np.asarray(made.train.count) - 3 * np.arange(8, dtype=np.int32)
+    eight = toy.replace(made, train=toy.replace(made.train, count=count))
     present, divided = (
         Cohort(ids, ids < 4, np.ones(5, np.float32), np.int32(0)),
         jax.jit(shares_of_all, static_argnums=(3, 4)),
