@@ -18,10 +18,9 @@ ROOT = Path(__file__).parents[2]
 
 
 def specs():
-    """(where, spec) of the repository's files and of the pages' blocks. The specs of records are as
-    the version that computed them read them."""
+    """(where, spec) of the repository's files and of the pages' blocks."""
     files = [
-        *(f for f in (ROOT / "experiments").rglob("*.toml") if "records" not in f.parts),
+        *(ROOT / "experiments").rglob("*.toml"),
         *(ROOT / "docs").rglob("*.toml"),
         *(ROOT / "cfljax/config").glob("*.toml"),
     ]
