@@ -67,7 +67,7 @@ def effect_text(behind: Difference) -> str:
     """Format the standardised difference."""
     return (
         _signed(behind.effect, 2)
-        if abs(behind.effect) < 100
+        if abs(behind.effect) <= 100
         else "> 100"
         if behind.effect > 0
         else "< -100"

@@ -98,6 +98,21 @@ def test_a_paired_difference_ignores_what_both_share():
     )
 
 
+@pytest.mark.parametrize(
+    ("effect", "text"),
+    [
+        (0.5, "+0.50"),
+        (100, "+100.00"),
+        (-100, "-100.00"),
+        (100.5, "> 100"),
+        (-100.5, "< -100"),
+        (math.inf, "> 100"),
+    ],
+)
+def test_effects_beyond_100_are_said_to_be_so(effect, text):
+    assert tested.effect_text(difference([1, 2, 3], [0, 1, 2])._replace(effect=effect)) == text
+
+
 @pytest.mark.parametrize(("k", "q"), [(2, 1.960), (3, 2.343), (4, 2.569), (5, 2.728), (10, 3.164)])
 def test_critical_differences_are_those_of_demsars_table(k, q):
     found = ranks([str(i) for i in range(k)], np.random.default_rng(k).random((14, k)))
