@@ -10,7 +10,9 @@ from cfljax.engine.program import Settings
 from cfljax.engine.settings import Assembled
 from cfljax.engine.simulate import simulate
 from cfljax.errors import SpecError
+from cfljax.kernels.mix import Rule
 from cfljax.methods import METHODS
+from cfljax.round.pretrain import means
 from tests import play, toy
 from tests.often import rarely
 from tests.reference import plain
@@ -154,3 +156,11 @@ def test_impossible_options_are_one_line_errors():
         play.rounds("fedgroup", federation(), rounds=0, work=WORK, clusters=20)
     with pytest.raises(SpecError, match="not both"):
         METHODS.check("fedgroup", {"pretrain_steps": 3, "pretrain_epochs": 1}, "method")
+
+
+def test_the_direction_of_a_group_is_the_median_of_its_finite_updates():
+    """With `train.robust`. A group without updates has none."""
+    rows = np.array([[1, 5], [2, 4], [9, 0], [np.nan, 1], [7, 7]], np.float32)
+    parts = [(np.arange(3), rows[:3]), (np.arange(3, 5), rows[3:])]
+    found = means(parts, np.array([0, 0, 0, 0, 2]), 3, Rule("median"))
+    assert found.tolist() == [[2, 4], [0, 0], [7, 7]]
