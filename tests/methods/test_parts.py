@@ -282,6 +282,12 @@ def test_ocfl_whose_clusters_share_all_is_fedavg_whatever_the_run_draws():
     assert np.allclose(found.models(), average.models()[0], atol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["fedper", "ifca"])
+def test_clients_with_a_part_of_their_own_are_scored_by_their_own_models(name):
+    method, fed = made(name, (("head", "client"),), (), ())[0], federation()
+    assert method.score(None, fed, {}).tolist() == [*range(fed.clients)] and not method.chooses
+
+
 def test_a_broken_client_keeps_its_own_part_and_moves_nobody():
     drawn = int(plain.cohort(SEED, 0, np.arange(7), PARTICIPANTS)[0])
     out = run("fedavg", {"head": "client"}, fed=toy.broken(federation(), drawn))
