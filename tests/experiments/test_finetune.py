@@ -7,11 +7,13 @@ import pytest
 import cfljax
 from cfljax.config import read_spec
 from cfljax.devices.machine import describe_machine
+from cfljax.engine.afterwards import place_scored
 from cfljax.engine.simulate import simulate
 from cfljax.experiment.assemble import assemble, assemble_batch, host_federation
 from cfljax.experiment.batching import make_batches
 from cfljax.launch import checkpoints
 from cfljax.methods import METHODS
+from cfljax.types import Method
 from tests import play, toy
 from tests.often import rarely
 from tests.reference import parts, plain
@@ -89,6 +91,24 @@ def scored_by(output, single):
                 [net.loss(w.astype(np.float64), *clients.train[i]) for w in output.models]
             )
     return labels
+
+
+def test_who_mixes_models_starts_from_the_one_with_the_largest_weight():
+    """In a method that gives fixed weights, so that nothing needs to train."""
+    made = assemble(runs()[0], 1, describe_machine())
+    clients = made.federation.clients
+    weights = np.random.default_rng(0).dirichlet(np.ones(3), clients).astype(np.float32)
+    models = np.zeros((3, made.model.size), np.float32)
+    mixing = Method(
+        None,
+        None,
+        models=lambda state: (models, np.zeros(clients, np.int32)),
+        mixture=lambda state, federation, hyper: weights,
+    )
+    made = made._replace(method=mixing)
+    stage = place_scored(made, None, {"lr": 0.1}, np.int32(3), made.federation)
+    assert stage.at.which.tolist() == weights.argmax(1).tolist()
+    assert np.array_equal(stage.at.mixture, weights)
 
 
 @pytest.mark.parametrize("name", ["fedavg"])
