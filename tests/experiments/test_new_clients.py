@@ -4,6 +4,7 @@ they are scored."""
 import dataclasses
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -21,6 +22,7 @@ from cfljax.launch import checkpoints
 from cfljax.methods import METHODS
 from cfljax.registry.options import list_traced
 from cfljax.report.tables import comparison
+from cfljax.types import Method
 from cfljax.types.federation import NEVER
 from tests import play, toy
 from tests.often import every, rarely
@@ -413,6 +415,27 @@ def test_runs_side_by_side_and_resumed_runs_have_the_same_newcomers():
     for a, b, c in zip(alone, together, again, strict=True):
         assert a.newcomers == c.newcomers and a.newcomers == pytest.approx(b.newcomers, abs=0.02)
     assert len({each.newcomers["accuracy_new_3"] for each in alone}) > 1
+
+
+def test_a_method_whose_clients_choose_no_model_leaves_newcomers_without_a_label_in_the_first():
+    """The second model has a smaller loss for all of them."""
+    (run,) = runs()
+    parts = assemble(run, 1, describe_machine())
+    clients, size = parts.federation.clients, parts.model.size
+    models = np.stack([10 * np.random.default_rng(0).normal(size=size), np.zeros(size)])
+    labels = np.where(np.asarray(parts.federation.arrive) == NEVER, -1, 1)
+
+    def placed(chooses):
+        method = Method(
+            None, None, models=lambda state: (jnp.float32(models), labels), chooses=chooses
+        )
+        stage = afterwards.place_newcomers(
+            parts._replace(method=method), None, {"lr": 0.1}, np.int32(3), parts.federation
+        )
+        return stage.at.which.tolist()
+
+    assert placed(chooses=False) == np.maximum(labels, 0).tolist() != [1] * clients
+    assert placed(chooses=True) == [1] * clients
 
 
 def test_the_record_and_the_frame_have_them(tmp_path):
