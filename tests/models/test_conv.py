@@ -348,13 +348,11 @@ def test_standardised_images_have_mean_zero_and_variance_one_and_flat_ones_are_z
     assert np.abs(out[1]).max() < 0.02
 
 
-@pytest.mark.parametrize(("size", "layers"), [("ifca", 2), ("paper", 1)])
-def test_the_penalty_is_half_the_squares_of_the_hidden_dense_kernels(size, layers):
-    model = build(
-        "cnn_cifar", {"channels": 2, "dense": [4, 3], "crop": 8, "size": size}, (8, 8, 1), 3
-    )
+@pytest.mark.parametrize("dense", [[4, 3], [4]])
+def test_the_penalty_is_half_the_squares_of_the_hidden_dense_kernels(dense):
+    model = build("cnn_cifar", {"channels": 2, "dense": dense, "crop": 8}, (8, 8, 1), 3)
     params = model.unravel(weights(model))
-    kernels = [np.asarray(params[f"dense_{i}"]["kernel"], np.float64) for i in range(layers)]
+    kernels = [np.asarray(params[f"dense_{i}"]["kernel"], np.float64) for i in range(len(dense))]
     np.testing.assert_allclose(
         jax.jit(model.penalty)(params), 0.004 / 2 * sum((k**2).sum() for k in kernels), rtol=1e-5
     )
