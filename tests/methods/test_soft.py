@@ -1,5 +1,6 @@
 """FedEM, FedRC and FedSoft against plain numpy programs, their identities and limits."""
 
+import dataclasses
 import functools
 
 import jax
@@ -13,7 +14,7 @@ from cfljax.errors import SpecError
 from cfljax.kernels.choose import drawn_by
 from cfljax.methods import METHODS
 from cfljax.methods.fedrc import label_weights
-from cfljax.round.soft import NEWCOMER_STEPS
+from cfljax.round.soft import NEWCOMER_STEPS, Mixed, Soft, method_of
 from tests import play, toy
 from tests.often import rarely
 from tests.reference import fedem, fedrc, fedsoft, plain
@@ -77,6 +78,22 @@ def test_who_was_not_drawn_has_the_mixture_of_its_own_samples():
         out.labels(), np.where(drawn, np.asarray(state.mixture).argmax(axis=1), -1)
     )
     assert np.array_equal(out.method.score(state, federation(), {}), found.argmax(axis=1))
+
+
+@dataclasses.dataclass(frozen=True)
+class OnceNotANumber(Soft):
+    """Shares of which those of the first model are no numbers."""
+
+    def share(self, log_mixture, losses, axis):
+        return jnp.ones_like(losses).at[0].set(jnp.nan)
+
+
+def test_a_mixture_with_a_share_that_is_no_number_is_not_taken():
+    solver = toy.solver(toy.model(), **WORK)
+    method = method_of("own", OnceNotANumber(), solver.model, solver)
+    models = jnp.zeros((3, solver.model.size))
+    state = Mixed(models, jnp.full((8, 3), 1 / 3), jnp.zeros(8, bool))
+    assert np.array_equal(method.mixture(state, federation(), {}), state.mixture)
 
 
 @pytest.mark.parametrize("made", ["label_permutation", rarely("dirichlet")])
