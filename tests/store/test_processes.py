@@ -164,6 +164,17 @@ def test_a_lock_file_that_its_last_owner_removed_meanwhile_is_no_claim(tmp_path,
         assert mine and len(calls) == 2 and not store.claim("u")
 
 
+def test_the_owner_of_a_lock_is_told_by_the_first_4096_bytes_of_its_file(tmp_path):
+    store = Store(tmp_path)
+    with store.claim("u"):
+        path = store.locks / "u.lock"
+        note = path.read_bytes()
+        path.write_bytes(note.ljust(4096) + b"something else")
+        assert store.claimed() == {"u": json.loads(note)}
+        path.write_bytes(note.ljust(4095) + b"something else")
+        assert store.claimed() == {}
+
+
 def test_waiting_for_a_claim_ends_when_it_is_free(tmp_path):
     store = Store(tmp_path)
     first = store.claim("plan")
