@@ -363,6 +363,26 @@ def test_the_checkpoint_of_a_batch_is_one_of_each_run(tmp_path):
     assert np.array_equal(of_batch.load().carry[".state"], state)
 
 
+def test_a_batch_is_trained_if_only_one_of_its_runs_is_behind(tmp_path, monkeypatch):
+    """Another process may have trained the other one in a batch of its own."""
+    runs = read_spec(TABLE, ["seeds=[10000]", "method=fedavg", "train.lr=[0.3, 0.1]"]).runs()
+    store, (batch,) = Store(tmp_path), rung.batching.make_batches(runs, 2)
+    climber, trained = rung.Climber(store, describe_machine(), "labels", "train_loss", 2), []
+
+    def reach(runs, done):
+        for run in runs:
+            store.save_checkpoint(run.id, {}, {"done": done})
+
+    def climb(self, batch, until):
+        trained.append(batch)
+        reach(batch.runs, until)
+
+    monkeypatch.setattr(rung.Climber, "_climb", climb)
+    reach(runs[:1], 2)
+    assert climber._take(batch, 2) and [climber.done(run) for run in runs] == [2, 2]
+    assert climber._take(batch, 2) and trained == [batch]
+
+
 def test_a_run_without_its_checkpoint_is_no_failed_run(tmp_path):
     (run,) = read_spec(TABLE, ["seeds=[10000]", "method=fedavg", "train.lr=0.3"]).runs()
     climber = rung.Climber(Store(tmp_path), describe_machine(), "labels", "train_loss", 1)
