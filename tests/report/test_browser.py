@@ -53,9 +53,10 @@ def test_every_figure_is_drawn_without_an_error(tmp_path):
         figure = re.search(rf'<figure id="fig-{name}".*?</figure>', dom, re.S)[0]
         assert "<svg" in figure and 'class="nothing"' not in figure, name
     assert "&lt;script&gt;alert(1)&lt;/script&gt; &amp; CCS" in dom
-    assert dom.count("data-config=") == 6 and "NaN" not in re.sub(
-        r"<script.*?</script>", "", dom, flags=re.S
-    )
+    assert dom.count("data-config=") == 6
+    # A run that diverged says so in a sentence with this word, but no figure has it as a number
+    drawn = "".join(re.findall(r"<figure.*?</figure>", dom, re.S))
+    assert drawn.count("<svg") >= len(FIGURES) and "NaN" not in drawn
 
 
 @pytest.mark.parametrize("shape", ["nothing", "odd"])
