@@ -16,7 +16,6 @@ from cfljax.engine.quantities import DIAGNOSTICS
 from cfljax.methods import METHODS
 from tests import play, toy
 from tests.methods import golden
-from tests.often import every
 from tests.padding import pad
 from tests.play import ROUNDS, on_nine, unlike
 
@@ -223,7 +222,7 @@ def test_one_diverging_run_leaves_the_others_alone(name):
         assert mixed[1].diverged_at >= 0
 
 
-@pytest.mark.parametrize("name", every(NAMES, often=FEW))
+@pytest.mark.parametrize("name", FEW)
 def test_a_run_alone_is_the_run_in_a_batch(name):
     assert not unlike(three(name)[1], on_nine(name, seeds=[1])[0])
 

@@ -12,7 +12,7 @@ from cfljax.methods import METHODS
 from cfljax.round.common import first_models
 from cfljax.types import LocalStep
 from tests import play, toy
-from tests.often import rarely
+from tests.often import KINDS, rarely
 from tests.reference import plain, server
 
 SEED, ROUNDS, PARTICIPANTS = 5, 3, 5
@@ -95,7 +95,7 @@ def test_with_equal_steps_it_is_the_mean_by_samples(name):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", nova_methods())
+@pytest.mark.parametrize("name", [name for name in nova_methods() if name in KINDS])
 def test_with_stragglers_it_is_not(name):
     nova, samples, _ = nova_and_samples(name, {"steps": 8}, SLOW)
     least = 1e-4 if name != "joint" else 0.0  # its steps are local_steps, one

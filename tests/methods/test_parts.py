@@ -195,7 +195,7 @@ METHODS_IN_PARTS = [
 ]
 
 
-@pytest.mark.parametrize("name", every(METHODS_IN_PARTS, often=("fedgroup",)))
+@pytest.mark.parametrize("name", ["fedgroup"])
 def test_what_everybody_shares_is_equal_in_all_clusters_and_the_rest_is_not(name):
     out = two_rounds(name, {"body": "all"})[0]
     found = out.models()

@@ -17,7 +17,7 @@ from cfljax.local.send import Sending, attackers, exact_share
 from cfljax.methods import METHODS
 from cfljax.types import Jobs
 from tests import play, toy
-from tests.often import every
+from tests.often import KINDS, every
 from tests.reference import plain
 
 METHOD_FILES = sorted(Path(cfljax.__file__).parent.joinpath("methods").glob("*.py"))
@@ -87,7 +87,7 @@ def apart(one, other):
     return float(np.abs(one - other).max() / max(1.0, np.abs(one).max()))
 
 
-@pytest.mark.parametrize("name", every(often=QUICK))
+@pytest.mark.parametrize("name", every((*KINDS, *NEVER_SENDS, *QUICK), often=QUICK))
 def test_each_option_does_what_it_should(name):
     honest, lied_to = played(name, LIES), played(name, LIES, attack_share=0.3)
     assert np.isfinite(honest).all() and np.isfinite(lied_to).all()

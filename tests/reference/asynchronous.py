@@ -36,11 +36,12 @@ def drawn(seed, t, uid, away, number):
 
 
 def run(
-    net, clients, models, steps, under_way, buffer, seconds, lr, choose, weight, s, seed=0, train=plain.fit, **local
+    net, clients, models, steps, under_way, buffer, seconds, lr, choose, weight, s, seed=0, train=plain.fit,
+    lr_decay=1.0, **local,
 ):  # fmt: skip
     """The state after each step. `seconds(c)`: from a client's beginning to its arrival.
     `choose(models, c)`: its cluster. `weight(c)`: its weight in a mean. `s(tau)`: the factor of an
-    update that is tau steps old."""
+    update that is tau steps old. A client trains with the rate of the step in which it begins."""
     models, uid = [np.array(m, np.float64) for m in models], clients.uid
     queue, trips, out = [], [], []
     now, stale, applied, labels = 0.0, [], np.zeros(len(models), int), np.full(len(uid), -1)
@@ -52,7 +53,7 @@ def run(
                 models[k],
                 clients.train[c],
                 plain.local_key(plain.round_key(seed, t), uid[c]),
-                lr,
+                lr * lr_decay**t,
                 **local,
             )
             labels[c] = k
