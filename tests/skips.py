@@ -1,6 +1,6 @@
 """Hold the tests that were skipped to a list, so that none is skipped for ever without a word.
 
-`pytest --expected-skips FILE` fails where a test is skipped for a reason that no line of the file
+`pytest --expected-skips=FILE` fails where a test is skipped for a reason that no line of the file
 has. A line is `pattern: reason`, where the pattern is of a test's name (as of `fnmatch`), and the
 reason begins as the test's own."""
 
