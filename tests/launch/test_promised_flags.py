@@ -96,7 +96,7 @@ def test_a_run_that_failed_is_code_1_and_run_again_when_it_is_asked_for(place):
     assert list(cfljax.load(place / "r").to_pandas()["status"]) == ["done"]
 
 
-@pytest.mark.long
+@pytest.mark.rare
 def test_what_a_ray_task_takes_is_said_by_flags(place):
     pytest.importorskip("ray")
     done = sweep(place, "--launcher", "ray", "--cpus-per-task", "2", "--gpus-per-task", "0")
