@@ -167,7 +167,8 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         kept = keep_own(
             cohort, jnp.where(cohort.mask[:, None], start + updates.delta - own, 0.0), own
         )
-        there = jnp.where(cohort.mask, cohort.ids, federation.clients)
+        # one whose update is broken has no new model: it goes on as it was
+        there = jnp.where(cohort.mask & ~kept.lost, cohort.ids, federation.clients)
         personal = state.personal.at[there].set(kept.new, mode="drop")
         state = State(mixed.new, personal, shares, state.trained.at[there].set(True, mode="drop"))
         end = mixed.new[state.largest[cohort.ids]]

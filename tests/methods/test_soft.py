@@ -182,6 +182,20 @@ def test_fedsoft_counts_estimates_and_drawn_participants():
     assert np.array_equal(mine, out.states[-1].centres[int(out.states[-1].shares[7].argmax())])
 
 
+@pytest.mark.parametrize("start", ["own", rarely("centres")])
+def test_a_client_of_fedsoft_whose_update_is_broken_has_not_trained(start):
+    """It goes on being scored with the cluster model of its largest share, not with w_0."""
+    made, options = toy.broken(federation(), 3), SOFT | {"selected": 1.0, "start": start}
+    broken = [not np.isfinite(x).all() for x, _ in plain.Clients(made).train]
+    out = run("fedsoft", made, clusters=3, **options)
+    last, models = out.states[-1], out.models()
+    drawn = [plain.cohort(SEED, t, np.arange(8), PARTICIPANTS) for t in range(ROUNDS)]
+    assert len(np.unique(drawn)) == 8 and 0 < sum(broken) < 8
+    assert np.asarray(last.trained).tolist() == [not each for each in broken]
+    for client in np.flatnonzero(broken):
+        assert np.array_equal(models[client], last.centres[int(last.largest[client])])
+
+
 def test_clusters_draw_by_their_odds_and_by_identity():
     odds = np.array([[4, 2, 1, 1, 0], [1, 1, 1, 1, 9]], np.float32)
     mask, uid = np.array([True, True, True, True, False]), np.array([5, 3, 8, 1, 2], np.int32)
