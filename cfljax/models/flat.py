@@ -186,6 +186,11 @@ def mark_statistics(model: Model) -> Tree:
     return jax.tree.unflatten(tree, [path in model.statistics for path, _ in paths_of(model)])
 
 
+def columns_of_statistics(model: Model) -> np.ndarray:
+    """bool[d]: which numbers of the flat vector are running statistics of batches."""
+    return np.any([part_of(model, path) for path in model.statistics], axis=0)
+
+
 @functools.lru_cache(maxsize=8)
 def fix_statistics(model: Model, paths: frozenset[str]) -> Model:
     """Return the model in which the layers with these running statistics, paths of

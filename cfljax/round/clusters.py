@@ -19,6 +19,7 @@ from cfljax.local.reports import report_trained
 from cfljax.local.rounds import Mixing, Trained, choose_and_train, jobs_from, sizes, train_and_mix
 from cfljax.local.schedule import Work
 from cfljax.local.solver import Solver
+from cfljax.models.flat import columns_of_statistics
 from cfljax.round.ask import Ask, ask_all
 from cfljax.round.before import Before, trainers
 from cfljax.round.choice import is_private, join, need_clients, shares_of_all
@@ -179,7 +180,7 @@ class ClusteredMethod:
         which, mix, trained = self._train(ask, state)
         if config.reassigns:
             which, mix, trained = reassigned(config, self.trainer, ask, state, which, trained)
-        models = config.after(trained.mixed.new, hyper, state)
+        models = self._after(trained.mixed.new, hyper, state)
         memory = trained.velocity if config.buffers else state.memory
         labels = state.labels if config.single else join(state.labels, cohort, which)
         after = state._replace(models=models, labels=labels, memory=memory)
@@ -215,6 +216,18 @@ class ClusteredMethod:
         nothing = lambda number: None if number is None else jnp.zeros_like(number)  # noqa: E731
         after = after._replace(asked=nothing(state.asked), floats=nothing(state.floats))
         return self.share(state, after, federation, cohort, done), info
+
+    def _after(self, models: Array, hyper: Hyper, state: State) -> Array:
+        """f32[K, d]: the models after the method's own `after`, from the average models. Running
+        statistics of batches stay as they are averaged: they are no parameters that it could move,
+        and in their place it sees zeros, so that they count in no distance."""
+        config, model = self.config, self.model
+        if type(config).after is Clustered.after or not model.statistics:
+            return config.after(models, hyper, state)
+        statistics = columns_of_statistics(model)
+        return jnp.where(
+            statistics, models, config.after(jnp.where(statistics, 0.0, models), hyper, state)
+        )
 
     def share(
         self, before: State, after: State, federation: Federation, cohort: Cohort, done: Done

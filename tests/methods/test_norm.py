@@ -17,8 +17,10 @@ from cfljax.devices.machine import describe_machine
 from cfljax.errors import SpecError, SpecWarning
 from cfljax.experiment.assemble import assemble, host_federation
 from cfljax.local.parts import divide_model, sends_statistics
+from cfljax.methods.fedgroup import Compass
 from cfljax.models.flat import part_of, paths_of
 from cfljax.round.common import first_models
+from cfljax.round.state import State
 from cfljax.types import Jobs, LocalStep, Plan
 from tests import play, toy
 from tests.methods.test_server import run as run_served
@@ -114,6 +116,24 @@ def test_an_optimiser_of_the_server_leaves_statistics_as_they_are_averaged():
     )
     assert np.array_equal(plainly[STATISTICS], served[STATISTICS])
     assert np.abs(plainly - served).max() > 0.1
+
+
+def test_inter_group_aggregation_leaves_statistics_as_they_are_averaged():
+    """They count in no distance between groups either."""
+    groups, both = np.arange(7, dtype=np.int32) % 2, np.ones(2, bool)
+    models = np.random.default_rng(0).uniform(0.5, 1.0, (2, MODEL.size)).astype(np.float32)
+    begun = State(models, groups, groups, memory=Compass(models[0], models, both, both, groups < 2))
+    first, second, *moved = (
+        model.astype(np.float64)
+        for eta_g in (0.0, 0.5)
+        for model in play.rounds(
+            "fedgroup", federation(), 1, state=begun, model=MODEL, clusters=2, eta_g=eta_g
+        ).models()
+    )
+    apart = np.where(STATISTICS, 0.0, second - first)
+    pull = 0.5 * apart / np.linalg.norm(apart)
+    np.testing.assert_allclose(moved, [first + pull, second - pull], atol=1e-5)
+    assert np.abs(second - first)[STATISTICS].max() > 1e-2 and np.abs(pull).max() > 1e-2
 
 
 def test_padding_alone_and_evaluation_move_nothing():
