@@ -290,8 +290,8 @@ def nearest(mutant: dict) -> list[str]:
 
 def prepare() -> None:
     """Load what tests need besides the package and themselves, once for all faults, with the
-    settings that `tests/conftest.py` makes for JAX."""
-    code = "import json, os, tests.conftest; print(json.dumps(dict(os.environ)))"
+    settings that `conftest.py` makes for JAX."""
+    code = "import json, os, conftest; print(json.dumps(dict(os.environ)))"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True, text=True, check=True,

@@ -60,14 +60,19 @@ def lowered(allowed, needed, whole):
     Args:
         allowed: {function: number} of the list; None: there is none yet.
         needed: {function: number} of the count.
-        whole: Whether all tests were counted; otherwise the others' lines stay.
+        whole: The folders of which all tests were counted; the lines of the others stay.
     """
     counted = {
         name: -(-number // ROUNDED) * ROUNDED for name, number in needed.items() if number > LIMIT
     }
     if allowed is None:
         return counted
-    others = {} if whole else {k: v for k, v in allowed.items() if k not in needed}
+    folders = tuple(f"{folder}/" for folder in whole)
+    others = {
+        name: number
+        for name, number in allowed.items()
+        if name not in needed and not name.startswith(folders)
+    }
     return others | {name: min(allowed[name], counted[name]) for name in counted.keys() & allowed}
 
 
@@ -142,15 +147,19 @@ class Programs:
         elif self.faults() and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
+    def whole_folders(self):
+        """The folders whose tests are all run: the configured ones, unless some tests are named."""
+        named = self.config.args_source != pytest.Config.ArgsSource.TESTPATHS
+        return [] if named else self.config.getini("testpaths")
+
     def faults(self):
         """The functions that compiled more than they may, of a run of the whole suite. Where only
         some tests are run, one may be the first to use what another has made, or need a package
         that README's test command does not install; and another version of JAX makes other
         programs."""
         option = self.config.option
-        whole = self.config.args_source == pytest.Config.ArgsSource.TESTPATHS
         some = option.keyword or getattr(option, "lf", False)
-        if not whole or some or self.version != jax.__version__:
+        if not self.whole_folders() or some or self.version != jax.__version__:
             return []
         return exceeding(self.allowed, needed_by(self.programs, self.alone))
 
@@ -162,6 +171,5 @@ class Programs:
         for fault in self.faults():
             terminalreporter.line(f"too many: {fault}", red=True)
         if self.config.getoption("--count-programs"):
-            whole = self.config.args_source == pytest.Config.ArgsSource.TESTPATHS
-            write_list(lowered(self.allowed, needed, whole))
+            write_list(lowered(self.allowed, needed, self.whole_folders()))
             terminalreporter.line(f"written: {LIST}")

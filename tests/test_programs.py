@@ -21,11 +21,12 @@ def test_a_function_may_need_six_programs_or_what_the_list_says_and_half_as_many
 
 
 def test_the_list_only_shrinks():
-    allowed = {"f": 20, "g": 20, "h": 20, "gone": 20}
-    needed = {"f": 12, "g": 6, "h": 44, "new": 30}
-    assert lowered(allowed, needed, True) == {"f": 15, "h": 20}
-    assert lowered(allowed, needed, False) == {"f": 15, "h": 20, "gone": 20}
-    assert lowered(None, needed, True) == {"f": 15, "h": 45, "new": 30}
+    allowed = {"tests/f": 20, "tests/g": 20, "tests/h": 20, "tests/gone": 20, "docs/other": 20}
+    needed = {"tests/f": 12, "tests/g": 6, "tests/h": 44, "tests/new": 30}
+    others = {"tests/gone": 20, "docs/other": 20}
+    assert lowered(allowed, needed, ["tests"]) == {"tests/f": 15, "tests/h": 20, "docs/other": 20}
+    assert lowered(allowed, needed, []) == {"tests/f": 15, "tests/h": 20, **others}
+    assert lowered(None, needed, []) == {"tests/f": 15, "tests/h": 45, "tests/new": 30}
 
 
 def test_the_list_is_read_as_it_was_written(tmp_path):

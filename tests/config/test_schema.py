@@ -11,7 +11,7 @@ import pytest
 from cfljax.commands.cli import main
 from cfljax.commands.schema import make_schema
 from cfljax.config import plugins
-from tests.docs import blocks
+from tests import blocks
 
 jsonschema = pytest.importorskip("jsonschema")
 ROOT = Path(__file__).parents[2]

@@ -8,7 +8,7 @@ import sys
 
 from cfljax.store import Store
 
-FLAGS = os.environ["XLA_FLAGS"]  # of tests/conftest.py: compiling is most of the time
+FLAGS = os.environ["XLA_FLAGS"]  # of conftest.py: compiling is most of the time
 PATIENCE = 600
 """Seconds for a process to end, on two cores that others use, too."""
 

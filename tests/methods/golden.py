@@ -212,7 +212,7 @@ def main(args=None):
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="methods; without: all")
     asked = parser.parse_args(args)
-    import tests.conftest  # noqa: F401  programs are compiled as in the tests
+    import conftest  # noqa: F401  programs are compiled as in the tests
 
     record = dict(read_record()) if RECORD.exists() else {}
     for name in asked.names or list(METHODS):

@@ -15,8 +15,7 @@ from cfljax import data, extend
 from cfljax.config import plugins
 from cfljax.methods import METHODS
 from cfljax.models import from_module
-from tests import play, toy
-from tests.docs import blocks
+from tests import blocks, play, toy
 from tests.often import rarely
 from tests.reference import fedem, plain
 

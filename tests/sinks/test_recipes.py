@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from tests.docs import blocks
-from tests.docs.test_pages import DOCS
+from tests import blocks
+from tests.blocks import DOCS
 
 TITLED = {block.title: block.text for block in blocks.blocks(DOCS / "tools.md") if block.title}
 

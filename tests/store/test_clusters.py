@@ -10,8 +10,8 @@ import pytest
 import cfljax
 from cfljax.commands import cli
 from cfljax.errors import SpecError, StoreError
-from tests.docs import blocks
-from tests.docs.test_pages import DOCS
+from tests import blocks
+from tests.blocks import DOCS
 from tests.store.test_predict import DIGITS, never_training, result  # noqa: F401
 
 

@@ -21,17 +21,17 @@ from cfljax.config.train import Train
 from cfljax.engine.metrics import RESERVED_NAMES
 from cfljax.results.frames import CURVES, SOMETIMES
 from cfljax.store import QUANTITIES, SECONDS_COLUMNS
-from tests.docs import blocks
+from tests import blocks
+from tests.blocks import DOCS
 
 ROOT = Path(__file__).parents[2]
-DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
 RUN = [page for page in PAGES if any(b.lang and not blocks.skipped(b) for b in blocks.blocks(page))]
 hooks, pages = (
     SimpleNamespace(**runpy.run_path(str(DOCS / name))) for name in ("hooks.py", "pages.py")
 )
 QUICK = {"scale.md"}
-"""Pages whose code takes a few seconds. The others: `pytest -m long tests/docs`."""
+"""Pages whose code takes a few seconds. The others: `pytest -m long docs`."""
 
 
 @pytest.fixture

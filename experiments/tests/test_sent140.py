@@ -8,8 +8,8 @@ import pytest
 
 from cfljax import data
 from cfljax.config import plugins
+from experiments.tests.test_recipes import EXPERIMENTS
 from tests.packaging.own import forgotten
-from tests.replication.test_recipes import EXPERIMENTS
 
 
 @pytest.fixture(autouse=True)

@@ -5,8 +5,8 @@ import tomllib
 
 import pytest
 
-from tests.docs import promises
-from tests.docs.promises import PAGES, ROOT
+from docs.tests import promises
+from docs.tests.promises import PAGES, ROOT
 
 CI = (ROOT / ".ci" / "run").read_text()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from cfljax.commands import cli
 
+DOCS = Path(__file__).parents[1] / "docs"
 FENCE = re.compile(
     r"(?:<!-- test: (?P<mark>[^>]*?) -->\n)?^```(?P<lang>\w*)(?: "
     r'title="(?P<title>[^"]+)")?[^\n]*\n(?P<text>.*?)^```$',

@@ -1,6 +1,6 @@
 """The ledger names each option that no spec of the repository sets, and why it stays."""
 
-from tests.docs import ledger
+from docs.tests import ledger
 
 
 def differences(text, unset):

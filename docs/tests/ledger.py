@@ -19,7 +19,7 @@ from cfljax.data import SOURCES
 from cfljax.federation import PARTITIONS
 from cfljax.methods import METHODS
 from cfljax.models import MODELS
-from tests.docs import blocks
+from tests import blocks
 
 ROOT = Path(__file__).parents[2]
 LEDGER = ROOT / "docs" / "ledger.md"

@@ -37,7 +37,7 @@ if QUICK not in os.environ.get(
 ):  # a process of pytest-xdist has it from the one that started it
     more = [f"--{name}={SIMPLER[name]}" for name in known_to_xla(SIMPLER)]
     os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), QUICK, *more]).strip()
-CHECKOUT, programs = pathlib.Path(__file__).parents[1], None
+CHECKOUT, programs = pathlib.Path(__file__).parent, None
 if "CFLJAX_CACHE" not in os.environ:
     cache = os.environ["CFLJAX_CACHE"] = tempfile.mkdtemp(prefix="cfljax-tests-")
     atexit.register(shutil.rmtree, cache, ignore_errors=True)

@@ -14,7 +14,7 @@ from experiments.replication.published import Cell, Claim, Published
 from experiments.replication.quantity import Quantity, read_quantity
 from experiments.replication.size import below_size
 from experiments.replication.verdicts import Measured
-from tests.replication.test_against import FILE, row_of
+from experiments.tests.test_against import FILE, row_of
 from tests.report import synthetic
 
 STEADY, NOISY = [-0.1, 0.0, 0.1], [-4.0, 0.0, 4.0]
