@@ -10,12 +10,14 @@ from cfljax.config.data import Data
 from cfljax.config.train import Train
 from cfljax.federation import PARTITIONS
 from cfljax.registry.options import Options
+from cfljax.round.config import MethodConfig
 
 
 class Configured(NamedTuple):
     """What decides whether a run is one of them."""
 
     method: str
+    options: MethodConfig
     data: Data
     model: str
     model_options: Options
@@ -33,14 +35,17 @@ def _scales_pixels(run: Configured) -> bool:
     return turned or (data.drift is not None and data.drift.what == "rotation")
 
 
-def _freezes_statistics(run: Configured) -> bool:
-    """`train.freeze`: frozen layers of BatchNorm train with their running statistics. A user's
-    model may have such layers; heads have none."""
+def _may_have_statistics(run: Configured) -> bool:
+    """Whether the model has running statistics of BatchNorm, or is a user's and may have them."""
     from cfljax.models import MODELS
 
-    if not set(run.train.freeze or ()) - {"head"}:
-        return False
     return getattr(run.model_options, "norm", "") == "batch" or not MODELS.ours(run.model)
+
+
+def _freezes_statistics(run: Configured) -> bool:
+    """`train.freeze`: frozen layers of BatchNorm train with their running statistics. Heads have
+    none."""
+    return bool(set(run.train.freeze or ()) - {"head"}) and _may_have_statistics(run)
 
 
 def _bills_arrivals(run: Configured) -> bool:
@@ -61,11 +66,18 @@ def _counts_labels_again(run: Configured) -> bool:
     return not seen.isdisjoint(("label_swap", "label_permutation"))
 
 
+def _moves_statistics(run: Configured) -> bool:
+    """`fedgroup`: inter-group aggregation leaves running statistics as they are averaged."""
+    moves = run.method == "fedgroup" and getattr(run.options, "eta_g", 0.0) > 0
+    return moves and _may_have_statistics(run)
+
+
 REVISIONS: dict[str, Callable[[Configured], bool]] = {
     "normalise 2": _scales_pixels,
     "freeze 2": _freezes_statistics,
     "pacfl.arrive 2": _bills_arrivals,
     "drift.labels 2": _counts_labels_again,
+    "fedgroup.statistics 2": _moves_statistics,
 }
 """What stands in the ids of the runs for which the function is true."""
 

@@ -107,7 +107,14 @@ class Run:
         spelling."""
         spelled = self._spell(self._drawn.identity, hash_file)
         mended = list_revisions(
-            Configured(self.method, self.data, self.model.name, self.model.options, self.train)
+            Configured(
+                self.method,
+                self.options,
+                self.data,
+                self.model.name,
+                self.model.options,
+                self.train,
+            )
         )
         parts = (f"run {RESULTS_VERSION}", *spelled, *self.foreign, *mended)
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]

@@ -157,6 +157,12 @@ MENDED = {
             "data": {"name": "digits", "partition": "label_swap", "drift": MOVES},
         }
     ],
+    "fedgroup.statistics": [
+        {
+            "model": {"name": "cnn", "norm": "batch"},
+            "method": {"name": "fedgroup", "eta_g": 0.1},
+        }
+    ],
 }
 AS_BEFORE = [
     {},
@@ -166,6 +172,8 @@ AS_BEFORE = [
     {"model": {"name": "cnn"}, "train": {"freeze": "body"}},
     {"method": "pacfl", "data": {"name": "digits", **LATE}},
     {"method": "pacfl", "data": {"name": "digits", **NEW}},
+    {"method": "fedgroup", "model": {"name": "cnn", "norm": "batch"}},
+    {"method": {"name": "fedgroup", "eta_g": 0.1}, "model": "cnn"},
     {"method": "fedrod"},
     {"method": "fedrod", "data": {"name": "digits", "drift": TURNS}},
     {"method": "fedrod", "data": {"name": "digits", "partition": "rotated", "drift": MOVES}},
