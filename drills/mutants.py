@@ -59,8 +59,8 @@ ONLY_SPEED = ("engine/wall.py", "local/meter.py")
 """Files that decide how long a chunk of rounds is and show progress: no result depends on them."""
 CONTRACT = "tests/methods/test_contract.py"
 RECORD = "::test_its_numbers_are_those_on_record"
-FAR = ("benchmarks", "docs", "drills", "packaging", "replication")
-"""Folders of tests that are not about parts of the package."""
+FAR = ("packaging",)
+"""Folders of tests that are not about single parts of the package."""
 ALSO = {"engine": "experiments", "round": "methods", "results": "report"}
 """Where else tests of a package are."""
 LIMITS = {resource.RLIMIT_CPU: 1200, resource.RLIMIT_AS: 8 << 30}

@@ -157,15 +157,9 @@ def _train(
     known = jax.vmap(orders)(rows)
     states = jax.vmap(lambda row, known: steps_of(row, known)[2].begin())(rows, known)
     total = known[0].total
-    padded = jnp.append(
-        jnp.arange(number), 0
-    )  # one job more, without work, for lanes that have nothing to do
-    every = jax.tree.map(lambda each: each[padded], (rows, known, states))
-    job_rows, job_known, states = (
-        every[0],
-        (every[1][0]._replace(total=total[padded].at[number].set(0)), every[1][1]),
-        every[2],
-    )
+    # The first job once more, for lanes that have nothing to do: nobody reads what comes of it.
+    padded = jnp.append(jnp.arange(number), 0)
+    job_rows, job_known, states = jax.tree.map(lambda each: each[padded], (rows, known, states))
     queue = jnp.concatenate(
         [jnp.argsort(-total).astype(jnp.int32), jnp.full(lanes, number, jnp.int32)]
     )
