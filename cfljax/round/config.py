@@ -111,6 +111,18 @@ class MethodConfig:
         return self.served or next(iter(self.averaged), "")
 
     @property
+    def lacks_models(self) -> str:
+        """Why it has no models for `serves`, for the message; "": it has."""
+        if self.serves:
+            return ""
+        if self.own_server:
+            return "the step of the server is its own"
+        return (
+            "it has no cluster models that stay what they are: it averages nothing, or begins "
+            "other ones"
+        )
+
+    @property
     def models_kept(self) -> int:
         """The number of models that a run keeps; 1 where the options do not tell it."""
         return self.max_clusters or self.clusters
@@ -150,20 +162,13 @@ class MethodConfig:
         """What of the table `train` must stay at its default, by dotted name, and why: a stage of
         the round needs what the method does not have. A method that needs more adds to
         `super().without`."""
-        own, server = (
-            ", ".join(f'{name} = "{kind}"' for name, kind in self.parts),
-            "the step of the server is its own",
-        )
+        own = ", ".join(f'{name} = "{kind}"' for name, kind in self.parts)
         whole = (
-            f"{server}, on whole models"
+            "the step of the server is its own, on whole models"
             if self.own_server
             else "it keeps other models than averages of clusters"
         )
         divided = f"it has parts itself ({own})" if own else "" if self.averaged else whole
-        others = (
-            "it has no cluster models that stay what they are: it averages nothing, or begins "
-            "other ones"
-        )
         nova = ("optimizer", "robust") if getattr(self, "average", "") == "nova" else ()
         reasons = dict.fromkeys(
             nova, 'average = "nova" is for means of steps of SGD, of the whole model'
@@ -176,7 +181,7 @@ class MethodConfig:
             "privacy.choice": ""
             if self.chooses_by_loss
             else "its clients do not choose a cluster by loss",
-            "server": "" if self.serves else server if self.own_server else others,
+            "server": self.lacks_models,
             "parts": divided,
             "freeze": divided,
         }

@@ -54,7 +54,7 @@ def served(name, optimiser, table, model, options):
         drop_traced(config), model, dataclasses.replace(solver, parts=apart) if table else solver
     )
     if optimiser is not None:
-        made = add_stages(made, (Server(*optimiser, config.serves, model, apart),))
+        made = add_stages(made, (Server(config.serves, *optimiser, model, apart),))
     return made, jax.jit(made.init), jax.jit(made.round)
 
 
@@ -308,7 +308,7 @@ def toward():
 def moved(name, arguments=()):
     """(the first state, the step) of two clusters with this optimiser: step(state, change f32[d],
     lr) moves the first one."""
-    method = add_stages(toward(), (Server(name, arguments, "models", toy.model(HIDDEN)),))
+    method = add_stages(toward(), (Server("models", name, arguments, toy.model(HIDDEN)),))
 
     @jax.jit
     def step(state, change, lr):

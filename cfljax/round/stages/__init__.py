@@ -51,6 +51,14 @@ class Stage:
 
 
 @dataclasses.dataclass(frozen=True)
+class ModelStage(Stage):
+    """A stage that changes the averaged models f32[K, d] of a method: the field `where` of its
+    state, which is `MethodConfig.serves`. A method without such models is refused."""
+
+    where: str
+
+
+@dataclasses.dataclass(frozen=True)
 class ClientRows(Stage):
     """A stage that keeps a row for each client, f32[C, n]: participants get theirs, and bring a new
     one back."""
@@ -78,13 +86,20 @@ class ClientRows(Stage):
 
 
 def make_stages(name: str, train: Any, options: MethodConfig, solver: Solver) -> tuple[Stage, ...]:
-    """Return the stages that the options of a run of the method of this name ask for."""
-    modules = [
-        importlib.import_module(f"{__name__}.{each.name}")
-        for each in pkgutil.iter_modules(__path__)
-    ]
-    made = [module.stage(name, train, options, solver) for module in modules]
-    return tuple(stage for stage in made if stage is not None)
+    """Return the stages that the options of a run of the method of this name ask for. SpecError if
+    one changes models that the method does not have."""
+    made = []
+    for found in pkgutil.iter_modules(__path__):
+        stage = importlib.import_module(f"{__name__}.{found.name}").stage
+        if (each := stage(name, train, options, solver)) is None:
+            continue
+        if isinstance(each, ModelStage) and not each.where:
+            raise SpecError(
+                f"train.{found.name} with method.{name}: {options.lacks_models}; "
+                "leave it out for this method"
+            )
+        made.append(each)
+    return tuple(made)
 
 
 def add_stages(method: Method[Any], stages: tuple[Stage, ...]) -> Method[Any]:

@@ -36,7 +36,7 @@ from cfljax.local.parts import ALL, CLIENT, CLUSTER, FROZEN, ModelParts
 from cfljax.local.solver import Solver
 from cfljax.models.flat import mark_statistics
 from cfljax.round.config import MethodConfig
-from cfljax.round.stages import Stage
+from cfljax.round.stages import ModelStage, Stage
 from cfljax.types import Array, Federation, Hyper, Info, Model, Tree
 
 Leaves = list[
@@ -54,14 +54,13 @@ class Served(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Server(Stage):
-    """An optimiser that moves the field `where` of a method's state (`MethodConfig.serves`)."""
+class Server(ModelStage):
+    """An optimiser that moves the models of a method."""
 
     name: str
     arguments: tuple[
         tuple[str, object], ...
     ]  # The optimiser's arguments besides the learning rate, which is `hyper["server.lr"]`
-    where: str
     model: Model
     parts: ModelParts | None = (
         None  # Who shares which part of a model; None: all parts are a cluster's
@@ -129,9 +128,9 @@ def stage(name: str, train: Any, options: MethodConfig, solver: Solver) -> Stage
     if (table := train.server_table) is None:
         return None
     return Server(
+        options.serves,
         table.name,
         tuple((table.arguments or {}).items()),
-        options.serves,
         solver.model,
         solver.parts,
     )
