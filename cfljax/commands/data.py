@@ -255,9 +255,8 @@ def table_of(source: Source, by_domain: bool = False) -> dict[str, Value]:
     table = {"name": source.name} | (
         drawn if source.user_train is None else {"partition": "domains" if by_domain else "user"}
     )
-    in_columns = (
-        source.x_train.ndim == 2 and source.x_train.dtype == "float32"
-    )  # columns of a table, each in its own unit
+    # Columns of a table, each in its own unit
+    in_columns = source.x_train.ndim == 2 and source.x_train.dtype == "float32"
     return table | ({"normalise": "pixel"} if in_columns else {})
 
 

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
     from cfljax.config.data import Data
 
-_MOST = 150  # The most clients that are drawn; of more, evenly spaced ones are drawn
+# The most clients that are drawn; of more, evenly spaced ones are drawn
+_MOST = 150
 
 
 def describe(

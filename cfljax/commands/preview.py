@@ -10,9 +10,8 @@ if TYPE_CHECKING:
     from cfljax.config import Spec
     from cfljax.engine.settings import Assembled
 
-NO_DEVICE_HAS_LESS = (
-    1 << 30
-)  # Bytes of memory: what methods hold is compared with this machine's memory only if it is more
+# Bytes of memory: what methods hold is compared with this machine's memory only if it is more
+NO_DEVICE_HAS_LESS = 1 << 30
 
 
 def dry_run(spec: Spec) -> None:

@@ -24,7 +24,8 @@ from cfljax.errors import CfljaxError
 from cfljax.files import drop_programs
 
 INTERRUPTED, TERMINATED = 130, 143
-PATIENCE = 4.0  # Seconds after which a signal ends the process even in the middle of a computation
+# Seconds after which a signal ends the process even in the middle of a computation
+PATIENCE = 4.0
 # Seconds until a signal is tried again that arrived while an exception could not be raised
 RETRY_AFTER = 0.05
 
@@ -34,9 +35,8 @@ class Terminated(BaseException):
     on the way out."""
 
 
-_warned_of_cache: list[
-    str
-] = []  # The warning about the compilation cache, once it has been printed
+# The warning about the compilation cache, once it has been printed
+_warned_of_cache: list[str] = []
 UNREADABLE = re.compile(r"Error reading persistent compilation cache entry for '([^']+)'")
 """JAX's warning of a compiled program that it cannot read, with the program's name."""
 COLLECT_RARELY = (100_000, 50, 100)
@@ -70,9 +70,8 @@ def command_or_function(name: str, command: str) -> None:
 
 def run_module(name: str) -> NoReturn:
     """Run the command as `python -m cfljax.NAME` does, and exit."""
-    main_module = getattr(
-        sys.modules["__main__"], "__spec__", None
-    )  # in a notebook that runs this module it is another
+    # In a notebook that runs this module it is another
+    main_module = getattr(sys.modules["__main__"], "__spec__", None)
     if getattr(main_module, "name", "") == f"cfljax.{name}":
         answer_signals()
         lazy.wait()
@@ -93,9 +92,8 @@ def main(
 ) -> int:
     """Parse the arguments, run the command, and return its exit code. An error is one line on
     standard error."""
-    before = {
-        number: signal.signal(number, _answer) for number in RAISED
-    }  # replaces SIG_IGN, too, as in background jobs
+    # Replaces SIG_IGN, too, as in background jobs
+    before = {number: signal.signal(number, _answer) for number in RAISED}
     _end_soon_after_signals()
     unraisablehook, sys.unraisablehook = sys.unraisablehook, _raise_again
     thresholds = gc.get_threshold()
@@ -112,7 +110,8 @@ def main(
         _end(STOPPED[signal.SIGINT], INTERRUPTED)
     except Terminated:
         _end(STOPPED[signal.SIGTERM], TERMINATED)
-    except BrokenPipeError:  # the program that reads the output has ended
+    # The program that reads the output has ended
+    except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except MemoryError:
@@ -131,10 +130,8 @@ def main(
     finally:
         sys.unraisablehook, warnings.showwarning = unraisablehook, showwarning
         gc.set_threshold(*thresholds)
-        for (
-            number,
-            handler,
-        ) in before.items():  # an exception while Python shuts down would only print a traceback
+        # An exception while Python shuts down would only print a traceback
+        for number, handler in before.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
@@ -195,7 +192,8 @@ def _end(message: str, code: int) -> NoReturn:
     closed on the way here."""
     if threading.current_thread() is threading.main_thread():
         for number in (*RAISED, *([signal.SIGALRM] if hasattr(signal, "SIGALRM") else [])):
-            signal.signal(number, signal.SIG_IGN)  # a second Ctrl-C changes nothing
+            # A second Ctrl-C changes nothing
+            signal.signal(number, signal.SIG_IGN)
     if "CFLJAX_WORKER" not in os.environ:
         _say(message, code)
     with contextlib.suppress(OSError):

@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 
     from cfljax.registry.options import Table
 
-LINES, COLUMNS = 8, 8  # The most groups, or clients, and samples of each
-_CHARACTERS = 160  # The most of a text that is shown
+# The most groups, or clients, and samples of each
+LINES, COLUMNS = 8, 8
+# The most of a text that is shown
+_CHARACTERS = 160
 
 
 class Names(NamedTuple):

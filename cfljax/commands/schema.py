@@ -202,7 +202,8 @@ class _Options:
                     )
                 ]
             )
-        if table not in ("search", "train.privacy.choice"):  # no grid goes over these
+        # No grid goes over these
+        if table not in ("search", "train.privacy.choice"):
             drawn.append(a_list({"anyOf": forms}))
         described = {"description": field.meta.get("help", "")} | (
             {} if field.default is None else {"default": field.default}
@@ -229,7 +230,8 @@ class _Options:
         if kind is str:
             name = None
             if cls is not None and not _list_required(cls) - {"name"}:
-                name = list_fields(cls).get("name")  # it stands for a table with that name alone
+                # It stands for a table with that name alone
+                name = list_fields(cls).get("name")
             words = [
                 *(meta.get("choices") or ()),
                 *((name.meta.get("choices") if name else None) or ()),

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from cfljax.types import Parts, Source
 
 _ARRIVE = ("clients", "rate", "round", "from", "until")
-_NOT_IN_ID = ("checksums",)  # changes how the data are read, not which data
+# Changes how the data are read, not which data
+_NOT_IN_ID = ("checksums",)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,9 +35,8 @@ class Arrive:
     10, until = 50 }`, one after another. All others can take part from round 0."""
 
     clients: int = 0  # The number of late clients; 0 if `rate` is given
-    rate: float = (
-        0.0  # The fraction of late clients among those that train; 0 if `clients` is given
-    )
+    # The fraction of late clients among those that train; 0 if `clients` is given
+    rate: float = 0.0
     first: int = 0  # The earliest round in which a late client arrives
     last: int = 0  # The latest; the round of each client is drawn uniformly from `first` to `last`
 
@@ -179,7 +179,8 @@ class Data:
         if self.seed != "run":
             return self
         drawn = dataclasses.replace(self, seed=seed)
-        vars(drawn)["_undrawn"] = self  # it reads the same files
+        # It reads the same files
+        vars(drawn)["_undrawn"] = self
         return drawn
 
     def flat(self, plain: Callable[[Options], Table] = to_plain) -> Table:

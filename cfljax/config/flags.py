@@ -22,7 +22,8 @@ from cfljax.registry.options import Table, Value, show
 
 _OPENING, _CLOSING = "([{", ")]}"
 
-Flag = tuple[list[str], Value]  # The path of a key and its new value: (["train", "lr"], 0.1)
+# The path of a key and its new value: (["train", "lr"], 0.1)
+Flag = tuple[list[str], Value]
 
 
 def parse_set(text: str) -> Flag:

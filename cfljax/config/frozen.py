@@ -58,7 +58,8 @@ def to_plain(value: Options | Value) -> Value:
     return value
 
 
-OfFile = Callable[[Path], str]  # Returns the part of an id for a file that an option names
+# Returns the part of an id for a file that an option names
+OfFile = Callable[[Path], str]
 
 
 def canonical(value: Options | Value, of_file: OfFile = hash_file) -> str:
@@ -85,9 +86,8 @@ def to_essential(value: Options) -> Table:
 
 
 def _at_default(field: dataclasses.Field[Value], value: Value) -> bool:
-    return type(value) is type(field.default) and bool(
-        value == field.default
-    )  # participation: 1 client is not 1.0, all of them
+    # Participation: 1 client is not 1.0, all of them
+    return type(value) is type(field.default) and bool(value == field.default)
 
 
 def _to_exact(value: Value, loose: bool, of_file: OfFile) -> Value:

@@ -230,15 +230,13 @@ def make_runs(grids: list[Grid], rules: list[Rule], warn: list[str]) -> list[Run
         warn.append("samples: no option has a range to draw from at random")
     runs: list[Run] = []
     checked: set[tuple[int, ...]] = set()
-    seen: dict[
-        tuple[int, ...], Combination
-    ] = {}  # one for each set of drafts, which has all options of the sweep
+    # One for each set of drafts, which has all options of the sweep
+    seen: dict[tuple[int, ...], Combination] = {}
     for combination in itertools.chain.from_iterable(list_combinations(grid) for grid in grids):
         if rules:
             seen.setdefault(tuple(id(point.draft) for point in combination[:4]), combination)
-            hits = [
-                rule.matches(combination) for rule in rules
-            ]  # every rule is tested, because each records which of its keys exist
+            # Every rule is tested, because each records which of its keys exist
+            hits = [rule.matches(combination) for rule in rules]
             if any(hits):
                 continue
         runs.append(_make_run(combination, checked))
@@ -277,7 +275,8 @@ def _make_run(c: Combination, checked: set[tuple[int, ...]]) -> Run:
         point.made(c.sample) for point in (c.data, c.model, c.train, c.method)
     )
     key = (id(data), id(model), id(train), id(method))
-    if key not in checked:  # the points keep these objects, so that an id means one of them
+    # The points keep these objects, so that an id means one of them
+    if key not in checked:
         checked.add(key)
         _check_together(data, train)
         check_stop(train.stops, data.validation)

@@ -113,9 +113,8 @@ def lay_methods(methods: list[Table], value: Value, where: str) -> list[Table]:
         if not isinstance(item, str):
             raise SpecError(f"{where} = {show(item)}: must be a method's name or table")
         found = [table for table in methods if has_name(table, item)] or [{"name": item}]
-        chosen += [
-            table for table in found if table not in chosen
-        ]  # ["ifca, lr 1.0", "ifca"]: the name stands for all of them
+        # ["ifca, lr 1.0", "ifca"]: the name stands for all of them
+        chosen += [table for table in found if table not in chosen]
     return chosen
 
 

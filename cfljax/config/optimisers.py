@@ -12,7 +12,8 @@ from cfljax.errors import SpecError, suggest
 from cfljax.lazy import jax, optax
 from cfljax.registry.options import Table, Value, show
 
-_NEED_MORE = ("lbfgs", "polyak_sgd")  # their update needs losses, which are not passed here
+# Their update needs losses, which are not passed here
+_NEED_MORE = ("lbfgs", "polyak_sgd")
 
 
 def list_optimisers(server: bool = False) -> dict[str, dict[str, Value]]:
@@ -81,7 +82,8 @@ def check_optimiser(
     try:
         if name != "sgd" or arguments:
             _trace_step(name, FrozenTable(arguments))
-    except Exception as error:  # optax raises many kinds of errors for wrong arguments
+    # Optax raises many kinds of errors for wrong arguments
+    except Exception as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise SpecError(
             f"{where} = {show(arguments)}: optax.{name} refuses it ({reason})"

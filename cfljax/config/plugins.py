@@ -47,9 +47,12 @@ ModelT = TypeVar("ModelT", bound="MakeModel")
 PartitionT = TypeVar("PartitionT", bound="Partition")
 SourceT = TypeVar("SourceT", bound="MakeSource")
 MetricT = TypeVar("MetricT", bound="Callable[[Seen], Array | float]")
-_loaded: dict[str, str] = {}  # Plugin -> the SHA-256 of its source when it was loaded
-_files: set[str] = set()  # The files of all plugins that were loaded
-_BEGAN = time.time()  # A time before this process loaded its first plugin
+# Plugin -> the SHA-256 of its source when it was loaded
+_loaded: dict[str, str] = {}
+# The files of all plugins that were loaded
+_files: set[str] = set()
+# A time before this process loaded its first plugin
+_BEGAN = time.time()
 
 
 def register_method(
@@ -187,9 +190,10 @@ def _load_once(
     code = hash_sources(files)
     if _loaded.get(name) == code:
         return name
+    # It may be imported
     if name in _loaded or any(
         max(file.stat().st_mtime, file.stat().st_ctime) >= _BEGAN for file in files
-    ):  # it may be imported
+    ):
         for module in [
             n
             for n, m in sys.modules.items()
@@ -197,7 +201,8 @@ def _load_once(
         ]:
             del sys.modules[module]
             parent, _, name_in_it = module.rpartition(".")
-            if parent in sys.modules:  # `from . import helper` looks there first
+            # `from . import helper` looks there first
+            if parent in sys.modules:
                 vars(sys.modules[parent]).pop(name_in_it, None)
     origin = Origin(code, name)
     importlib.invalidate_caches()

@@ -90,7 +90,8 @@ class Rule:
         for key in self.wanted.keys() - self.found:
             parts = key.split(".")
             if parts[0] == "method" and len(parts) > 1 and parts[1] in METHODS:
-                continue  # about a method that this sweep leaves out
+                # About a method that this sweep leaves out
+                continue
             known = (
                 options
                 | {f"method.{n}" for n in names}
@@ -151,7 +152,8 @@ def _look_up_option(point: Point, path: list[str], sample: int) -> Value:
 def _list_alternatives(value: Value, where: str) -> list[Value]:
     if value == [] or value == {}:
         raise SpecError(f"{where} = {show(value)}: matches nothing")
-    alternatives = [value]  # a list may be the value itself, or the values
+    # A list may be the value itself, or the values
+    alternatives = [value]
     if isinstance(value, list):
         alternatives += value
     for item in list(alternatives):
@@ -170,7 +172,8 @@ def _is_same(value: Value, wanted: Value) -> bool:
     return bool(value == wanted)
 
 
-Pairs = tuple[tuple[str, str], ...]  # (name of a part, its kind) for each part that is named
+# (name of a part, its kind) for each part that is named
+Pairs = tuple[tuple[str, str], ...]
 
 
 def list_pairs(options: MethodConfig, train: Train) -> Pairs:
@@ -210,7 +213,8 @@ def check_start(
 ) -> None:
     """Reject a start from a file that is missing, or that parameters which do not train would
     need."""
-    from cfljax.models.options import common_options  # with JAX
+    # With JAX
+    from cfljax.models.options import common_options
 
     common = common_options(model)
     weights, frozen = common.weights, common.frozen

@@ -166,7 +166,8 @@ def add_varies(runs: list[Run]) -> list[Run]:
     for run in runs:
         varies = {name: value for part in run.parts for name, value in shown[id(part)].items()}
         varied.append(dataclasses.replace(run, varies=varies))
-        vars(varied[-1])["_drawn"] = run._drawn  # which knows its spelling
+        # Which knows its spelling
+        vars(varied[-1])["_drawn"] = run._drawn
     return varied
 
 

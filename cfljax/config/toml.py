@@ -26,17 +26,15 @@ def load(path: Path) -> Table:
     except (OSError, ValueError) as error:
         raise SpecError(f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
     try:
-        return tomllib.loads(
-            content.decode("utf-8-sig")
-        )  # some editors begin a file with a byte order mark
+        # Some editors begin a file with a byte order mark
+        return tomllib.loads(content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise SpecError(f"line {line}: is not valid UTF-8") from None
     except RecursionError:
         raise SpecError("tables and lists are nested too deeply") from None
-    except (
-        ValueError
-    ) as error:  # TOMLDecodeError, and Python's own for numbers of thousands of digits
+    # TOMLDecodeError, and Python's own for numbers of thousands of digits
+    except ValueError as error:
         raise SpecError(_move_line(str(error))) from None
 
 
@@ -75,7 +73,8 @@ def sanitise(value: Value, where: str = "", depth: int = 0) -> Value:
         }
     if isinstance(value, (list, tuple)):
         return [sanitise(v, where, depth + 1) for v in value]
-    if hasattr(value, "item") and not getattr(value, "shape", (1,)):  # a numpy number
+    # A numpy number
+    if hasattr(value, "item") and not getattr(value, "shape", (1,)):
         value = value.item()
     if isinstance(value, int) and not isinstance(value, bool) and not -_INTEGER <= value < _INTEGER:
         raise SpecError(f"{where[:60]}: an integer can have at most 64 bits")
@@ -85,9 +84,8 @@ def sanitise(value: Value, where: str = "", depth: int = 0) -> Value:
         value = os.fspath(value)
     if isinstance(value, float) and not math.isfinite(value):
         raise SpecError(f"{where} = {value}: must be a finite number")
-    if isinstance(value, str) and any(
-        "\ud800" <= c <= "\udfff" for c in value
-    ):  # a flag's bytes that Python could not read
+    # A flag's bytes that Python could not read
+    if isinstance(value, str) and any("\ud800" <= c <= "\udfff" for c in value):
         raise SpecError(f"{where} = {value!r}: is not valid UTF-8")
     if not isinstance(value, (bool, int, float, str)):
         raise SpecError(f"{where}: a spec cannot hold a value of type {type(value).__name__}")

@@ -58,9 +58,8 @@ class Named:
     """A table with a name that decides which options it has; the options of other names are
     None."""
 
-    OWNERS: ClassVar[
-        dict[str, tuple[Value, tuple[str, ...]]]
-    ] = {}  # Name of an option → its default, and the names that have it
+    # Name of an option → its default, and the names that have it
+    OWNERS: ClassVar[dict[str, tuple[Value, tuple[str, ...]]]] = {}
     name: str
 
     def __post_init__(self) -> None:
@@ -100,7 +99,8 @@ class Compress(Named):
     def bytes(self, d: int) -> int:
         """Count the bytes of a compressed vector of d numbers."""
         if self.name == "topk":
-            return 8 * count_kept(self.keep, d)  # a number and its index
+            # A number and its index
+            return 8 * count_kept(self.keep, d)
         return 4 + (d if self.name == "int8" else -(-d // 8))
 
 
@@ -162,10 +162,8 @@ class Transit(NamedTuple):
         return made if isinstance(made, Choice) else None
 
 
-NONE_WORDS = (
-    "none",
-    "mean",
-)  # Words that mean the same as leaving the table out. They are for lists of values.
+# Words that mean the same as leaving the table out. They are for lists of values.
+NONE_WORDS = ("none", "mean")
 TABLES: dict[str, type[Any]] = {
     "privacy": Privacy,
     "compress": Compress,

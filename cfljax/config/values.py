@@ -113,7 +113,8 @@ def expand_entry(value: Value, field: Field, where: str) -> list[Value]:
             found = expand_range(match, value, where)
             ends = [check_value(v, field.hint, field.meta, where) for v in (found[0], found[-1])]
             if all(type(end) is int for end in ends):
-                return list(found)  # what is between two integers within bounds is one, too
+                # What is between two integers within bounds is one, too
+                return list(found)
             return [check_value(v, field.hint, field.meta, where) for v in found]
         if {int, float} & set(field.kinds) and (match := _SPACED.fullmatch(value)):
             return expand_spaced(match[1], match[2], field, f'{where} = "{value}"', where)
@@ -172,7 +173,8 @@ def expand_spaced(kind: str, inside: str, field: Field, shown: str, where: str) 
     if int(count) == 1:
         steps = np.array([low])
     else:
-        with np.errstate(all="ignore"):  # numbers near the end of float64 end in the error below
+        # Numbers near the end of float64 end in the error below
+        with np.errstate(all="ignore"):
             steps = (
                 np.geomspace(low, high, int(count))
                 if kind == "log"

@@ -64,13 +64,15 @@ def _read_view(value: Any, where: str) -> GroupView:
     )
 
 
+# Partitions whose groups see the data differently
 _IN_VIEWS = (
     "rotated",
     "label_swap",
     "label_permutation",
     "feature_shift",
-)  # Partitions whose groups see the data differently
-_DRAWN = ("kind", "at", "share")  # Options of changes that are drawn
+)
+# Options of changes that are drawn
+_DRAWN = ("kind", "at", "share")
 
 
 def read_drift(

@@ -51,7 +51,8 @@ def make_parts(tables: list[Table], wanted: Wanted) -> list[Part]:
     x = np.concatenate(columns_x, axis=-1)
     if wanted.shape and (x.dtype != np.uint8 or x.ndim == 2):
         (x,) = reshape_samples(train.where, [x], wanted.shape)
-    elif x.dtype == np.uint8 and x.ndim == 2:  # numbers, not pixels: pixels are divided by 255
+    # Numbers, not pixels: pixels are divided by 255
+    elif x.dtype == np.uint8 and x.ndim == 2:
         x = x.astype(np.float32)
     return [
         Part(

@@ -119,9 +119,8 @@ def _list_domains(folder: Path, wanted: Wanted, endings: set[str], example: str)
     found: dict[str, list[Found]] = {}
     for domain in find_domains(folder):
         level = domain
-        while len(inner := folders_in(level)) == 1 and folders_in(
-            inner[0]
-        ):  # as in Office-31: amazon/images/mug/1.jpg
+        # As in Office-31: amazon/images/mug/1.jpg
+        while len(inner := folders_in(level)) == 1 and folders_in(inner[0]):
             level = inner[0]
         sides = [
             _find_files(side, wanted, endings, f"DOMAIN/{example}") for side in _find_sides(level)

@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _GREY = ("1", "L", "LA", "La")
-Picture = tuple[
-    str, Path | IO[bytes]
-]  # (The name of an image in messages, its file or the contents of its file.)
+# (The name of an image in messages, its file or the contents of its file.)
+Picture = tuple[str, Path | IO[bytes]]
 
 
 def read_images(folder: Path, wanted: Wanted) -> list[Part]:

@@ -100,9 +100,11 @@ def read_wave(file: Path) -> np.ndarray:
         content = content[: len(content) // (width * channels) * width * channels].reshape(
             -1, width
         )
-        if width == 1:  # without a sign: 128 is silence
+        # Without a sign: 128 is silence
+        if width == 1:
             wide = (content.astype(np.float64) - 128) / 128
-        elif width in (2, 3, 4):  # as the upper bytes of four
+        # As the upper bytes of four
+        elif width in (2, 3, 4):
             wide = np.pad(content, ((0, 0), (4 - width, 0))).view("<i4") / 2.0**31
         else:
             raise ValueError(f"it has {8 * width} bits a sample, not 8, 16, 24 or 32")
@@ -134,9 +136,8 @@ def log_mel(
     filters = triangles(bands, size, rate).T
     frames = np.lib.stride_tricks.sliding_window_view(waves, length, axis=1)[:, ::hop]
     features = np.empty((*frames.shape[:2], bands), np.float32)
-    for number, sound in enumerate(
-        frames
-    ):  # all at once would take 25 times the memory of the sounds
+    # All at once would take 25 times the memory of the sounds
+    for number, sound in enumerate(frames):
         power = np.abs(np.fft.rfft(sound * weights, size)) ** 2
         features[number] = np.log(power @ filters + floor)
     return features

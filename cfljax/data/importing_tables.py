@@ -32,9 +32,8 @@ class Table(NamedTuple):
 
     where: str
     data: arrow.Table
-    class_names: dict[
-        str, list[str]
-    ] = {}  # The names of the classes, of each column whose numbers stand for them
+    # The names of the classes, of each column whose numbers stand for them
+    class_names: dict[str, list[str]] = {}
     owners: np.ndarray | None = None  # The owner of each row, if the folder names it
 
     def values(self, name: str, wanted: Wanted) -> np.ndarray:
@@ -310,7 +309,8 @@ def _to_array(where: str, column: arrow.Array, wanted: Wanted) -> np.ndarray:
     import pyarrow as arrow
 
     kind = column.type
-    if isinstance(kind, arrow.BaseExtensionType):  # Array2D and its like: lists inside
+    # Array2D and its like: lists inside
+    if isinstance(kind, arrow.BaseExtensionType):
         column, kind = column.storage, column.type.storage_type
     if column.null_count:
         raise DataError(f"{where} is empty in {column.null_count} rows")

@@ -19,10 +19,11 @@ from cfljax.registry.options import Value
 from cfljax.types import Source
 
 DEFAULT_LENGTH = 80
+# The padded size that samples may always have, and the largest ratio of padded size to tokens
 _FREE, _RATIO = (
     16 << 20,
     50,
-)  # The padded size that samples may always have, and the largest ratio of padded size to tokens
+)
 
 
 class Imported(NamedTuple):
@@ -75,9 +76,8 @@ def read_leaf(
     """Return the parts (training, test) of LEAF's texts, and whether their labels are next tokens.
     Shakespeare has texts and the character after each, Reddit words and the same words shifted by
     one; numbers as labels are classes."""
-    labels = (
-        y for part in samples for y in part.y
-    )  # 3, 3.0 or "3"; if one is not, no digit is a class
+    # 3, 3.0 or "3"; if one is not, no digit is a class
+    labels = (y for part in samples for y in part.y)
     following = not all(
         isinstance(y, (int, float)) or (isinstance(y, str) and y.isdigit()) for y in labels
     )
@@ -105,7 +105,8 @@ def _join_next(x: Value, y: Value, where: str) -> tokens.Text:
         and all(isinstance(field, str) for field in x)
         and len(x) > 4
     ):
-        return _clean(x[4])  # LEAF's columns of a tweet
+        # LEAF's columns of a tweet
+        return _clean(x[4])
     words = _flatten_words(x)
     following = _flatten_words(
         y["target_tokens"] if isinstance(y, dict) and "target_tokens" in y else y
@@ -174,7 +175,8 @@ def make_data_set(
             ]
         )
         named["table"] = table
-    else:  # models that embed tokens themselves get ids
+    # Models that embed tokens themselves get ids
+    else:
         named |= {key: named[key].astype(np.float32) for key in ("x_train", "x_test")}
     return Imported(arrays.source(name, where, named, len(names)), names, learned.table())
 

@@ -53,7 +53,8 @@ from cfljax.round.stages import Stage, add_stages, make_stages
 from cfljax.types import Federation, Grams, Method, Model
 from cfljax.types.federation import NEVER
 
-CHUNK = 10  # Evaluations between two looks at a running batch
+# Evaluations between two looks at a running batch
+CHUNK = 10
 
 
 def assemble(run: Run, width: int, machine: Machine) -> Assembled:
@@ -84,7 +85,8 @@ def assemble(run: Run, width: int, machine: Machine) -> Assembled:
     mesh = make_mesh(machine, shape)
     optimizer, arguments = run.train.optimizer_pair
     work = choice.work
-    if run.options.head_epochs:  # which the method adds itself
+    # Which the method adds itself
+    if run.options.head_epochs:
         work = work._replace(epochs=run.train.epochs, head=0)
     solver = Solver(
         model,

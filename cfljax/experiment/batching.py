@@ -48,9 +48,8 @@ class Size(NamedTuple):
 
 def count_size(federation: Federation, parameters: int) -> Size:
     """Return the sizes of a run with this federation and a model with this number of parameters."""
-    from cfljax.federation.pack import (
-        count_bytes,
-    )  # which needs JAX; reading a spec and batching its runs do not
+    # Imported here because it needs JAX: reading a spec and batching its runs do not
+    from cfljax.federation.pack import count_bytes
 
     return Size(
         federation.clients,
@@ -143,7 +142,8 @@ def _once(options: object, name: str, make: Callable[[], Made]) -> Made:
     """Return what `make` returns, cached in the immutable options that it is made from: a sweep's
     runs share their options."""
     memory: dict[str, Made] | None = getattr(options, "__dict__", None)
-    if memory is None:  # a class with slots
+    # A class with slots
+    if memory is None:
         return make()
     if name not in memory:
         memory[name] = make()
@@ -218,7 +218,8 @@ def _at_once(run: Run, size: Size) -> int:
     """Return the number of participants whose updates are held at once."""
     participants, options = run.train.slots(size.learners, size.clients), run.options
     if run.train.buffered is not None:
-        return 2 * participants  # before and after a step
+        # Before and after a step
+        return 2 * participants
     if options.own or options.similarity == "exact" or run.train.transit.robust is not None:
         return participants
     forced = run.train.forced.stream
@@ -231,7 +232,8 @@ def count_held(run: Run, size: Size) -> int:
     need."""
     numbers = run.options.per_client(size.clients, size.parameters)
     if stay_home(run.options, run.train):
-        numbers += size.parameters  # its model when it is scored
+        # Its model when it is scored
+        numbers += size.parameters
     if keeps_dropped(run.options, run.train.transit):
         numbers += size.parameters
     if run.train.keeps_state:

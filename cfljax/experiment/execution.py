@@ -22,7 +22,8 @@ from cfljax.types import Federation, Model, Plan
 # Gram matrices are made beforehand where a client takes part this often or more, on average: then
 # their cost pays off
 OFTEN = 2
-ROOM = 1 << 29  # Bytes of a process's memory that Gram matrices which are made beforehand may take
+# Bytes of a process's memory that Gram matrices which are made beforehand may take
+ROOM = 1 << 29
 # Runs of dense models that are expected to train for fewer seconds than this are compiled quickly
 # (`Plan.quick`)
 SHORT = 0.5
@@ -37,9 +38,8 @@ class Choice(NamedTuple):
     plan: Plan
     participants: int  # S: how many places a round has for participants
     work: Work  # A client's work in a round
-    gram_sizes: tuple[
-        int, ...
-    ]  # The sizes of the Gram matrices that clients are trained on, the smallest first
+    # The sizes of the Gram matrices that clients are trained on, the smallest first
+    gram_sizes: tuple[int, ...]
     devices: int  # Devices that a round's participants are dealt to
     by_steps: (
         float | None
@@ -49,9 +49,8 @@ class Choice(NamedTuple):
     )
     by_gram: float | None  # The same with the chosen Gram matrices
     updates: int  # Bytes of all participants' updates
-    steps: (
-        np.ndarray
-    )  # i64[S], descending: the steps of a typical round's participants on one device
+    # i64[S], descending: the steps of a typical round's participants on one device
+    steps: np.ndarray
     # Bytes of the Gram matrices that are made once, before the first round; 0: each is made in its
     # client's turn
     kept: int
@@ -73,7 +72,8 @@ def choose(
     work = Work(None if epochs is None else epochs + head, run.train.steps, batch, head=head)
     devices = machine.shape(wanted=forced.devices).clients
     participants = run.train.slots(int(np.asarray(federation.trains).sum()), federation.clients)
-    stream = 0  # a robust rule needs all updates at once, and those under way are kept
+    # A robust rule needs all updates at once, and those under way are kept
+    stream = 0
     if run.train.transit.robust is None and run.train.buffered is None:
         stream = choose_block(participants, model.size) if forced.stream is None else forced.stream
     plain = run.train.optimizer == "sgd" and not (
@@ -111,15 +111,15 @@ def choose(
         and forced.pool != "sharded"
         and (often if forced.keep is None else forced.keep)
     )
-    wanted = (
-        wanted and federation.drift is None
-    )  # they are of the samples as a client sees them in round 0
+    # They are of the samples as a client sees them in round 0
+    wanted = wanted and federation.drift is None
     for keep in (True, False) if wanted else (False,):
         making = predict.choose_making(plan.sequential, keep)
         plan = plan._replace(gram=_gram_limit(forced, plan, layer, work, counts, speed, making))
         sizes = gram_sizes(plan, longest, work.batch)
         kept = count_bytes(counts, sizes) if keep else 0
-        if forced.keep or kept * (devices + 1) <= ROOM:  # what is made, and a copy on each device
+        # What is made, and a copy on each device
+        if forced.keep or kept * (devices + 1) <= ROOM:
             break
     by_steps, by_gram = (
         share * participants / devices
@@ -195,9 +195,8 @@ def explain(label: str, choice: Choice) -> str:
     """Explain the choice in words."""
     plan = choice.plan
     lines = [f"{label}:"]
-    block = min(
-        plan.stream or len(choice.steps), len(choice.steps)
-    )  # the most clients whose updates a device holds at once
+    # The most clients whose updates a device holds at once
+    block = min(plan.stream or len(choice.steps), len(choice.steps))
     width = min(plan.lanes or block, block)
     how = "one after another" if plan.sequential else f"{width} at a time side by side"
     widths = [each for each in (width, block, queue.MIN_LANES, 1) if each <= block]
@@ -216,9 +215,8 @@ def explain(label: str, choice: Choice) -> str:
         core = " on a typical core" if choice.typical else ""
         each = f"step by step {_time(choice.by_steps)}, by this plan {_time(choice.by_gram)}"
         times = f"; predicted per round for that layer{core}: {each}"
-        lines.append(
-            f"  first layer {which}{times if plan.sequential else ''}"
-        )  # those are a CPU's
+        # Those are a CPU's
+        lines.append(f"  first layer {which}{times if plan.sequential else ''}")
     if plan.quick:
         lines.append(
             "  compiled in half the time, to code that may take half as long again: the run "

@@ -14,7 +14,8 @@ from cfljax.lazy import jax, jnp
 from cfljax.models.features import split_features
 from cfljax.types import Array, Federation, Model, Pool, Split, Tree, View, on_host
 
-BLOCK = 256  # Samples that pass through the body at a time
+# Samples that pass through the body at a time
+BLOCK = 256
 
 
 class Seen(NamedTuple):

@@ -19,7 +19,8 @@ from cfljax.models.options import common_options
 from cfljax.software import software_hash
 from cfljax.types import Federation, Model
 
-MOST = 1000  # Counts that are kept; beyond, all are made again
+# Counts that are kept; beyond, all are made again
+MOST = 1000
 
 
 def model_size(run: Run, federation: Federation) -> int:

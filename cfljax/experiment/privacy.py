@@ -184,11 +184,8 @@ def _known(
     always = sum(draw.rounds for draw in draws if draw.participants >= draw.clients)
     chance = [draw for draw in draws if draw.participants < draw.clients]
     odds, left_out, least = np.ones(1), 0.0, delta * 1e-6 / max(len(chance), 1)
-    for (
-        clients,
-        participants,
-        rounds,
-    ) in chance:  # odds: of having been in `always`, `always` + 1, … rounds
+    # Odds: of having been in `always`, `always` + 1, … rounds
+    for clients, participants, rounds in chance:
         share = participants / clients
         low, high = int(binom.ppf(least, rounds, share)), int(binom.isf(least, rounds, share))
         left_out += float(binom.cdf(low - 1, rounds, share) + binom.sf(high, rounds, share))
@@ -254,9 +251,8 @@ def _hidden(
             f"{INSTALL_COMMAND}"
         ) from None
     accountant = rdp.RdpAccountant(neighboring_relation=dp.NeighboringRelation.REPLACE_ONE)
-    once = dp.GaussianDpEvent(
-        noise / 2 / math.sqrt(max(sums, 1))
-    )  # the sums of a round are over the same draw
+    # The sums of a round are over the same draw
+    once = dp.GaussianDpEvent(noise / 2 / math.sqrt(max(sums, 1)))
     for clients, participants, rounds in draws:
         drawn = (
             dp.SampledWithoutReplacementDpEvent(clients, participants, once)

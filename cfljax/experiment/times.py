@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from cfljax.engine.outputs import Output
     from cfljax.experiment.batching import Batch, Size
 
-MOST = 2000  # Programs whose times are kept; beyond, all are made again
-FADES = (
-    0.8  # A program that was found compiled is expected to take this share of what it took before
-)
+# Programs whose times are kept; beyond, all are made again
+MOST = 2000
+# A program that was found compiled is expected to take this share of what it took before
+FADES = 0.8
 
 
 def store_times(batch: Batch, size: Size, outputs: Collection[Output], threads: int | None) -> None:

@@ -38,7 +38,8 @@ def batch_limit(runs: list[Run], machine: Machine) -> int:
     groups = machine.most_groups
     if machine.sequential or len(runs) <= groups:
         return groups
-    if machine.processes > 1:  # the other processes do not compile
+    # The other processes do not compile
+    if machine.processes > 1:
         machine = machine._replace(devices=1, mesh=None, processes=1)
     few = min(len(runs), FEW * machine.most_groups)
     while True:

@@ -40,8 +40,10 @@ class InHalves(Exception):
     runs raises an error."""
 
 
-KEEP = ("models", "labels", "none")  # What a unit may keep besides curves
-Unit = tuple[Table, dict[str, np.ndarray]]  # (record, arrays) as `Store.write` takes them
+# What a unit may keep besides curves
+KEEP = ("models", "labels", "none")
+# (record, arrays) as `Store.write` takes them
+Unit = tuple[Table, dict[str, np.ndarray]]
 OnProgress = Callable[[int, float | None], None]
 """Is called with (rounds done, mean accuracy of the batch's runs; None where they have not just
 been evaluated)."""
@@ -61,7 +63,8 @@ def run_batch(
     data, no disk), is raised, and InHalves if a smaller batch may do better. `keep`: as for `unit`.
     `until`: pause after this number of rounds, with a checkpoint; a paused batch has no units."""
     units, error = [], None
-    lazy.load()  # a JAX that cannot be imported is no fault of the run
+    # A JAX that cannot be imported is no fault of the run
+    lazy.load()
     try:
         with default_flags():
             units = _units(batch, machine, keep, progress, checkpoints, until)
@@ -82,9 +85,8 @@ def run_batch(
         "RESOURCE_EXHAUSTED" in str(error) or isinstance(error, MemoryError)
     )
     if too_large or len(batch.runs) > 1:
-        error = (
-            None  # its traceback has the arrays of this batch, which the halves need the memory of
-        )
+        # Its traceback has the arrays of this batch, which the halves need the memory of
+        error = None
         gc.collect()
         raise InHalves("out of memory" if too_large else " ".join(why.split()))
     if os.environ.get("CFLJAX_DEBUG") and not isinstance(error, CfljaxError):

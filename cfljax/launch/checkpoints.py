@@ -22,9 +22,8 @@ from cfljax.store.atomic import host
 # Seconds between checkpoints, unless $CFLJAX_CHECKPOINT says otherwise; shorter batches need none
 EVERY = 15.0
 
-Saved = tuple[
-    dict[str, np.ndarray], Table
-]  # A checkpoint as a store takes it: (arrays, what else it says, as JSON can hold it)
+# A checkpoint as a store takes it: (arrays, what else it says, as JSON can hold it)
+Saved = tuple[dict[str, np.ndarray], Table]
 
 
 class CheckpointStore(Protocol):

@@ -14,16 +14,16 @@ from cfljax.experiment.times import format_seconds
 if TYPE_CHECKING:
     from tqdm import tqdm
 
-EVERY = 5.0  # Seconds between plain lines
+# Seconds between plain lines
+EVERY = 5.0
 BATCH = "{desc:<28.28} {percentage:3.0f}% |{bar:20}| {n_fmt}/{total_fmt} rounds{postfix}"
 
 
 class Progress:
     """Counts rounds over all runs of a sweep; `with` closes the lines."""
 
-    ended: Callable[[], None] = staticmethod(
-        lambda: None
-    )  # Is called after each run that has ended
+    # Is called after each run that has ended
+    ended: Callable[[], None] = staticmethod(lambda: None)
 
     def __init__(
         self,

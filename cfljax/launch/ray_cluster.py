@@ -38,7 +38,8 @@ from cfljax.store import Claim, Store
 
 PASSED_ON = ("CFLJAX_DATA", "CFLJAX_DEBUG", "CFLJAX_CHECKPOINT", "JAX_PLATFORMS")
 """Variables of this process that tasks on other machines get, too."""
-MOST_LINES = 8  # Progress lines, one per running batch
+# Progress lines, one per running batch
+MOST_LINES = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,7 +147,8 @@ class _Cluster:
 def _connected(chosen: RayOptions, workers: int | None, threads: int) -> Iterator[_Cluster]:
     """Connect to the cluster for this context; raise a SpecError if the cluster cannot run the
     tasks."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody else is to learn what runs here
+    # Nobody else is to learn what runs here
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         import ray
     except ImportError:
@@ -163,7 +165,8 @@ def _connected(chosen: RayOptions, workers: int | None, threads: int) -> Iterato
     else:
         _knock(address)
     passed = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-    before = signal.getsignal(signal.SIGTERM)  # Ray replaces it by another
+    # Ray replaces it by another
+    before = signal.getsignal(signal.SIGTERM)
     try:
         runtime = {"env_vars": passed}
         ray.init(
@@ -201,7 +204,8 @@ def _knock(address: str) -> None:
     """SpecError if nobody answers at `host:port`: Ray itself would try for minutes."""
     host, _, port = address.rpartition("/")[2].rpartition(":")
     if not port.isdigit():
-        return  # "auto"
+        # "auto"
+        return
     try:
         socket.create_connection((host, int(port)), timeout=10).close()
     except OSError as error:
@@ -225,7 +229,8 @@ class _Writer:
     def __init__(self, cluster: _Cluster, worker: Worker, order: ray_task.Order):
         self.cluster, self.worker, self.order = cluster, worker, order
         self.store, self.progress = worker.store, worker.progress
-        self.tasks: dict[Value, _Task] = {}  # by Ray's handle
+        # By Ray's handle
+        self.tasks: dict[Value, _Task] = {}
         self.lines = list(range(self.progress.lines))
 
     def work(self, todo: list[Batch]) -> None:
@@ -283,7 +288,8 @@ class _Writer:
                 self.store.set_aside_checkpoint(name, *values)
             elif what == "warn":
                 self.progress.say(f"cfljax: {values[0]}")
-        for name, checkpoint in saved.items():  # after what was set aside
+        # After what was set aside
+        for name, checkpoint in saved.items():
             if name in by_id:
                 self.store.save_checkpoint(name, *checkpoint)
 

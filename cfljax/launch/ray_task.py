@@ -23,9 +23,8 @@ from cfljax.launch.checkpoints import Checkpoints, Saved
 from cfljax.launch.plan_file import OTHERS, make_batch
 from cfljax.registry.options import Table, Value
 
-RemoteMailbox = (
-    Value  # Ray's handle of the actor `Mailbox`: its methods are called as `mailbox.tell.remote(…)`
-)
+# Ray's handle of the actor `Mailbox`: its methods are called as `mailbox.tell.remote(…)`
+RemoteMailbox = Value
 
 
 class Order(TypedDict, total=False):
@@ -149,9 +148,8 @@ def limit(order: Order) -> int:
 def _prepare(order: Order) -> Machine:
     """Prepare the task's process as the plan says, and return its machine, with the mesh and speed
     of the plan."""
-    with contextlib.suppress(
-        OSError
-    ):  # another machine may lack the folder; relative paths then fail by name
+    # Another machine may lack the folder; relative paths then fail by name
+    with contextlib.suppress(OSError):
         os.chdir(order["folder"])
     if order["plugins"]:
         plugins.load(order["plugins"])
@@ -168,7 +166,8 @@ def _prepare(order: Order) -> Machine:
     return machine
 
 
-_read: dict[str, Spec] = {}  # The last spec that this process has read
+# The last spec that this process has read
+_read: dict[str, Spec] = {}
 
 
 def _batch(order: Order) -> Batch:

@@ -66,7 +66,8 @@ class OfRuns(Checkpoints):
         """Join the checkpoints of the runs to one; None if one of them has no usable checkpoint."""
         each = [Checkpoints(self.store, run.id).load() for run in self.runs]
         known = [checkpoint for checkpoint in each if checkpoint is not None]
-        known += known[-1:] * (self.width - len(self.runs))  # as the batch's runs are
+        # As the batch's runs are
+        known += known[-1:] * (self.width - len(self.runs))
         each += each[-1:] * (self.width - len(self.runs))
         if len(known) < len(each) or len({checkpoint.done for checkpoint in known}) > 1:
             return None

@@ -28,9 +28,8 @@ class Hands(NamedTuple):
     """The processes of this machine that carry a search out."""
 
     workers: int | None  # How many; None: as many as suit
-    arguments: list[
-        str
-    ]  # The command line of `tune` that another process needs to work on the same search
+    # The command line of `tune` that another process needs to work on the same search
+    arguments: list[str]
 
 
 def tune(
@@ -113,9 +112,8 @@ def be_climber(
     return workers.as_worker(do, processors, plan.mark)
 
 
-Todo = list[
-    tuple[Setting, Table]
-]  # Settings that are to be trained up to a rung, with their tables in the record
+# Settings that are to be trained up to a rung, with their tables in the record
+Todo = list[tuple[Setting, Table]]
 
 
 def _all_runs(plan: Plan) -> list[Run]:

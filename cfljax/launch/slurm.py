@@ -34,12 +34,15 @@ from cfljax.registry import Entry
 from cfljax.registry.options import Table, Value, option
 from cfljax.store import Store
 
+# Progress lines, and jobs of an array (Slurm's own default is one more)
 MAX_LINES, MAX_ARRAY = (
     8,
     1000,
-)  # Progress lines, and jobs of an array (Slurm's own default is one more)
-SECONDS_BETWEEN = 1.0  # Seconds between two looks at the logs
-ALWAYS = 10**9  # How often a job continues whose time is over
+)
+# Seconds between two looks at the logs
+SECONDS_BETWEEN = 1.0
+# How often a job continues whose time is over
+ALWAYS = 10**9
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,9 +122,8 @@ class Job:
         todo, machine = lay_down(spec, store, options, threads=self.threads)
         for message in list_differences(store, machine) if self.runs else ():
             progress.say(f"cfljax: {message}")
-        mine = [
-            batch for batch in todo if any(run.id in self.runs for run in batch.runs)
-        ]  # its halves, if it was split
+        # Its halves, if it was split
+        mine = [batch for batch in todo if any(run.id in self.runs for run in batch.runs)]
         work(mine, Worker(store, options, progress, machine))
 
 
@@ -274,7 +276,8 @@ class _Watch:
     def follow(self, job: _Submitted) -> bool:
         """Show what the job has done; return whether its batch is done. It may wait, compute, or
         its files be on the way."""
-        over = job.handle.done()  # asked first: what a job prints before it ends is then in its log
+        # Asked first: what a job prints before it ends is then in its log
+        over = job.handle.done()
         for what, *values in job.read_log():
             if what == "begin" and job.starts:
                 self.progress.say(

@@ -42,13 +42,11 @@ class Options(NamedTuple):
     quiet: bool = False
     retry_failed: bool = False
     launcher: object = None  # The options of the launcher, checked
-    part: tuple[int, int] | None = (
-        None  # (i, n): do the i-th of n equal parts of the runs and leave the rest to others
-    )
+    # (i, n): do the i-th of n equal parts of the runs and leave the rest to others
+    part: tuple[int, int] | None = None
     mesh: Shape | None = None  # The devices that runs are dealt to (`--mesh`)
-    ended: Callable[[], None] = lambda: (
-        None
-    )  # Is called in the process that was started after each run that has ended
+    # Is called in the process that was started after each run that has ended
+    ended: Callable[[], None] = lambda: None
 
 
 class Outcome(NamedTuple):
@@ -93,7 +91,8 @@ def lay_down(
     with store.claim("plan", wait=True):
         batches, machine = make_plan(spec, store, describe_machine(options.mesh), limit, threads)
         done = store.done(("failed",) if options.retry_failed else (), verify=True)
-        if "CFLJAX_WORKER" not in os.environ:  # the process that has started this worker warns
+        # The process that has started this worker warns
+        if "CFLJAX_WORKER" not in os.environ:
             _warn_of_less(spec, store, options.keep)
         todo = [
             batch
@@ -179,7 +178,8 @@ def run_together(spec: Spec, shape: Shape | None) -> Iterator[None]:
         agree_on_start(spec, describe_machine(shape))
         yield
         if distributed.leads():
-            distributed.agree(None)  # no batch comes next
+            # No batch comes next
+            distributed.agree(None)
     except BaseException as error:
         distributed.fail(error)
         raise

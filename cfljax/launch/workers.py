@@ -65,18 +65,16 @@ class RelayedProgress(Progress):
             # One call, because threads of plug-ins may print at the same time
             sys.stdout.write(f"{self.word}{json.dumps([what, *values])}\n")
             sys.stdout.flush()
-        except (
-            BrokenPipeError
-        ):  # the watching process was killed: no fault of the run, which others will do
+        # The watching process was killed: no fault of the run, which others will do
+        except BrokenPipeError:
             os._exit(1)
 
     start = functools.partialmethod(tell, "start")  # type: ignore[assignment]
     update = functools.partialmethod(tell, "update")  # type: ignore[assignment]
     finish = functools.partialmethod(tell, "finish")  # type: ignore[assignment]
     say = functools.partialmethod(tell, "say")  # type: ignore[assignment]
-    fail = functools.partialmethod(
-        tell, "error"
-    )  # The error that ends the worker: its message and exit code
+    # The error that ends the worker: its message and exit code
+    fail = functools.partialmethod(tell, "error")
 
     def pass_over(self, rounds: int, accuracy: float | None = None, line: int = 0) -> None:
         """Do nothing: the process that did the rounds reports them."""
@@ -284,7 +282,8 @@ def _show(
             continue
         text, event = split_event(line, word)
         if text or event is None:
-            progress.say(text)  # something that a plug-in or a library printed
+            # Something that a plug-in or a library printed
+            progress.say(text)
         if event is None:
             continue
         what, *values = event

@@ -21,9 +21,8 @@ from cfljax.files import cache_folder, write_whole
 if TYPE_CHECKING:
     from cfljax.types import Parts, Source
 
-MIN_CACHED_BYTES = (
-    1 << 20
-)  # Files of at least this many bytes have their checksum cached; smaller files are read each time
+# Files of at least this many bytes have their checksum cached; smaller files are read each time
+MIN_CACHED_BYTES = 1 << 20
 SETTLED_SECONDS = 2.0
 """Seconds after a file's last change before its checksum is cached: two versions within one tick of
 a coarse clock have the same time."""
@@ -60,9 +59,8 @@ def hash_file(file: Path) -> str:
     if after != before:
         raise DataError(f"{file}: changes while it is read; start again when it is complete")
     if before[1] >= MIN_CACHED_BYTES and time.time() - max(before[2:]) / 1e9 > SETTLED_SECONDS:
-        with contextlib.suppress(
-            OSError
-        ):  # a full or read-only disk costs time at the next start, nothing else
+        # A full or read-only disk costs time at the next start, nothing else
+        with contextlib.suppress(OSError):
             cached.parent.mkdir(parents=True, exist_ok=True)
             with write_whole(cached) as part:
                 part.write_text(found, "utf-8")

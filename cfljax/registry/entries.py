@@ -248,7 +248,8 @@ class Registry(Generic[Make]):
             origin = Origin(hashlib.sha256(f"{package} {code}".encode()).hexdigest(), point.module)
             with load_as(origin):
                 found = point.load()
-        except Exception as error:  # whatever a foreign package raises on import
+        # Whatever a foreign package raises on import
+        except Exception as error:
             what = f"{type(error).__name__}: {error}"
             raise SpecError(
                 f'{self.kind} "{name}" of the package {package}: cannot be imported ({what})'
@@ -278,6 +279,7 @@ class Registry(Generic[Make]):
             {field.name for field in dataclasses.fields(entry.options)},
             get_type_hints(self.base),
         )
+        # An option of the user's of this name stays
         more = [
             (
                 field.name,
@@ -285,7 +287,7 @@ class Registry(Generic[Make]):
                 dataclasses.field(default=field.default, metadata=field.metadata, kw_only=True),
             )
             for field in dataclasses.fields(self.base)
-            if field.name not in own  # an option of the user's of this name stays
+            if field.name not in own
         ]
         made = dataclasses.make_dataclass(
             entry.options.__name__, more, bases=(entry.options,), namespace=names, frozen=True

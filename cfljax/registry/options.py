@@ -15,10 +15,10 @@ from typing import Any, ClassVar, Protocol, TypeGuard, TypeVar
 
 from cfljax.errors import SpecError, suggest
 
-Value = (
-    Any  # Whatever TOML or JSON can say: a word, a number, true or false, a date, a list, a table
-)
-Table = dict[str, Value]  # A table of a spec or of a record, as it was read
+# Whatever TOML or JSON can say: a word, a number, true or false, a date, a list, a table
+Value = Any
+# A table of a spec or of a record, as it was read
+Table = dict[str, Value]
 # The type of an option, as its annotation says it: a class, a union of classes, or tuple[…] for a
 # list
 Hint = Any
@@ -100,7 +100,8 @@ def check(cls: type[T], table: Table, where: str) -> T:
                 + (f" ({field.metadata['help']})" if field.metadata.get("help") else "")
             )
     made = cls(**values)
-    if hasattr(made, "check"):  # a SpecError for options that cannot be combined
+    # A SpecError for options that cannot be combined
+    if hasattr(made, "check"):
         made.check(where)
     return made
 
@@ -253,7 +254,8 @@ def _list_tables(options: Options) -> dict[str, Options]:
     return {name: value for name, value in pairs if is_options(value)}
 
 
-Key = tuple[str, str]  # (Group, dotted name) of an option: values of one group are compared
+# (Group, dotted name) of an option: values of one group are compared
+Key = tuple[str, str]
 
 
 def find_differing(views: Iterable[Mapping[Key, Value]]) -> set[Key]:

@@ -46,9 +46,8 @@ class Cell(NamedTuple):
     total: int  # The number of runs that are done; `n` of them have the quantity
     best: bool = False
     p: float | None = None  # The corrected p value of the test against the best; None: not tested
-    interval: tuple[float, float] | None = (
-        None  # The 95 % interval of the mean; None for fewer than FEWEST runs
-    )
+    # The 95 % interval of the mean; None for fewer than FEWEST runs
+    interval: tuple[float, float] | None = None
     behind: Difference | None = (
         # How far it is from the best, over the seeds that both have; None where it was not tested
         None
@@ -157,15 +156,10 @@ MAXIMUM = "accuracy_max"
 """The column that tables have only where it is asked for: a maximum over evaluations is chosen on
 test data."""
 TARGETS = ("round_to_target", "bytes_to_target", "clock_to_target")
-APART = (
-    "accuracy_train_clients_last",
-    "accuracy_test_clients_last",
-)  # Columns for data sets in which some clients never train
-DRIFT = (
-    "accuracy_in_drift",
-    "ari_in_drift",
-    "recovery_rounds",
-)  # Columns for runs whose data change
+# Columns for data sets in which some clients never train
+APART = ("accuracy_train_clients_last", "accuracy_test_clients_last")
+# Columns for runs whose data change
+DRIFT = ("accuracy_in_drift", "ari_in_drift", "recovery_rounds")
 NOT_BY_ALL = (*TARGETS, "recovery_rounds")
 """Columns that tell what a run may never reach: their cells say how many of the runs have."""
 

@@ -45,17 +45,14 @@ class Configuration(NamedTuple):
     folder: str  # Name of its results folder among the report's folders; "" where there is only one
     method: str
     label: str
-    options: tuple[
-        tuple[str, str], ...
-    ]  # (name, value) of the options that vary, as they are shown
+    # (name, value) of the options that vary, as they are shown
+    options: tuple[tuple[str, str], ...]
     data: tuple[tuple[str, str], ...]  # The options among them that belong to the data
-    block: (
-        str  # Equal for configurations that were trained on the same data: only those are compared
-    )
+    # Equal for configurations that were trained on the same data: only those are compared
+    block: str
     units: list[Unit]
-    telling: tuple[
-        tuple[str, str], ...
-    ] = ()  # The options in which it differs from others of its label
+    # The options in which it differs from others of its label
+    telling: tuple[tuple[str, str], ...] = ()
 
     @property
     def called(self) -> str:

@@ -8,17 +8,20 @@ from typing import NamedTuple
 
 from cfljax.results.statistics import Ranks
 
+# Of the picture, of its edge, and of the names on either side
 WIDTH, MARGIN, NAMES = (
     560.0,
     14.0,
     150.0,
-)  # Of the picture, of its edge, and of the names on either side
+)
+# Where the axis stands, and the heights of a name's row and of a bar
 AXIS, ROW, BAR = (
     46.0,
     17.0,
     7.0,
-)  # Where the axis stands, and the heights of a name's row and of a bar
-MOST = 40  # The most methods of the picture: the best of them. It says how many there are.
+)
+# The most methods of the picture: the best of them. It says how many there are.
+MOST = 40
 
 
 class Stroke(NamedTuple):
@@ -59,10 +62,8 @@ def picture(ranks: Ranks) -> Picture:
 
     shown = min(k, MOST)
     step = 1 if k <= 20 else 5
-    ticks = [
-        *(rank for rank in range(1, k, step) if k - rank > step / 2),
-        k,
-    ]  # a number beside the last would be written over it
+    # A number beside the last would be written over it
+    ticks = [*(rank for rank in range(1, k, step) if k - rank > step / 2), k]
     strokes = [Stroke(x(1), AXIS, x(k), AXIS), *(Stroke(x(r), AXIS - 4, x(r), AXIS) for r in ticks)]
     words = [Word(x(rank), AXIS - 7, str(rank)) for rank in ticks]
     length = min(ranks.distance, k - 1.0)

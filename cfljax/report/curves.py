@@ -15,9 +15,12 @@ from cfljax.report.configurations import Configuration, Unit
 from cfljax.results.frames import NEW, new_steps, number
 from cfljax.results.statistics import mean_and_deviation
 
-MOST_CURVES = 24  # The most configurations that figures show; the table has all
-MOST_POINTS = 160  # The most evaluations of a curve that are drawn
-MOST_SEEDS = 400  # The most runs of a configuration that are drawn as points
+# The most configurations that figures show; the table has all
+MOST_CURVES = 24
+# The most evaluations of a curve that are drawn
+MOST_POINTS = 160
+# The most runs of a configuration that are drawn as points
+MOST_SEEDS = 400
 
 
 class _Points(NamedTuple):
@@ -39,12 +42,10 @@ class Band(NamedTuple):
 class Curves(NamedTuple):
     """All curves of one configuration."""
 
-    history: dict[
-        str, Band
-    ]  # By quantity: accuracy, loss, ari, …, and `bytes`, the sum of both directions
-    diagnostics: dict[
-        str, Band
-    ]  # By name: the diagnostics of the method that have one number per evaluation
+    # By quantity: accuracy, loss, ari, …, and `bytes`, the sum of both directions
+    history: dict[str, Band]
+    # By name: the diagnostics of the method that have one number per evaluation
+    diagnostics: dict[str, Band]
     # Accuracies of the clients in ascending order; `round` is the share of clients in [0, 1]
     clients: Band
     # Accuracy of newcomers; `round` is the number of local steps on their labelled samples
@@ -118,7 +119,8 @@ def curves(configuration: Configuration, problems: list[str]) -> Curves:
         if arrays is None:
             continue
         rounds = arrays.get("history/round", np.zeros(0)).astype(np.float64)
-        train = unit.record["config"].get("train", {})  # whether train.stop has ended the run
+        # Whether train.stop has ended the run
+        train = unit.record["config"].get("train", {})
         ended = len(rounds) > 0 and bool(train.get("stop")) and rounds[-1] < train.get("rounds", 0)
         for curves, prefix in (
             (history, "history/"),
@@ -194,9 +196,8 @@ def _select(
         and len(rounds)
     }
     curves.pop("round", None)
-    if (
-        prefix != "history/"
-    ):  # before the first round a method has nothing to report; other models are scored even then
+    # Before the first round a method has nothing to report; other models are scored even then
+    if prefix != "history/":
         return {
             name: v if name.startswith("accuracy") else np.where(rounds > 0, v, np.nan)
             for name, v in curves.items()

@@ -21,7 +21,8 @@ Panel = TypeVar("Panel", Confusion, OverRounds, Mixture)
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#c4629b", "#dd9500", "#3fa7e0", "#882255", "#555c6b")
 NONE = "#c9ced8"
-ACROSS = 4  # The most panels beside each other
+# The most panels beside each other
+ACROSS = 4
 MOST_PANELS = 12
 
 

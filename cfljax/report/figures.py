@@ -31,10 +31,12 @@ DASHES: tuple[str | tuple[float, tuple[float, ...]], ...] = (
     (0, (1.2, 1.4)),
     (0, (6, 1.5, 1.2, 1.5)),
 )
-SIZE = (5.5, 3.3)  # (width, height) in inches
+# (width, height) in inches
+SIZE = (5.5, 3.3)
 CHANGE = "#8a93a3"
 """The colour of the lines at changes of the data."""
-LINE = 0.15  # The height of a line of the legend in inches
+# The height of a line of the legend in inches
+LINE = 0.15
 STYLE: dict[Any, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 
 
@@ -45,13 +47,11 @@ def render(
     per inch of PNG files."""
     import matplotlib
 
-    plain = {
-        k: v for k, v in matplotlib.rcParamsDefault.items() if not k.startswith("backend")
-    }  # without a user's matplotlibrc
+    # Without a user's matplotlibrc
+    plain = {k: v for k, v in matplotlib.rcParamsDefault.items() if not k.startswith("backend")}
     with matplotlib.rc_context(plain | STYLE), warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", "Glyph", UserWarning
-        )  # characters that the font lacks are drawn as boxes
+        # Characters that the font lacks are drawn as boxes
+        warnings.filterwarnings("ignore", "Glyph", UserWarning)
         for name, draw in FIGURES.items():
             figure = draw(data) if not names or name in names else None
             if figure is None:
@@ -63,7 +63,8 @@ def render(
                 out = io.BytesIO()
                 figure.savefig(out, format=kind, metadata=metadata, dpi=dpi)
                 yield f"{name}.{kind}", out.getvalue()
-                figure.set_layout_engine("none")  # keeps the layout for the second file
+                # Keeps the layout for the second file
+                figure.set_layout_engine("none")
 
 
 def _axes(height: float) -> tuple[Figure, Axes]:
@@ -73,12 +74,10 @@ def _axes(height: float) -> tuple[Figure, Axes]:
     return figure, figure.subplots()
 
 
-Draw = Callable[
-    [ReportData], "Figure | None"
-]  # A function that draws a figure, or None where there is nothing to draw
-Line = (
-    tuple[np.ndarray, Band] | None
-)  # f64[E] x and the band over it; None where there is nothing to draw
+# A function that draws a figure, or None where there is nothing to draw
+Draw = Callable[[ReportData], "Figure | None"]
+# f64[E] x and the band over it; None where there is nothing to draw
+Line = tuple[np.ndarray, Band] | None
 
 
 def _draw_lines(
@@ -142,7 +141,8 @@ def _draw_rounds(pick: Callable[[Curves], Band | None], label: str, percent: boo
 
     def draw(data: ReportData) -> Figure | None:
         figure = _draw_lines(data, line, "round", label, percent, stops=True)
-        if figure is not None:  # where the data change
+        # Where the data change
+        if figure is not None:
             for at in sorted({at for each in data.curves for at in each.changes}):
                 figure.axes[0].axvline(
                     at, color=CHANGE, linewidth=0.8, linestyle=(0, (1, 2)), zorder=0
@@ -172,7 +172,8 @@ def _draw_newcomers(data: ReportData) -> Figure | None:
     if figure is not None:
         (axes,) = figure.axes
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        for each in axes.lines:  # a point where there is a number
+        # A point where there is a number
+        for each in axes.lines:
             each.set(marker="o", markersize=3.5)
     return figure
 

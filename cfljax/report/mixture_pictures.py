@@ -12,13 +12,16 @@ import numpy as np
 
 from cfljax.report.curves import spaced
 
+# The most clients, rounds and true groups that are drawn
 MOST_CLIENTS, MOST_ROUNDS, MOST_GROUPS = (
     200,
     128,
     20,
-)  # The most clients, rounds and true groups that are drawn
-ACROSS = 101  # Columns that the weights of a client are spread over, from 0 to 100 per cent
-LANE = 200  # Rows that the true groups share out between them
+)
+# Columns that the weights of a client are spread over, from 0 to 100 per cent
+ACROSS = 101
+# Rows that the true groups share out between them
+LANE = 200
 CLIENTS, ROUNDS = "clients at the end", "groups over rounds"
 
 
@@ -98,7 +101,8 @@ def mixtures(
 def _owns_all(labels: np.ndarray) -> bool:
     """Return whether each client that has a label has the model with its own index, as if clients
     mix each other's models."""
-    known = labels >= 0  # newcomers have none
+    # Newcomers have none
+    known = labels >= 0
     return bool(known.any() and (labels == np.arange(labels.shape[1]))[known].all())
 
 

@@ -25,8 +25,10 @@ from cfljax.store.rows import option_of
 from cfljax.store.units import read_search
 
 SCRIPTS = ("draw.js", "charts.js", "pictures.js", "save.js", "page.js")
-MOST_TROUBLES = 200  # The most failed and diverged runs that are listed
-MOST_ROWS = 500  # The most rows of the table on the page; the table's files have all
+# The most failed and diverged runs that are listed
+MOST_TROUBLES = 200
+# The most rows of the table on the page; the table's files have all
+MOST_ROWS = 500
 _SLOT = re.compile(r"\{\{(\w+)\}\}")
 
 

@@ -27,8 +27,10 @@ from cfljax.report.run_pictures import OverRounds, RunPictures
 from cfljax.report.tables import printable
 from cfljax.results.statistics import mean_and_deviation
 
-COLOURS, DASHES = 8, 4  # The number of colours, and of ways to dash a line
-PARTS = ("setup", "compile", "train", "eval")  # Parts of the seconds of a run
+# The number of colours, and of ways to dash a line
+COLOURS, DASHES = 8, 4
+# Parts of the seconds of a run
+PARTS = ("setup", "compile", "train", "eval")
 CLUSTERED = (0, 2, 5)
 FAMILIES = {
     **dict.fromkeys(

@@ -12,9 +12,8 @@ from cfljax.report.configurations import Configuration
 from cfljax.report.curves import drawn_units, read, spaced
 from cfljax.report.mixture_pictures import MOST_CLIENTS, MOST_ROUNDS, Mixture, mixtures
 
-MOST_CLUSTERS = (
-    24  # The most rows and columns of a drawn confusion table; the last one sums up the rest
-)
+# The most rows and columns of a drawn confusion table; the last one sums up the rest
+MOST_CLUSTERS = 24
 
 
 class OverRounds(NamedTuple):
@@ -23,9 +22,8 @@ class OverRounds(NamedTuple):
 
     rounds: np.ndarray  # i64[E]
     colours: np.ndarray  # i32[rows, E]: the number of a colour, −1 unassigned
-    groups: (
-        np.ndarray
-    )  # i32[rows]: the true group (of groups over rounds that at first), −1 unknown
+    # i32[rows]: the true group (of groups over rounds that at first), −1 unknown
+    groups: np.ndarray
     clients: int  # The number of all clients, of which `rows` are drawn
 
 
@@ -147,7 +145,8 @@ def _paint(labels: np.ndarray, colour: dict[int, int]) -> np.ndarray:
 def _draw_assignment(
     rounds: np.ndarray, labels: np.ndarray, group: np.ndarray, colour: dict[int, int]
 ) -> OverRounds:
-    if len(rounds) != len(labels):  # only the last labels were kept
+    # Only the last labels were kept
+    if len(rounds) != len(labels):
         rounds = rounds[-1:] if len(rounds) else np.zeros(1, np.int64)
         labels = labels[-1:]
     unknown = np.where(group < 0, group.max(initial=0) + 1, group)
@@ -189,7 +188,8 @@ def _count_confusion(
         return None
     painted = np.array([colour[int(k)] for k in clusters])
     order = np.lexsort((-table.sum(axis=1), painted))
-    if len(order) > MOST_CLUSTERS:  # the largest, still in the order of their colours
+    # The largest, still in the order of their colours
+    if len(order) > MOST_CLUSTERS:
         largest = set(np.argsort(-table.sum(axis=1), kind="stable")[: MOST_CLUSTERS - 1].tolist())
         order = np.array(
             [k for k in order if k in largest] + [k for k in order if k not in largest]

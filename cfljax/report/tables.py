@@ -55,9 +55,10 @@ def comparison(results: Results) -> str:
         collect([results]).configurations,
         [c for c in COLUMNS if c.key in SHORT or (c.window and c.heading != "NMI")],
     )
+    # New clients after steps
     later = [c.key for c in columns_of(table) if c.key.startswith(NEW) and new_steps(c.key) >= 0][
         1:
-    ]  # new clients after steps
+    ]
     return terminal(
         [
             row._replace(cells={key: cell for key, cell in row.cells.items() if key not in later})
@@ -253,12 +254,13 @@ def terminal(table: Sequence[Row], width: int | None = None, bold: bool = False)
 
 def _align_rows(table: Sequence[Row], columns: list[Column]) -> list[str]:
     folders = any(row.configuration.folder for row in table)
+    # The space is for the mark
     head = [
         "",
         *(["folder"] if folders else []),
         "runs",
         *(f"{c.heading} " for c in columns),
-    ]  # the space is for the mark
+    ]
     grid, titles, block = [head], {}, None
     for row in table:
         each = row.configuration

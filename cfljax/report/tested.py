@@ -15,7 +15,8 @@ from cfljax.results.statistics import BOOTSTRAP, FEWEST, LEVEL, Difference, Rank
 HEADINGS = ("method", "difference from the best", "95 % interval", "effect", "p", "n")
 # The most rows of the table of differences on the page and in Markdown and LaTeX; the CSV has all
 MOST_ROWS = 200
-MOST_LOST = 12  # The most rows that lost runs which the sentence names
+# The most rows that lost runs which the sentence names
+MOST_LOST = 12
 NAMES = {
     "accuracy_at_best_val": "test accuracy at the round of the best validation accuracy",
     "accuracy_last10": "mean test accuracy over the last ten evaluations",

@@ -13,7 +13,8 @@ from cfljax.report.tables import align, printable
 if TYPE_CHECKING:
     from cfljax.launch.search_plan import Plan
 
-MOST = 60  # The most settings of a group that are listed, the best first; tune.json has all
+# The most settings of a group that are listed, the best first; tune.json has all
+MOST = 60
 WIDTH, HEIGHT, LEFT, BELOW = 560.0, 200.0, 46.0, 26.0
 
 

@@ -19,7 +19,8 @@ from cfljax.results.result import Results
 from cfljax.store.atomic import store_errors, write_bytes
 
 PAGE = "index.html"
-EVERY = 10.0  # Seconds between two pages of a sweep that is being computed
+# Seconds between two pages of a sweep that is being computed
+EVERY = 10.0
 FORMS: dict[str, Callable[[Sequence[Row]], str]] = {
     "table.md": lambda table: "\n".join(
         part for part in (tables.markdown(table), tested.markdown(table)) if part

@@ -50,7 +50,8 @@ def state_dict(
         owner, _, name = path.rpartition(".")
         layers.setdefault(owner, {})[name] = array
     found: dict[str, np.ndarray] = {}
-    channels = 0  # of the convolution before
+    # Of the convolution before
+    channels = 0
     for layer in _in_order([_Layer(name, arrays) for name, arrays in layers.items()]):
         converted, channels = _in_torch(layer.arrays, channels, forget_bias)
         begin = f"{layer.name}." if layer.name else ""
@@ -78,9 +79,8 @@ def _in_torch(
     kernel = layer.get("kernel")
     if kernel is None:
         renamed = {"weight" if name == "scale" else name: array for name, array in layer.items()}
-        return dict(
-            sorted(renamed.items(), key=lambda item: item[0] != "weight")
-        ), channels  # PyTorch has it before the bias
+        # PyTorch has it before the bias
+        return dict(sorted(renamed.items(), key=lambda item: item[0] != "weight")), channels
     rest = {name: array for name, array in layer.items() if name != "kernel"}
     if "recurrent" in layer:
         bias, width = layer["bias"].copy(), layer["recurrent"].shape[0]

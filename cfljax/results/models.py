@@ -186,7 +186,8 @@ class KeptModels:
         clients = predict.clusters_of(self._scene, models, labels)
         about = self._origin(layout)
         used = np.unique(clients[clients >= 0])
-        if self._scene.mixes:  # clients use all models, each by its weight
+        # Clients use all models, each by its weight
+        if self._scene.mixes:
             used, about["weights"] = (
                 np.arange(len(models)),
                 predict.need(self.mixture, "mixtures", self.run).tolist(),

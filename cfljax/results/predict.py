@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from cfljax.config import Run
     from cfljax.types import Array, Federation, Model, Tree
 
-BLOCK = 1024  # The most samples that pass through the network at once
+# The most samples that pass through the network at once
+BLOCK = 1024
 
 
 class Scene(NamedTuple):
@@ -206,7 +207,8 @@ def prepared(federation: Federation, x: np.ndarray) -> np.ndarray:
     SpecError for another shape. Grey images may lack their last axis."""
     pool = federation.pool
     shape = federation.sample_shape
-    x = x[..., None] if (*x.shape[1:], 1) == shape else x  # grey images without their channel
+    # Grey images without their channel
+    x = x[..., None] if (*x.shape[1:], 1) == shape else x
     if x.shape[1:] != shape:
         raise SpecError(
             f"x: has the shape {x.shape}; must be (samples, {', '.join(map(str, shape))})"
@@ -235,9 +237,8 @@ def probabilities(
     whole = np.concatenate(logits).astype(np.float64)
     if several:
         return (1 / (1 + np.exp(-whole))).astype(np.float32)
-    whole = (
-        np.concatenate([np.zeros_like(whole), whole], 1) if whole.shape[1] == 1 else whole
-    )  # the second of two classes
+    # The second of two classes
+    whole = np.concatenate([np.zeros_like(whole), whole], 1) if whole.shape[1] == 1 else whole
     whole = np.exp(whole - whole.max(axis=1, keepdims=True))
     return (whole / whole.sum(axis=1, keepdims=True)).astype(np.float32)
 

@@ -261,7 +261,8 @@ class Results:
         """Draw a column of `history()` over rounds with matplotlib: each method's mean and standard
         deviation over the seeds, as the page of results does. A run that `train.stop` has ended
         keeps its last value, and diverged runs are drawn only if none of the line is done."""
-        from matplotlib import pyplot  # not Figure: with pyplot, notebooks know how to show one
+        # Not Figure: with pyplot, notebooks know how to show one
+        from matplotlib import pyplot
 
         frame = self.history()
         if column not in frame:

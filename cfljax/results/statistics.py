@@ -10,8 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-LEVEL = 0.05  # The significance level of the tests; intervals hold 1 − LEVEL
-FEWEST = 3  # The fewest seeds for an interval or a test
+# The significance level of the tests; intervals hold 1 − LEVEL
+LEVEL = 0.05
+# The fewest seeds for an interval or a test
+FEWEST = 3
 BOOTSTRAP = 5
 """The fewest seeds for a bootstrap. Of fewer, resamples hardly go beyond the numbers themselves (of
 three, they cover the mean in 75 % of cases), and the interval is Student's."""
@@ -47,7 +49,8 @@ def interval(values: Sequence[float]) -> tuple[float, float] | None:
     From BOOTSTRAP values on it is the interval of a percentile bootstrap, widened as Hesterberg
     (2015) does: plain percentiles are too narrow, because the normal distribution is narrower than
     Student's, and a deviation over n smaller than one over n − 1."""
-    from scipy.special import ndtr, stdtrit  # scipy.stats takes half a second to import
+    # scipy.stats takes half a second to import
+    from scipy.special import ndtr, stdtrit
 
     n = len(values)
     if n < FEWEST:
@@ -151,9 +154,8 @@ def ranks(names: Sequence[str], scores: np.ndarray) -> Ranks:
     placed = rankdata(-scores, axis=1)
     means = placed.mean(axis=0)
     between = count * float(((means - (k + 1) / 2) ** 2).sum())
-    within = float(((placed - placed.mean(axis=1, keepdims=True)) ** 2).sum()) / (
-        count * (k - 1)
-    )  # less than k(k+1)/12 with ties
+    # Less than k(k+1)/12 with ties
+    within = float(((placed - placed.mean(axis=1, keepdims=True)) ** 2).sum()) / (count * (k - 1))
     square = between / within if within else 0.0
     left = count * (k - 1) - square
     f = math.inf if left <= 1e-9 else (count - 1) * square / left

@@ -14,7 +14,8 @@ from cfljax.errors import SpecError
 from cfljax.results.frames import curves
 from cfljax.results.result import Result
 
-PLACE = "logs"  # The folder of the sinks' files, below the results folder
+# The folder of the sinks' files, below the results folder
+PLACE = "logs"
 
 
 class Sink(Protocol):

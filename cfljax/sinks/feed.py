@@ -17,7 +17,8 @@ from cfljax.sinks import SINKS
 from cfljax.sinks.common import PLACE, Sink
 from cfljax.store import Store
 
-EVERY = 2.0  # Seconds between two looks for finished runs
+# Seconds between two looks for finished runs
+EVERY = 2.0
 
 
 class Feed:
@@ -55,7 +56,8 @@ class Feed:
                 record, arrays = store.read(run)
                 result = Result(record | self.named.get(run, {}), arrays)
             except StoreError:
-                continue  # damaged or being replaced: the sweep reports it
+                # Damaged or being replaced: the sweep reports it
+                continue
             behind = [name for name in waiting if self.written[name].get(run) != result.status]
             for name in behind:
                 self._send(name, result)
@@ -72,7 +74,8 @@ class Feed:
         """Call a sink; return whether that went well. A sink that fails is dropped."""
         try:
             call()
-        except Exception as error:  # a sink's package may raise anything
+        # A sink's package may raise anything
+        except Exception as error:
             reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
             self.say(f"cfljax: --log {name}: {reason}; nothing more is logged there")
             del self.sinks[name]

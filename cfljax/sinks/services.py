@@ -39,9 +39,8 @@ class JsonLines:
             }
         )
         text = "".join(json.dumps(line, default=str) + "\n" for line in lines)
-        with self.path.open(
-            "ab", buffering=0
-        ) as file:  # one write, so that lines of two processes do not mix
+        # One write, so that lines of two processes do not mix
+        with self.path.open("ab", buffering=0) as file:
             file.write(text.encode())
 
 
@@ -59,7 +58,8 @@ class TensorBoard:
         words = re.sub(r"[^\w.=+-]+", "_", title(result))
         where = self.folder / f"{words[:80]}-{result.run}"
         for old in where.glob("events.*"):
-            old.unlink()  # files of an earlier attempt
+            # Files of an earlier attempt
+            old.unlink()
         with self.package.SummaryWriter(str(where)) as writer:
             for number, values in rows(result):
                 for quantity, value in values.items():

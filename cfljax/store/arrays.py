@@ -12,7 +12,8 @@ import numpy as np
 from cfljax.errors import StoreError
 from cfljax.files.npy import read_member
 
-MAX_SMALL_BYTES = 1 << 16  # Bytes up to which an array of any kind is compressed
+# Bytes up to which an array of any kind is compressed
+MAX_SMALL_BYTES = 1 << 16
 ARRAY_KINDS = "biufc"
 
 
@@ -31,7 +32,8 @@ def pack(arrays: Mapping[str, np.ndarray]) -> bytes:
                 raise TypeError(
                     f"array {name}: dtype {array.dtype} is not kept; use numbers or booleans"
                 )
-            info = zipfile.ZipInfo(f"{name}.npy")  # its fixed date keeps the bytes the same
+            # Its fixed date keeps the bytes the same
+            info = zipfile.ZipInfo(f"{name}.npy")
             if array.dtype.kind in "biu" or array.nbytes <= MAX_SMALL_BYTES:
                 info.compress_type = zipfile.ZIP_DEFLATED
             with archive.open(info, "w", force_zip64=True) as member:
@@ -55,7 +57,8 @@ def unpack(data: bytes, prefixes: Iterable[str] = ("",)) -> dict[str, np.ndarray
             return {name: read_member(archive, name, ARRAY_KINDS) for name in names}
     except MemoryError as error:
         raise StoreError("the arrays of a file do not fit into memory") from error
-    except Exception as error:  # whatever a broken or hostile file provokes in the parsers
+    # Whatever a broken or hostile file provokes in the parsers
+    except Exception as error:
         reason = " ".join(str(error).split())[:80]
         raise Damaged(f"not a readable npz file ({type(error).__name__}: {reason})") from error
 

@@ -11,8 +11,10 @@ from cfljax.errors import StoreError
 from cfljax.registry.options import Table
 from cfljax.store.units import Store
 
-MAX_DIAGNOSTIC = 12_000  # Numbers of the largest diagnostic that is kept
-DROPPED_KEYS = ("schema", "arrays", "sha256")  # Keys of a record that `Store.write` adds
+# Numbers of the largest diagnostic that is kept
+MAX_DIAGNOSTIC = 12_000
+# Keys of a record that `Store.write` adds
+DROPPED_KEYS = ("schema", "arrays", "sha256")
 
 
 def compact(

@@ -126,7 +126,8 @@ class Folder:
             raise StoreError(
                 f"{path}: cannot read: {error.strerror}; check the permissions"
             ) from error
-        except (OSError, ValueError) as error:  # OSError: a symbolic link, a folder, a bad disk
+        # OSError: a symbolic link, a folder, a bad disk
+        except (OSError, ValueError) as error:
             raise Damaged(f"{path.name}: {getattr(error, 'strerror', None) or error}") from error
 
     def _move(self, path: Path, name: str = "damaged") -> Path:

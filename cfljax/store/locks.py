@@ -18,11 +18,13 @@ from cfljax.store.atomic import host, is_alive, place, store_errors
 
 try:
     import fcntl
-except ImportError:  # not a POSIX system
+# Not a POSIX system
+except ImportError:
     fcntl = None  # type: ignore[assignment]
 
 
-MAX_ATTEMPTS = 1000  # Attempts to take a lock that its last owner keeps removing
+# Attempts to take a lock that its last owner keeps removing
+MAX_ATTEMPTS = 1000
 
 
 class Note(TypedDict):
@@ -78,9 +80,8 @@ def claim(path: Path, wait: bool = False) -> Claim:
                     again and path.parent.is_dir()
                 ):
                     raise
-                time.sleep(
-                    0.01
-                )  # another machine has removed the file while this one was opening it
+                # Another machine has removed the file while this one was opening it
+                time.sleep(0.01)
             else:
                 if claimed is not None:
                     return claimed
@@ -121,7 +122,8 @@ def _sign(descriptor: int) -> None:
     depend on it."""
     since = time.strftime("%Y-%m-%dT%H:%M:%S")
     note: Note = {"pid": os.getpid(), "host": host(), "place": place(), "since": since}
-    with contextlib.suppress(OSError):  # a full disk must not stop a claim
+    # A full disk must not stop a claim
+    with contextlib.suppress(OSError):
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, json.dumps(note).encode(), 0)
 

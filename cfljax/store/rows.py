@@ -11,9 +11,8 @@ from cfljax.registry.options import Key, Table, Value, find_differing
 
 Record = Table
 
-Files = tuple[
-    str, str, str
-]  # Section, option and name of a table that names files: the files of equal ones are compared
+# Section, option and name of a table that names files: the files of equal ones are compared
+Files = tuple[str, str, str]
 
 _SECTIONS = ("data", "model", "train", "method")
 _SHARED = (

@@ -8,12 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-MIN_LAST10 = 50  # Runs with at least this many evaluations are judged by the mean of the last ten
-SECONDS_COLUMNS = (
-    "seconds_compile",
-    "seconds_train",
-    "seconds_eval",
-)  # Columns that come from a record's `timings`
+# Runs with at least this many evaluations are judged by the mean of the last ten
+MIN_LAST10 = 50
+# Columns that come from a record's `timings`
+SECONDS_COLUMNS = ("seconds_compile", "seconds_train", "seconds_eval")
 
 
 def summarise(
@@ -163,7 +161,8 @@ def _count_recovery(
     before = accuracy[rounds < begin]
     if not len(before) or not math.isfinite(before[-1]):
         return None
-    high = accuracy >= before[-1] - RECOVERY_MARGIN - 1e-6  # accuracies are float32
+    # Accuracies are float32
+    high = accuracy >= before[-1] - RECOVERY_MARGIN - 1e-6
     reached = rounds[high & (rounds >= last) & (rounds < end)]
     return int(reached[0]) - last if len(reached) else None
 

@@ -23,7 +23,8 @@ from cfljax.store.folder import Folder
 from cfljax.store.records import decode, encode
 
 _META = "checkpoint_meta"
-_WRITING = "~write"  # no id has a ~
+# No id has a ~
+_WRITING = "~write"
 
 
 class Unit(NamedTuple):
@@ -141,9 +142,8 @@ class Store(Folder):
             if (record := self.record(name)) is None or record["status"] != "failed":
                 continue
             with self._writing(name, wait=True), atomic.store_errors(self._record_file(name)):
-                self._record_file(name).unlink(
-                    missing_ok=True
-                )  # the record first: it is what makes a unit done
+                # The record first: it is what makes a unit done
+                self._record_file(name).unlink(missing_ok=True)
                 self._array_file(name).unlink(missing_ok=True)
 
     def _array_file(self, id: str) -> Path:
@@ -194,13 +194,12 @@ class Store(Folder):
         with self._writing(id, wait=False) as held:
             if not held:
                 return None
-            problem_now = self.check(id)  # it may have been rewritten since
+            # It may have been rewritten since
+            problem_now = self.check(id)
             if problem_now is None or not self._record_file(id).exists():
                 return None
-            for path in (
-                self._record_file(id),
-                self._array_file(id),
-            ):  # the record first: it is what makes a unit done
+            # The record first: it is what makes a unit done
+            for path in (self._record_file(id), self._array_file(id)):
                 self._move(path)
         return self.warn(
             f"{self.units / id}: damaged ({problem_now}); moved to "
