@@ -150,12 +150,12 @@ def sweep(
     in `load`."""
     from cfljax.config import read_spec
     from cfljax.errors import SpecError, suggest
-    from cfljax.launch.batch import KEEP
+    from cfljax.launch.batch import KEEP_CHOICES
     from cfljax.launch.sweep import Options, carry_out
     from cfljax.results.result import Results
 
-    if keep not in KEEP:
-        raise SpecError(f"keep = {keep!r}: unknown{suggest(str(keep), KEEP)}")
+    if keep not in KEEP_CHOICES:
+        raise SpecError(f"keep = {keep!r}: unknown{suggest(str(keep), KEEP_CHOICES)}")
     _check_target(target)
     checked = read_spec(QUICKSTART if spec is None else spec, sets)
     store = _opened(out, checked.name)

@@ -179,7 +179,8 @@ def _list(_: argparse.Namespace) -> None:
     print("built in")
     for name in SOURCES:
         print(f"  {name:<18} {SOURCES.entry(name).summary}")
-    local, prepared = local_names(), prepared_names()
+    local = local_names()
+    prepared = prepared_names()
     print(
         f"files in {', '.join(map(str, folders(None)))}"
         + ("" if os.environ.get("CFLJAX_DATA") else "; CFLJAX_DATA is not set")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cfljax.config.data import Data
 
 # The most clients that are drawn; of more, evenly spaced ones are drawn
-_MOST = 150
+_MAX_DRAWN_CLIENTS = 150
 
 
 def describe(
@@ -138,9 +138,9 @@ def draw(file: Path, title: str, counts: np.ndarray, group: np.ndarray) -> None:
     from cfljax.report.figures import STYLE
 
     order = np.argsort(group, kind="stable")
-    if len(order) > _MOST:
-        title += f": {_MOST} of {len(order)} clients"
-        order = order[np.linspace(0, len(order) - 1, _MOST).astype(int)]
+    if len(order) > _MAX_DRAWN_CLIENTS:
+        title += f": {_MAX_DRAWN_CLIENTS} of {len(order)} clients"
+        order = order[np.linspace(0, len(order) - 1, _MAX_DRAWN_CLIENTS).astype(int)]
     title += f"; the largest bubble: {counts[order].max(initial=0)} samples"
     try:
         with matplotlib.rc_context(STYLE), write_whole(file) as part:

@@ -9,10 +9,8 @@ from cfljax.commands import data, parser_of, read_starter
 from cfljax.errors import SpecError
 from cfljax.registry.options import Value, show
 
-PLUGIN, DIGITS = (
-    "my_method.py",
-    {"name": "digits", "partition": "rotated", "groups": 4, "clients": 20, "normalise": "unit"},
-)
+PLUGIN = "my_method.py"
+DIGITS = {"name": "digits", "partition": "rotated", "groups": 4, "clients": 20, "normalise": "unit"}
 
 
 def parser(prog: str = "python -m cfljax.init") -> argparse.ArgumentParser:

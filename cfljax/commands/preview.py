@@ -83,10 +83,8 @@ def explain(spec: Spec, workers: int | None) -> int:
     machine = describe_machine(speed=None)
     print(execution.explain_machine(machine))
     lines: dict[str, str] = {}
-    batches, sizes = (
-        batching.make_batches(runs, functools.partial(batch_limit, machine=machine)),
-        [],
-    )
+    batches = batching.make_batches(runs, functools.partial(batch_limit, machine=machine))
+    sizes = []
     for batch in batches:
         sizes.append(count_run_size(batch.first, assemble.host_federation(batch.first)))
         if batch.program_key not in lines:

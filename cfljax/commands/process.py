@@ -23,7 +23,9 @@ from cfljax import lazy
 from cfljax.errors import CfljaxError
 from cfljax.files import drop_programs
 
-INTERRUPTED, TERMINATED = 130, 143
+# Exit codes: 128 + the number of the signal, as shells have it
+INTERRUPTED = 130
+TERMINATED = 143
 # Seconds after which a signal ends the process even in the middle of a computation
 PATIENCE = 4.0
 # Seconds until a signal is tried again that arrived while an exception could not be raised
@@ -95,10 +97,12 @@ def main(
     # Replaces SIG_IGN, too, as in background jobs
     before = {number: signal.signal(number, _answer) for number in RAISED}
     _end_soon_after_signals()
-    unraisablehook, sys.unraisablehook = sys.unraisablehook, _raise_again
+    unraisablehook = sys.unraisablehook
+    sys.unraisablehook = _raise_again
     thresholds = gc.get_threshold()
     gc.set_threshold(*COLLECT_RARELY)
-    showwarning, warnings.showwarning = warnings.showwarning, _warn
+    showwarning = warnings.showwarning
+    warnings.showwarning = _warn
     replace_unknown_characters()
     try:
         return _carry_out(run, parser, arguments)
@@ -128,7 +132,8 @@ def main(
             2,
         )
     finally:
-        sys.unraisablehook, warnings.showwarning = unraisablehook, showwarning
+        sys.unraisablehook = unraisablehook
+        warnings.showwarning = showwarning
         gc.set_threshold(*thresholds)
         # An exception while Python shuts down would only print a traceback
         for number, handler in before.items():

@@ -22,7 +22,8 @@ class _WithOptions(Parser):
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """As argparse does."""
-        words, known = list(sys.argv[1:] if args is None else args), []
+        words = list(sys.argv[1:] if args is None else args)
+        known = []
         while words:
             flag, equals, value = words.pop(0).partition("=")
             ours = any(each.startswith(flag) for each in self._option_string_actions)

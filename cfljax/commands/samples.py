@@ -21,10 +21,12 @@ if TYPE_CHECKING:
 
     from cfljax.registry.options import Table
 
-# The most groups, or clients, and samples of each
-LINES, COLUMNS = 8, 8
+# The most groups, or clients, of which samples are drawn: one row for each
+MAX_ROWS = 8
+# The most samples of each
+MAX_SAMPLES = 8
 # The most of a text that is shown
-_CHARACTERS = 160
+_MAX_CHARACTERS = 160
 
 
 class Names(NamedTuple):
@@ -52,7 +54,8 @@ def as_seen(
     edge = len(source.y_train)
     train = rows < edge
     x = np.empty((len(rows), *source.x_train.shape[1:]), source.x_train.dtype)
-    x[train], x[~train] = source.x_train[rows[train]], source.x_test[rows[~train] - edge]
+    x[train] = source.x_train[rows[train]]
+    x[~train] = source.x_test[rows[~train] - edge]
     y = np.concatenate([source.y_train, source.y_test])[rows]
     seen = np.asarray(x)
     view = None if parts.view is None else int(parts.view[client])
@@ -80,10 +83,10 @@ def chosen(source: Source, parts: Parts) -> list[tuple[str, int, np.ndarray]]:
     if len(groups):
         firsts = [
             (f"group {g}", next((c for c in having if parts.group[c] == g), None))
-            for g in groups[:LINES]
+            for g in groups[:MAX_ROWS]
         ]
     else:
-        firsts = [(f"client {c}", c) for c in having[:LINES]]
+        firsts = [(f"client {c}", c) for c in having[:MAX_ROWS]]
     labels = np.concatenate([source.y_train, source.y_test])
     lines = []
     for name, client in firsts:
@@ -94,7 +97,7 @@ def chosen(source: Source, parts: Parts) -> list[tuple[str, int, np.ndarray]]:
                 (
                     name,
                     client,
-                    by_label[np.unique(np.linspace(0, len(rows) - 1, COLUMNS).astype(int))],
+                    by_label[np.unique(np.linspace(0, len(rows) - 1, MAX_SAMPLES).astype(int))],
                 )
             )
     return lines
@@ -107,8 +110,8 @@ def draw_samples(file: Path, title: str, source: Source, parts: Parts, names: Na
     lines = chosen(source, parts)
     texts = names.tokens is not None or source.table is not None
     wide = 2.4 if texts else 1.1
-    figure = Figure(figsize=(1 + wide * COLUMNS, 0.5 + 1.35 * len(lines)), layout="constrained")
-    grid = figure.subplots(len(lines), COLUMNS, squeeze=False)
+    figure = Figure(figsize=(1 + wide * MAX_SAMPLES, 0.5 + 1.35 * len(lines)), layout="constrained")
+    grid = figure.subplots(len(lines), MAX_SAMPLES, squeeze=False)
     for (name, client, rows), axes in zip(lines, grid, strict=True):
         x, y = as_seen(source, parts, client, rows)
         for at, axis in enumerate(axes):
@@ -165,7 +168,7 @@ def _draw(axis: Axes, x: np.ndarray, tokens: Table | None, texts: bool) -> None:
     if texts:
         numbers = x.astype(int).tolist()
         said = " ".join(map(str, numbers)) if tokens is None else decode_tokens(tokens, numbers)
-        lines = textwrap.wrap(said[:_CHARACTERS].replace("$", r"\$"), 26)
+        lines = textwrap.wrap(said[:_MAX_CHARACTERS].replace("$", r"\$"), 26)
         axis.text(
             0,
             1,
@@ -181,7 +184,8 @@ def _draw(axis: Axes, x: np.ndarray, tokens: Table | None, texts: bool) -> None:
     if x.ndim == 3 and x.shape[-1] in (1, 3):
         x = x[..., 0] if x.shape[-1] == 1 else x
     if x.ndim == 2 or (x.ndim == 3 and x.shape[-1] == 3):
-        low, high = min(0.0, float(x.min())), max(1.0, float(x.max()))
+        low = min(0.0, float(x.min()))
+        high = max(1.0, float(x.max()))
         axis.imshow(
             np.clip((x - low) / (high - low), 0, 1),
             cmap="gray",

@@ -159,7 +159,8 @@ class _Options:
         for name, field in list_fields(cls).items():
             text = json.dumps(schema := self.option(field, f"{where}.{name}"))
             key = f"{name}.{hashlib.sha256(text.encode()).hexdigest()[:6]}"
-            self.definitions[key], found[name] = schema, refer(key)
+            self.definitions[key] = schema
+            found[name] = refer(key)
         return {
             name: schema
             for name, schema in found.items()
@@ -173,7 +174,8 @@ class _Options:
     def tables(self, registry: Registry[Any], key: str, common: Table) -> Table:
         """Make the schema of a table with the options of its name, which stands under this key;
         with several names or none, of all."""
-        found, presets = [], PRESETS if registry is PARTITIONS else {}
+        found = []
+        presets = PRESETS if registry is PARTITIONS else {}
         names = {name: name for name in registry} | {
             name: preset[key] for name, preset in presets.items()
         }
@@ -190,7 +192,8 @@ class _Options:
         forms = self.special(where) or [
             form for kind in field.kinds for form in self.forms(kind, field.meta, where)
         ]
-        table, drawn = where.rpartition(".")[0], []
+        table = where.rpartition(".")[0]
+        drawn = []
         if table not in TABLES and {int, float} & set(field.kinds):
             forms += [SPACED, *([RANGE] if int in field.kinds else [])]
             drawn = (

@@ -114,7 +114,8 @@ def run(flags: argparse.Namespace) -> int:
 
     _check(flags)
     spec = read_spec(flags.spec or QUICKSTART, flags.set, plugins=flags.plugin)
-    (launch, chosen), part = _launcher(flags), _part(flags.shard)
+    launch, chosen = _launcher(flags)
+    part = _part(flags.shard)
     if flags.dry_run:
         preview.dry_run(spec)
         if not flags.explain:

@@ -284,7 +284,8 @@ class Data:
         """Divide the samples among clients, whatever was planned."""
         from cfljax.federation.views import divide_with_views
 
-        make, seed = PARTITIONS.entry(self.partition).make, int(self.seed)
+        make = PARTITIONS.entry(self.partition).make
+        seed = int(self.seed)
         if self.views:
             return divide_with_views(
                 make,

@@ -103,7 +103,8 @@ def check_sets(sets: list[Flag], warn: list[str]) -> None:
     given: dict[tuple[str, ...], Value] = {}
     for path, value in _sort_sets(sets):
         for key, leaf in _list_leaves(tuple(path), value):
-            where, before = f"--set {'.'.join(key)}", given.setdefault(key, leaf)
+            where = f"--set {'.'.join(key)}"
+            before = given.setdefault(key, leaf)
             if before != leaf:
                 warn.append(
                     f"{where}={show(before)}: has no effect, because {where}={show(leaf)} replaces "

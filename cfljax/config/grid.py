@@ -65,7 +65,8 @@ class Grid(NamedTuple):
             pairs = [
                 both(drafts) for drafts in (self.data, self.models, entrant.trains, [entrant.draft])
             ]
-            fixed, every = math.prod(f for f, _ in pairs), math.prod(e for _, e in pairs)
+            fixed = math.prod(f for f, _ in pairs)
+            every = math.prod(e for _, e in pairs)
             total += fixed + (every - fixed) * (self.samples or 1)
         return total * len(self.seeds)
 

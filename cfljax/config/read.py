@@ -20,7 +20,7 @@ from cfljax.config.toml import load, sanitise
 from cfljax.errors import SpecError
 from cfljax.registry.options import Table, show
 
-_LONG = 240
+_MAX_SHOWN_END = 240
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,8 +148,8 @@ def one_line(message: str, file: str, flags: Iterable[str]) -> str:
     about."""
     text = " ".join(message.split())
     text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
-    if len(text) > 2 * _LONG:
-        text = f"{text[:_LONG]} … {text[-_LONG:]}"
+    if len(text) > 2 * _MAX_SHOWN_END:
+        text = f"{text[:_MAX_SHOWN_END]} … {text[-_MAX_SHOWN_END:]}"
     if text.startswith("--set"):
         return text
     key = re.split(r"[\s:=]", text, maxsplit=1)[0]

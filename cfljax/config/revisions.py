@@ -57,7 +57,8 @@ def _bills_arrivals(run: Configured) -> bool:
 def _counts_labels_again(run: Configured) -> bool:
     """`fedrod` and `ccs_rfedavg`: labels are counted in each round, as clients see them after a
     drift."""
-    data, drift = run.data, run.data.drift
+    data = run.data
+    drift = run.data.drift
     if run.method not in ("fedrod", "ccs_rfedavg") or drift is None or drift.what == "rotation":
         return False
     if drift.what == "labels" or not PARTITIONS.ours(data.partition):

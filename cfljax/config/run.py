@@ -126,7 +126,8 @@ class Run:
         return "\n".join(self._spell(self._drawn.spelled, os.path.realpath))
 
     def _spell(self, data: str, of_file: OfFile) -> tuple[str, ...]:
-        model, method = canonical(self.model.options, of_file), canonical(self.options, of_file)
+        model = canonical(self.model.options, of_file)
+        method = canonical(self.options, of_file)
         train = canonical(self.train, of_file)
         return data, f"{self.model.name} {model}", f"{self.method} {method}", train, str(self.seed)
 

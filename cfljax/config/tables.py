@@ -30,7 +30,8 @@ class Point:
     exclude may be invalid."""
 
     def __init__(self, draft: Draft, values: Table):
-        self.draft, self.values = draft, values
+        self.draft = draft
+        self.values = values
         self.random = any(isinstance(v, Range) for v in values.values())
         self._made: dict[int, Any] = {}
 
@@ -38,7 +39,8 @@ class Point:
         """Return the values of the options, with random ranges drawn for that sample."""
         if not self.random:
             return self.values
-        seed, kind = self.draft.search_seed, self.draft.kind
+        seed = self.draft.search_seed
+        kind = self.draft.kind
         return {
             k: v.draw(f"{kind}.{k}", seed, sample) if isinstance(v, Range) else v
             for k, v in self.values.items()

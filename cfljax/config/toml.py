@@ -12,8 +12,8 @@ from pathlib import Path
 from cfljax.errors import SpecError, suggest
 from cfljax.registry.options import Table, Value
 
-_DEEP = 12
-_INTEGER = 2**63
+_MAX_DEPTH = 12
+_MAX_INTEGER = 2**63
 
 
 def load(path: Path) -> Table:
@@ -58,8 +58,8 @@ def _move_line(message: str) -> str:
 def sanitise(value: Value, where: str = "", depth: int = 0) -> Value:
     """Convert the value of the key `where` to plain tables, lists, strings, numbers and booleans; a
     SpecError if it is more."""
-    if depth > _DEEP:
-        raise SpecError(f"{where[:60]}: nested more than {_DEEP} deep")
+    if depth > _MAX_DEPTH:
+        raise SpecError(f"{where[:60]}: nested more than {_MAX_DEPTH} deep")
     if isinstance(value, dict):
         for key in value:
             if not isinstance(key, str) or not key or not key.isprintable():
@@ -76,7 +76,11 @@ def sanitise(value: Value, where: str = "", depth: int = 0) -> Value:
     # A numpy number
     if hasattr(value, "item") and not getattr(value, "shape", (1,)):
         value = value.item()
-    if isinstance(value, int) and not isinstance(value, bool) and not -_INTEGER <= value < _INTEGER:
+    if (
+        isinstance(value, int)
+        and not isinstance(value, bool)
+        and not -_MAX_INTEGER <= value < _MAX_INTEGER
+    ):
         raise SpecError(f"{where[:60]}: an integer can have at most 64 bits")
     if isinstance(value, (datetime.date, datetime.time)):
         raise SpecError(f"{where} = {value}: is a date or time; write a string in quotes")

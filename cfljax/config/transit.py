@@ -179,7 +179,8 @@ def read_table(value: Value, name: str, kind: type) -> Any:
         return None
     if isinstance(value, kind):
         return value
-    table, where = {"name": value} if isinstance(value, str) else dict(value), f"train.{name}"
+    table = {"name": value} if isinstance(value, str) else dict(value)
+    where = f"train.{name}"
     fields = list_fields(kind)
     for key, each in table.items():
         check_gone(where, key, each, where, fields[key].meta if key in fields else None)

@@ -128,7 +128,9 @@ def expand_entry(value: Value, field: Field, where: str) -> list[Value]:
 
 def expand_range(match: re.Match[str], text: str, where: str) -> range:
     """Expand `start:stop` or `start:stop:step`, the stop not included."""
-    start, stop, step = int(match[1]), int(match[2]), int(match[3] or 1)
+    start = int(match[1])
+    stop = int(match[2])
+    step = int(match[3] or 1)
     if step == 0:
         raise SpecError(f'{where} = "{text}": the step is 0')
     found = range(start, stop, step)
@@ -193,7 +195,9 @@ def _parse_random(table: Table, field: Field, where: str) -> Range:
                 f"{where}.{key}: a random range has low, high and log"
                 + suggest(key, ("low", "high", "log"))
             )
-    low, high, log = table.get("low"), table.get("high"), table.get("log", False)
+    low = table.get("low")
+    high = table.get("high")
+    log = table.get("log", False)
     number = (int, float)
     if (
         not isinstance(low, number)

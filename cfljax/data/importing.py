@@ -57,7 +57,8 @@ def import_data(
 ) -> Path:
     """Import the file or folder `path`; return the folder of the imported data. Its name is `name`,
     or else `path`'s."""
-    hub, where = is_hub_name(path), Path(path).expanduser()
+    hub = is_hub_name(path)
+    where = Path(path).expanduser()
     if not hub and not where.exists():
         raise DataError(f"{path}: there is no such file or folder")
     name = name or (path if hub else name_of(where))

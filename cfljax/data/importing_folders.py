@@ -161,7 +161,9 @@ def _list_domains(folder: Path, wanted: Wanted, endings: set[str], example: str)
 def _find_files(folder: Path, wanted: Wanted, endings: set[str], example: str) -> Found:
     """Return the files of a part. A warning says how many files were left out, and which classes
     are empty."""
-    found, others, empty = Found([], [], []), [], []
+    found = Found([], [], [])
+    others = []
+    empty = []
     for owner in folders_in(folder) if wanted.by_user else [folder]:
         for kind in folders_in(owner):
             if kind.name in wanted.drop:
@@ -174,10 +176,8 @@ def _find_files(folder: Path, wanted: Wanted, endings: set[str], example: str) -
             found.labels.extend([_name(kind)] * len(files))
             found.users.extend([_find_owner(file, wanted, _name(owner)) for file in files])
     if not found.files:
-        what, example = (
-            ("WAV files" if endings == SOUND_ENDINGS else "images"),
-            f"USER/{example}" if wanted.by_user else example,
-        )
+        what = "WAV files" if endings == SOUND_ENDINGS else "images"
+        example = f"USER/{example}" if wanted.by_user else example
         hint = f"; {others[0].name} is none: convert such files first" if others else ""
         raise DataError(f"{folder}: has no {what} in folders by class ({example}){hint}")
     if others:

@@ -95,7 +95,8 @@ def read_wave(file: Path) -> np.ndarray:
         parser_errors(file, "as WAV", "; save it as plain PCM"),
         wave.open(str(file), "rb") as sound,
     ):
-        width, channels = sound.getsampwidth(), sound.getnchannels()
+        width = sound.getsampwidth()
+        channels = sound.getnchannels()
         content = np.frombuffer(sound.readframes(sound.getnframes()), np.uint8)
         content = content[: len(content) // (width * channels) * width * channels].reshape(
             -1, width
@@ -125,7 +126,8 @@ def log_mel(
     logarithm. Frames are weighed by a Hann window; a sound's end that fills no frame is left
     out."""
     waves = np.asarray(waves, np.float32)
-    length, hop = round(window * rate), round(step * rate)
+    length = round(window * rate)
+    hop = round(step * rate)
     if waves.ndim != 2 or hop < 1 or not 2 <= length <= waves.shape[1]:
         raise DataError(
             f"sounds are {list(waves.shape)}: must be [sounds, samples], at least {length} "

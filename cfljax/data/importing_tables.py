@@ -333,7 +333,8 @@ def _to_array(where: str, column: arrow.Array, wanted: Wanted) -> np.ndarray:
         or arrow.types.is_large_list(kind)
         or arrow.types.is_fixed_size_list(kind)
     ):
-        inner, n = column.flatten(), len(column)
+        inner = column.flatten()
+        n = len(column)
         width = len(inner) // max(n, 1)
         if not arrow.types.is_fixed_size_list(kind) and not np.all(
             np.diff(column.offsets.to_numpy()) == width

@@ -19,11 +19,10 @@ from cfljax.registry.options import Value
 from cfljax.types import Source
 
 DEFAULT_LENGTH = 80
-# The padded size that samples may always have, and the largest ratio of padded size to tokens
-_FREE, _RATIO = (
-    16 << 20,
-    50,
-)
+# The padded size, in tokens, that all samples together may always have
+_MAX_FREE_PADDED = 16 << 20
+# Above it: the largest ratio of the padded size to the number of tokens
+_MAX_PADDING_RATIO = 50
 
 
 class Imported(NamedTuple):
@@ -37,7 +36,8 @@ class Imported(NamedTuple):
 def read_tables(tables: list[Table], wanted: Wanted) -> tuple[list[Part], bool]:
     """Return the parts (training, test) of tables of texts, and whether labels are next tokens:
     `--next-token`, or no labels."""
-    train, text = tables[0], str(wanted.text)
+    train = tables[0]
+    text = str(wanted.text)
     left = [name for name in train.data.column_names if name != text]
     if wanted.next_token and wanted.label is not None:
         raise SpecError(
@@ -210,7 +210,7 @@ def _split_texts(
 
 def _pad(pieces: list[list[int]], length: int, front: bool) -> np.ndarray:
     size = len(pieces) * length
-    if size > max(_FREE, _RATIO * sum(map(len, pieces))):
+    if size > max(_MAX_FREE_PADDED, _MAX_PADDING_RATIO * sum(map(len, pieces))):
         raise SpecError(
             f"--length {length}: {len(pieces)} samples of that length would need "
             f"{size // 10**6} million zeros as padding; "

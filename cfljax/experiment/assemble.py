@@ -54,7 +54,7 @@ from cfljax.types import Federation, Grams, Method, Model
 from cfljax.types.federation import NEVER
 
 # Evaluations between two looks at a running batch
-CHUNK = 10
+EVALUATIONS_PER_CHUNK = 10
 
 
 def assemble(run: Run, width: int, machine: Machine) -> Assembled:
@@ -97,7 +97,8 @@ def assemble(run: Run, width: int, machine: Machine) -> Assembled:
         settings.sending,
         keeps_state=run.train.keeps_state,
     )
-    options, divided = drop_traced(run.options), solver
+    options = drop_traced(run.options)
+    divided = solver
     if parts:
         divided = solver.with_parts(divide_model(model, parts))
     stages = make_stages(run.method, run.train, options, divided)
@@ -111,7 +112,8 @@ def assemble(run: Run, width: int, machine: Machine) -> Assembled:
         settings = settings._replace(
             asynchronous=_asynchronous(run, model, parts, int(federation.trains.sum()))
         )
-    newcomers, finetuned = _newcomers(run, federation, solver), _finetuned(run, federation, solver)
+    newcomers = _newcomers(run, federation, solver)
+    finetuned = _finetuned(run, federation, solver)
     return Assembled(
         method,
         model,
@@ -133,20 +135,23 @@ def assemble_batch(batch: Batch, machine: Machine) -> Assembled:
 
 def check_tokens(run: Run) -> None:
     """Reject samples that are not token ids, for models that need these."""
-    given, federation = getattr(run.model.options, "vocabulary", None), host_federation(run)
+    given = getattr(run.model.options, "vocabulary", None)
+    federation = host_federation(run)
     if (
         given is None
         or not models.MODELS.ours(run.model.name)
         or len(sample_shape(federation)) != 1
     ):
         return
-    pool, vocabulary = federation.pool, given or federation.classes
+    pool = federation.pool
+    vocabulary = given or federation.classes
     if np.any(np.asarray(pool.scale) != 1) or np.any(np.asarray(pool.mean) != 0):
         raise SpecError(
             f'data.normalise = "{run.data.normalise}": would change token ids; give "none"'
         )
     x = np.asarray(pool.x)
-    least, most = x.min(initial=0), x.max(initial=0)
+    least = x.min(initial=0)
+    most = x.max(initial=0)
     if least < 0 or np.any(x != np.floor(x)):
         raise SpecError(
             f'model.name = "{run.model.name}": needs token ids, and the samples are other numbers'
@@ -208,10 +213,8 @@ def with_devices(run: Run, federation: Federation) -> Federation:
 def _newcomers(run: Run, federation: Federation, solver: Solver) -> Tuned | None:
     if run.data.new_clients is None:
         return None
-    ids, new = (
-        tuple(np.flatnonzero(np.asarray(federation.arrive) == NEVER).tolist()),
-        run.data.new_clients,
-    )
+    ids = tuple(np.flatnonzero(np.asarray(federation.arrive) == NEVER).tolist())
+    new = run.data.new_clients
     return Tuned(
         ids,
         new.steps,
@@ -239,11 +242,9 @@ def _asynchronous(run: Run, model: Model, parts: Pairs, clients: int) -> Asynchr
 def model_of(run: Run, federation: Federation) -> Model:
     """Return the run's model, for the samples of this federation."""
     options = run.model.options
-    half, shape, classes = (
-        run.train.precision == "bfloat16",
-        sample_shape(federation),
-        federation.classes,
-    )
+    half = run.train.precision == "bfloat16"
+    shape = sample_shape(federation)
+    classes = federation.classes
     lora = run.train.lora
     adapters = (
         Adapters(lora.rank, lora.alpha, lora.where, lora.head) if isinstance(lora, Lora) else None
@@ -274,7 +275,8 @@ def _frozen(run: Run) -> tuple[str, Value, str] | None:
 
 def _on_features(run: Run, model: Model) -> tuple[Model, Federation]:
     """Return the head of the run's model, and the federation of the features that it gets."""
-    federation, frozen = federation_of(run), _frozen(run)
+    federation = federation_of(run)
+    frozen = _frozen(run)
     assert frozen is not None
     featured = _featured(key_of(run), *frozen)
     network = models.build(
@@ -290,7 +292,8 @@ def _on_features(run: Run, model: Model) -> tuple[Model, Federation]:
 
 def _settings(run: Run, clients: int, d: int, participants: int, sequential: bool) -> Settings:
     """Return what the run's program is compiled for. `d`: the number of parameters that travel."""
-    train, (_, way, attack, robust) = run.train, run.train.transit
+    train = run.train
+    _, way, attack, robust = run.train.transit
     sending = Sending(robust="" if robust is None else robust.name)
     if way is not None:
         sending = sending._replace(
@@ -301,7 +304,7 @@ def _settings(run: Run, clients: int, d: int, participants: int, sequential: boo
         rounds=train.rounds,
         participants=participants,
         eval_every=train.eval_every,
-        evaluations=min(CHUNK, -(-train.rounds // train.eval_every)),
+        evaluations=min(EVALUATIONS_PER_CHUNK, -(-train.rounds // train.eval_every)),
         sequential=sequential,
         score=train.score,
         discrepancy=train.discrepancy,

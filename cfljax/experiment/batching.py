@@ -216,7 +216,8 @@ def estimate_memory(batch: Batch, size: Size) -> int:
 
 def _at_once(run: Run, size: Size) -> int:
     """Return the number of participants whose updates are held at once."""
-    participants, options = run.train.slots(size.learners, size.clients), run.options
+    participants = run.train.slots(size.learners, size.clients)
+    options = run.options
     if run.train.buffered is not None:
         # Before and after a step
         return 2 * participants

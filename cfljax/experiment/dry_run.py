@@ -86,7 +86,8 @@ def dry_run(
 def communication(run: Run, size: Size) -> tuple[float, float]:
     """Return the bytes (down, up) of a whole run: a model and an update per participant and round,
     or per start or arrival."""
-    participants, d = run.train.participants(size.learners), size.parameters
+    participants = run.train.participants(size.learners)
+    d = size.parameters
     trained = participants * run.train.rounds
     begun, arrived = trained, trained
     if (table := run.train.buffered) is not None:
@@ -99,7 +100,8 @@ def _privacy(batch: Batch, crowd: Callable[[Batch], Crowd]) -> list[str]:
     from cfljax.experiment.privacy import epsilon, epsilon_of_choices
 
     def line(run: Run) -> str:
-        spent, choices = epsilon(run, crowd(batch)), epsilon_of_choices(run, crowd(batch))
+        spent = epsilon(run, crowd(batch))
+        choices = epsilon_of_choices(run, crowd(batch))
         part = "" if choices is None else f" (of the choices alone: {choices:.4g})"
         return (
             f"  {run.label} with {show(to_plain(run.train.transit.privacy))}: ε = {spent:.4g}{part}"

@@ -21,15 +21,15 @@ from cfljax.types import Federation, Model, Plan
 
 # Gram matrices are made beforehand where a client takes part this often or more, on average: then
 # their cost pays off
-OFTEN = 2
+MIN_USES_OF_A_GRAM = 2
 # Bytes of a process's memory that Gram matrices which are made beforehand may take
-ROOM = 1 << 29
+MAX_KEPT_GRAM_BYTES = 1 << 29
 # Runs of dense models that are expected to train for fewer seconds than this are compiled quickly
 # (`Plan.quick`)
-SHORT = 0.5
+QUICKLY_COMPILED_SECONDS = 0.5
 # Clients count as equally large where all samples are at least this share of clients × samples of
 # the largest client
-ALIKE = 0.98
+EQUAL_SIZE_SHARE = 0.98
 
 
 class Choice(NamedTuple):
@@ -67,7 +67,8 @@ def choose(
     """Choose the plan: `train.plan`, else by measured speed and shapes. `runs`: how many a device
     computes side by side."""
     forced = run.train.forced
-    epochs, head = run.train.epochs, run.options.head_epochs
+    epochs = run.train.epochs
+    head = run.options.head_epochs
     batch = None if run.train.batch == "full" else int(run.train.batch)
     work = Work(None if epochs is None else epochs + head, run.train.steps, batch, head=head)
     devices = machine.shape(wanted=forced.devices).clients
@@ -80,13 +81,16 @@ def choose(
         run.options.own_steps or head or run.train.keeps_state
     )
     layer = predict.layer_shape(model, _parts(run, model)) if plain else None
-    counts, longest = np.asarray(federation.train.count), federation.train.longest
+    counts = np.asarray(federation.train.count)
+    longest = federation.train.longest
     steps = queue.typical_steps(
         np.where(counts > 0, predict.count_steps(work, counts), 0), -(-participants // devices)
     )
     width = 1 if machine.sequential else queue.choose_width(steps, stream)
     width = width if forced.lanes is None else forced.lanes
-    alike = bool(not run.train.stragglers and counts.sum() >= ALIKE * longest * len(counts))
+    alike = bool(
+        not run.train.stragglers and counts.sum() >= EQUAL_SIZE_SHARE * longest * len(counts)
+    )
     plan = Plan(
         width, 0, stream, alike, on_cpu=machine.sequential, asks_host=machine.backend == "gpu"
     )
@@ -96,7 +100,11 @@ def choose(
         )
         plan = plan._replace(queue=choose_lanes(of_all_runs.tolist()))
     dense = plan.on_cpu and first_layer(model) is not None
-    short = dense and run.train.rounds * predict.predict_seconds(model, work, counts, steps) < SHORT
+    short = (
+        dense
+        and run.train.rounds * predict.predict_seconds(model, work, counts, steps)
+        < QUICKLY_COMPILED_SECONDS
+    )
     plan = plan._replace(quick=plan.on_cpu and (short if forced.quick is None else forced.quick))
     choice = Choice(
         plan, participants, work, (), devices, None, None, 4 * participants * model.size, steps, 0
@@ -105,7 +113,7 @@ def choose(
     if layer is None:
         return choice
     speed = TYPICAL if short else machine.speed
-    often = run.train.rounds * participants >= OFTEN * np.count_nonzero(counts)
+    often = run.train.rounds * participants >= MIN_USES_OF_A_GRAM * np.count_nonzero(counts)
     wanted = (
         plan.sequential
         and forced.pool != "sharded"
@@ -119,7 +127,7 @@ def choose(
         sizes = gram_sizes(plan, longest, work.batch)
         kept = count_bytes(counts, sizes) if keep else 0
         # What is made, and a copy on each device
-        if forced.keep or kept * (devices + 1) <= ROOM:
+        if forced.keep or kept * (devices + 1) <= MAX_KEPT_GRAM_BYTES:
             break
     by_steps, by_gram = (
         share * participants / devices
@@ -243,7 +251,8 @@ def explain(label: str, choice: Choice) -> str:
 
 def _predicted_rounds(choice: Choice, widths: list[int]) -> str:
     """Predict the steps of a round with these numbers of clients side by side."""
-    words, real = [], max(int(choice.steps.sum()), 1)
+    words = []
+    real = max(int(choice.steps.sum()), 1)
     for width in dict.fromkeys(widths):
         packed = queue.pack(choice.steps, width, choice.plan.stream)
         idle = (
@@ -263,7 +272,8 @@ def explain_machine(machine: Machine) -> str:
         f"products of mini-batches {2e-9 / speed.small:.3g} GFLOP/s, of large batches "
         f"{2e-9 / speed.large:.3g}"
     )
-    pixels, kept = f"{speed.value * 1e9:.2g} ns a pixel", speed_file(machine.kind)
+    pixels = f"{speed.value * 1e9:.2g} ns a pixel"
+    kept = speed_file(machine.kind)
     return f"this machine: {speed.step * 1e6:.3g} µs a step, {rates}, {pixels} (kept in {kept})"
 
 

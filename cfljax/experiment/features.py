@@ -15,7 +15,7 @@ from cfljax.models.features import split_features
 from cfljax.types import Array, Federation, Model, Pool, Split, Tree, View, on_host
 
 # Samples that pass through the body at a time
-BLOCK = 256
+SAMPLES_AT_A_TIME = 256
 
 
 class Seen(NamedTuple):
@@ -44,7 +44,8 @@ def find_samples(federation: Federation) -> Seen:
     found, splits = [], {}
     for name, split in federation.splits.items():
         split = _unshare(split) if split.shared and views > 1 else split
-        rows, count = np.asarray(split.rows).astype(np.int64), np.asarray(split.count)
+        rows = np.asarray(split.rows).astype(np.int64)
+        count = np.asarray(split.count)
         holder = np.zeros(len(rows), np.int64)
         for client in np.flatnonzero(count) if not split.shared else ():
             begin = int(np.asarray(split.start)[client])
@@ -59,7 +60,8 @@ def find_samples(federation: Federation) -> Seen:
 
 
 def _unshare(split: Split) -> Split:
-    clients, each = len(np.asarray(split.count)), int(np.asarray(split.count).max(initial=0))
+    clients = len(np.asarray(split.count))
+    each = int(np.asarray(split.count).max(initial=0))
     begin = int(np.asarray(split.start)[0])
     rows = np.tile(np.asarray(split.rows)[begin : begin + each], clients)
     start = np.arange(clients, dtype=np.int32) * each
@@ -82,9 +84,9 @@ def compute_features(model: Model, whole: Tree, federation: Federation) -> Feder
         return both(whole, x)
 
     out = np.zeros((len(seen.row), width), np.float32)
-    for at in range(0, len(seen.row), BLOCK):
-        part = slice(at, at + BLOCK)
-        row, client = (np.resize(each[part], BLOCK) for each in (seen.row, seen.client))
+    for at in range(0, len(seen.row), SAMPLES_AT_A_TIME):
+        part = slice(at, at + SAMPLES_AT_A_TIME)
+        row, client = (np.resize(each[part], SAMPLES_AT_A_TIME) for each in (seen.row, seen.client))
         features, logits = block(whole, federation, client, row)
         if not at:
             _check(model, whole, np.asarray(features), np.asarray(logits), width)

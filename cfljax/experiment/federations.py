@@ -76,7 +76,9 @@ def _host_federation(key: FederationKey) -> Federation:
     parts, changes = (
         (parts, None) if config.drift is None else apply_drift(config.drift, parts, source, seed)
     )
-    train, valid, newcomers = parts.train, None, np.zeros(len(parts.train), bool)
+    train = parts.train
+    valid = None
+    newcomers = np.zeros(len(parts.train), bool)
     if (new := config.new_clients) is not None:
         newcomers = draw_newcomers([len(rows) for rows in train], new.share, seed)
     trains = np.array([len(rows) > 0 for rows in train]) & ~newcomers

@@ -20,7 +20,7 @@ from cfljax.software import software_hash
 from cfljax.types import Federation, Model
 
 # Counts that are kept; beyond, all are made again
-MOST = 1000
+MAX_STORED_SIZES = 1000
 
 
 def model_size(run: Run, federation: Federation) -> int:
@@ -28,7 +28,8 @@ def model_size(run: Run, federation: Federation) -> int:
     always traced."""
     if models.MODELS.origin(run.model.name) is not None:
         return model_of(run, federation).size
-    model, samples = run.model, (sample_shape(federation), federation.classes)
+    model = run.model
+    samples = (sample_shape(federation), federation.classes)
     words = [
         model.name,
         canonical(model.options),
@@ -36,13 +37,13 @@ def model_size(run: Run, federation: Federation) -> int:
         *map(str, samples),
         software_hash(),
     ]
-    file, key = (
-        cache_folder() / "model-sizes.json",
-        hashlib.sha256("\n".join(words).encode()).hexdigest()[:32],
-    )
+    file = cache_folder() / "model-sizes.json"
+    key = hashlib.sha256("\n".join(words).encode()).hexdigest()[:32]
     kept = read_table(file, lambda value: type(value) is int and value > 0)
     if key not in kept:
-        kept = (kept if len(kept) < MOST else {}) | {key: model_of(run, federation).size}
+        kept = (kept if len(kept) < MAX_STORED_SIZES else {}) | {
+            key: model_of(run, federation).size
+        }
         write_table(file, kept)
     return kept[key]
 

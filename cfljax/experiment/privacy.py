@@ -107,7 +107,8 @@ def epsilon(run: Run, crowd: Crowd) -> float:
 def epsilon_of_choices(run: Run, crowd: Crowd) -> float | None:
     """Return ε for the run's δ of the choices of clusters alone, as if nothing else became public;
     None: they are not private."""
-    privacy, choice = run.train.transit.privacy, run.train.transit.choice
+    privacy = run.train.transit.privacy
+    choice = run.train.transit.choice
     if privacy is None or choice is None:
         return None
     rounds = list_draws(run, crowd, run.train.rounds)
@@ -183,11 +184,14 @@ def _known(
 
     always = sum(draw.rounds for draw in draws if draw.participants >= draw.clients)
     chance = [draw for draw in draws if draw.participants < draw.clients]
-    odds, left_out, least = np.ones(1), 0.0, delta * 1e-6 / max(len(chance), 1)
+    odds = np.ones(1)
+    left_out = 0.0
+    least = delta * 1e-6 / max(len(chance), 1)
     # Odds: of having been in `always`, `always` + 1, … rounds
     for clients, participants, rounds in chance:
         share = participants / clients
-        low, high = int(binom.ppf(least, rounds, share)), int(binom.isf(least, rounds, share))
+        low = int(binom.ppf(least, rounds, share))
+        high = int(binom.isf(least, rounds, share))
         left_out += float(binom.cdf(low - 1, rounds, share) + binom.sf(high, rounds, share))
         odds = np.convolve(odds, binom.pmf(np.arange(low, high + 1), rounds, share))
         always += low
@@ -206,7 +210,8 @@ def _known(
         return 0.0
     low_end, high_end = 0.0, 1.0
     while delta_of(high_end) > delta:
-        low_end, high_end = high_end, 2 * high_end
+        low_end = high_end
+        high_end = 2 * high_end
     for _ in range(60):
         middle = (low_end + high_end) / 2
         low_end, high_end = (middle, high_end) if delta_of(middle) > delta else (low_end, middle)

@@ -17,29 +17,34 @@ if TYPE_CHECKING:
     from cfljax.experiment.batching import Batch, Size
 
 # Programs whose times are kept; beyond, all are made again
-MOST = 2000
+MAX_STORED_TIMES = 2000
 # A program that was found compiled is expected to take this share of what it took before
-FADES = 0.8
+RECOMPILED_SHARE = 0.8
 
 
 def store_times(batch: Batch, size: Size, outputs: Collection[Output], threads: int | None) -> None:
     """Store what a batch has taken with this number of cores of a CPU; None: on an accelerator. The
     numbers are seconds of one core, or of the accelerator: for each unit of `_work`, for setting
     up, and for compiling."""
-    file, rounds = (
-        _file(threads is not None),
-        max(int(output.history["round"][-1]) for output in outputs),
-    )
+    file = _file(threads is not None)
+    rounds = max(int(output.history["round"][-1]) for output in outputs)
     columns = zip(*(output.seconds for output in outputs), strict=True)
     compiled, trained, evaluated, setup = (
         (threads or 1) * float(sum(column)) for column in columns
     )
-    kept, names = read_table(file, _is_took), _names(batch)
+    kept = read_table(file, _is_took)
+    names = _names(batch)
     done = max(_work(batch, size) * rounds / batch.first.train.rounds, 1.0)
     for name in names:
         before = kept.get(name, [0.0, 0.0, 0.0])
-        kept[name] = [(trained + evaluated) / done, setup, max(compiled, FADES * before[2])]
-    write_table(file, {name: kept[name] for name in names} if len(kept) > MOST else kept)
+        kept[name] = [
+            (trained + evaluated) / done,
+            setup,
+            max(compiled, RECOMPILED_SHARE * before[2]),
+        ]
+    write_table(
+        file, {name: kept[name] for name in names} if len(kept) > MAX_STORED_TIMES else kept
+    )
 
 
 def estimate(batches: Collection[Batch], sizes: Collection[Size]) -> list[float | None]:
@@ -47,7 +52,9 @@ def estimate(batches: Collection[Batch], sizes: Collection[Size]) -> list[float 
     else the same method, else the same model, on the same data; None if there was none. A program
     is compiled once."""
     here = uses_cpu()
-    kept, compiled, found = read_table(_file(here), _is_took), set(), []
+    kept = read_table(_file(here), _is_took)
+    compiled = set()
+    found = []
     for batch, size in zip(batches, sizes, strict=True):
         took = next((kept[name] for name in _names(batch) if name in kept), None)
         again = batch.program_key in compiled
@@ -73,7 +80,9 @@ def describe_estimates(estimates: Collection[float | None]) -> str:
 def format_seconds(seconds: float) -> str:
     """Format seconds as `m:ss`, or `h:mm:ss`."""
     whole = int(seconds)
-    hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
+    hours = whole // 3600
+    minutes = whole // 60 % 60
+    rest = whole % 60
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 

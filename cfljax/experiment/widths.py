@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 # Runs of each device that are compiled together to see what they take. A batch of no more runs has
 # its programs then.
-FEW = 8
+MEASURED_RUNS_PER_GROUP = 8
 MAX_WIDTH = 256
 # The share of a device's memory that a batch may fill by these figures, which lack what other
 # programs take
-SHARE = 0.6
+MEMORY_SHARE = 0.6
 
 
 def batch_limit(runs: list[Run], machine: Machine) -> int:
@@ -41,7 +41,7 @@ def batch_limit(runs: list[Run], machine: Machine) -> int:
     # The other processes do not compile
     if machine.processes > 1:
         machine = machine._replace(devices=1, mesh=None, processes=1)
-    few = min(len(runs), FEW * machine.most_groups)
+    few = min(len(runs), MEASURED_RUNS_PER_GROUP * machine.most_groups)
     while True:
         (batch,) = make_batches(runs[:few], few)
         print(
@@ -61,7 +61,7 @@ def batch_limit(runs: list[Run], machine: Machine) -> int:
     if figures is None:
         return few
     each, shared = figures
-    return groups * max(1, min(MAX_WIDTH, int((SHARE * machine.memory - shared) / each)))
+    return groups * max(1, min(MAX_WIDTH, int((MEMORY_SHARE * machine.memory - shared) / each)))
 
 
 def measure_bytes(batch: Batch, machine: Machine) -> tuple[float, int] | None:

@@ -41,7 +41,7 @@ class InHalves(Exception):
 
 
 # What a unit may keep besides curves
-KEEP = ("models", "labels", "none")
+KEEP_CHOICES = ("models", "labels", "none")
 # (record, arrays) as `Store.write` takes them
 Unit = tuple[Table, dict[str, np.ndarray]]
 OnProgress = Callable[[int, float | None], None]
@@ -118,7 +118,8 @@ def _units(
 def describe_plan(parts: Assembled, width: int, machine: Machine) -> str:
     """Describe the execution plan for records. The table in the text may be written as
     `train.plan`."""
-    plan, grid = parts.plan, {} if parts.mesh is None else dict(parts.mesh.shape)
+    plan = parts.plan
+    grid = {} if parts.mesh is None else dict(parts.mesh.shape)
     kept = parts.federation.train.grams is not None
     forced: Table = {"lanes": plan.lanes, "gram": plan.gram, "keep": kept, "stream": plan.stream}
     forced |= {"devices": grid.get(CLIENTS, 1), "pool": "sharded" if parts.sharded else "copied"}

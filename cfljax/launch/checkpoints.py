@@ -20,7 +20,7 @@ from cfljax.store import device
 from cfljax.store.atomic import host
 
 # Seconds between checkpoints, unless $CFLJAX_CHECKPOINT says otherwise; shorter batches need none
-EVERY = 15.0
+CHECKPOINT_SECONDS = 15.0
 
 # A checkpoint as a store takes it: (arrays, what else it says, as JSON can hold it)
 Saved = tuple[dict[str, np.ndarray], Table]
@@ -44,10 +44,10 @@ class CheckpointStore(Protocol):
 
 
 def seconds_between() -> float:
-    """Return $CFLJAX_CHECKPOINT, else EVERY."""
+    """Return $CFLJAX_CHECKPOINT, else CHECKPOINT_SECONDS."""
     written = os.environ.get("CFLJAX_CHECKPOINT", "")
     try:
-        seconds = float(written or EVERY)
+        seconds = float(written or CHECKPOINT_SECONDS)
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds < math.inf:
@@ -63,7 +63,8 @@ class Checkpoints:
     and when it was done."""
 
     def __init__(self, store: CheckpointStore, batch: str, every: float | None = None):
-        self.store, self.batch = store, batch
+        self.store = store
+        self.batch = batch
         self.every = seconds_between() if every is None else every
         self.last = time.monotonic()
 
@@ -114,7 +115,8 @@ def _made_by() -> Table:
 
 def _differences(written: Value) -> str:
     """Name what a checkpoint was made by and what is different now; "" if nothing is."""
-    now, then = _made_by(), written if isinstance(written, dict) else {}
+    now = _made_by()
+    then = written if isinstance(written, dict) else {}
     names = [name for name in now | then if now.get(name) != then.get(name)]
     return ", ".join(
         f"{name} {then.get(name, 'unknown')} (now {now.get(name, 'none')})" for name in names

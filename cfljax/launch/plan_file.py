@@ -20,7 +20,7 @@ from cfljax.experiment.widths import batch_limit
 from cfljax.registry.options import Table
 from cfljax.store import Store
 
-OTHERS = (
+OTHER_SWEEP_ERROR = (
     "a process of this sweep reads other data files, plugins or another version of cfljax "
     "than the one that laid down its plan: "
     "they have changed since, or are others on its machine; make them the same and start again"
@@ -50,7 +50,8 @@ def make_plan(
     earlier start stay as they are, and so do the number of threads and devices, the mesh, and the
     machine's measured speed. `limit`: the most runs of a batch; None: as many as the machine's
     memory holds."""
-    runs, before = spec.units(), store.read_plan() or {}
+    runs = spec.units()
+    before = store.read_plan() or {}
     speed = (
         Speed(*before["speed"]) if "speed" in before else read_or_measure(speed_file(machine.kind))
     )
@@ -116,7 +117,8 @@ def choose_mesh(store: Store, before: Table, wanted: Shape | None) -> Shape | No
 
 def list_differences(store: Store, machine: Machine) -> list[str]:
     """List in sentences how this process differs from the folder's plan."""
-    before, lines = store.read_plan() or {}, []
+    before = store.read_plan() or {}
+    lines = []
     here = {
         "devices": machine.devices,
         "threads": machine.threads if machine.sequential else before.get("threads"),

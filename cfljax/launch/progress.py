@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from tqdm import tqdm
 
 # Seconds between plain lines
-EVERY = 5.0
-BATCH = "{desc:<28.28} {percentage:3.0f}% |{bar:20}| {n_fmt}/{total_fmt} rounds{postfix}"
+PLAIN_LINE_SECONDS = 5.0
+BAR_FORMAT = "{desc:<28.28} {percentage:3.0f}% |{bar:20}| {n_fmt}/{total_fmt} rounds{postfix}"
 
 
 class Progress:
@@ -34,15 +34,18 @@ class Progress:
         lines: int = 1,
         programs: int = 1,
     ):
-        self.lines, self.programs = lines, programs
-        self.total, self.runs = rounds, runs
+        self.lines = lines
+        self.programs = programs
+        self.total = rounds
+        self.runs = runs
         self.done = self.begun = 0
         self.finished = {"done": 0, "diverged": 0, "failed": 0}
         self.stream = stream or sys.stderr
         self.quiet = quiet
         self.last = time.monotonic()
         self.since = [self.last] * lines
-        self.ready, self.rest = [False] * lines, [0] * lines
+        self.ready = [False] * lines
+        self.rest = [0] * lines
         self.asked = self.compiling = self.training = 0.0
         self.trained = 0
         self.batches: list[tqdm[object]] = []
@@ -55,9 +58,10 @@ class Progress:
 
             look = {"file": self.stream, "leave": False, "dynamic_ncols": True}
             self.batches = [
-                tqdm(total=1, bar_format=BATCH, position=at, **look) for at in range(self.lines)
+                tqdm(total=1, bar_format=BAR_FORMAT, position=at, **look)
+                for at in range(self.lines)
             ]
-            self.sweep = tqdm(total=self.total, bar_format=BATCH, position=self.lines, **look)
+            self.sweep = tqdm(total=self.total, bar_format=BAR_FORMAT, position=self.lines, **look)
             self.sweep.set_description_str("sweep", refresh=False)
         return self
 
@@ -69,8 +73,11 @@ class Progress:
     def start(self, name: str, rounds: int, line: int = 0) -> None:
         """Show that a batch begins, with this number of rounds of all its runs together; compiling
         comes first."""
-        self.current[line], self.since[line], self.ready[line] = name, time.monotonic(), False
-        self.asked, self.rest[line] = self.asked + rounds, rounds
+        self.current[line] = name
+        self.since[line] = time.monotonic()
+        self.ready[line] = False
+        self.asked += rounds
+        self.rest[line] = rounds
         if self.batches:
             self.batches[line].reset(total=rounds)
             self.batches[line].set_description_str(name, refresh=False)
@@ -84,12 +91,15 @@ class Progress:
         """Count `rounds` more of the batch. Before its first update it has compiled, which is no
         part of the speed."""
         now = time.monotonic()
-        spent, self.since[line] = now - self.since[line], now
+        spent = now - self.since[line]
+        self.since[line] = now
         self.rest[line] -= rounds
         if not self.ready[line]:
-            self.compiling, self.ready[line] = self.compiling + spent, True
+            self.compiling += spent
+            self.ready[line] = True
         elif rounds > 0:
-            self.training, self.trained = self.training + spent, self.trained + rounds
+            self.training += spent
+            self.trained += rounds
         if self.batches:
             if accuracy is not None:
                 self.batches[line].set_postfix_str(f"accuracy {accuracy:.3f}", refresh=False)
@@ -102,7 +112,7 @@ class Progress:
         if self.sweep is not None:
             self.sweep.set_postfix_str(f"{self._state()}, {self.left()} left", refresh=False)
             self.sweep.update(rounds)
-        elif not self.quiet and time.monotonic() - self.last >= EVERY:
+        elif not self.quiet and time.monotonic() - self.last >= PLAIN_LINE_SECONDS:
             self._line(accuracy, line)
 
     def finish(self, status: str, result: str = "") -> None:

@@ -62,10 +62,8 @@ def carry_out_by_ray(
     """Carry out the sweep on a Ray cluster. `workers`: tasks at a time of a Ray started for it
     (default: what cores allow)."""
     chosen = options.launcher if isinstance(options.launcher, RayOptions) else RayOptions()
-    threads, devices = (
-        choose_threads(store, chosen.cpus_per_task),
-        (store.read_plan() or {}).get("devices", 1),
-    )
+    threads = choose_threads(store, chosen.cpus_per_task)
+    devices = (store.read_plan() or {}).get("devices", 1)
     with _connected(chosen, workers, threads) as cluster:
         order = _order(spec, options, arguments, threads, devices)
 
@@ -95,7 +93,8 @@ def _order(
 ) -> ray_task.Order:
     """Make the order to the tasks, without a batch. Files have absolute names: tasks read them on
     their own machines."""
-    table, beside = dict(spec.table), Path(spec.file).parent
+    table = dict(spec.table)
+    beside = Path(spec.file).parent
     if "plugins" in table:
         table["plugins"] = [
             str((beside / name).resolve()) if str(name).endswith(".py") else name
@@ -123,7 +122,10 @@ class _Cluster:
     """A connection to Ray, with the functions and the mailbox that run on the cluster."""
 
     def __init__(self, ray: Value, chosen: RayOptions, threads: int):
-        self.ray, self.get, self.chosen, self.threads = ray, ray.get, chosen, threads
+        self.ray = ray
+        self.get = ray.get
+        self.chosen = chosen
+        self.threads = threads
         needs = {
             "num_cpus": threads,
             "num_gpus": chosen.gpus_per_task,
@@ -227,8 +229,11 @@ class _Writer:
     """The one process that reads and writes the results folder."""
 
     def __init__(self, cluster: _Cluster, worker: Worker, order: ray_task.Order):
-        self.cluster, self.worker, self.order = cluster, worker, order
-        self.store, self.progress = worker.store, worker.progress
+        self.cluster = cluster
+        self.worker = worker
+        self.order = order
+        self.store = worker.store
+        self.progress = worker.progress
         # By Ray's handle
         self.tasks: dict[Value, _Task] = {}
         self.lines = list(range(self.progress.lines))
@@ -308,7 +313,8 @@ class _Writer:
 
     def at(self, task: _Task, done: int, accuracy: float | None) -> None:
         """Show that `done` rounds of the batch are done."""
-        change, task.done = (done - task.done) * len(task.batch.runs), done
+        change = (done - task.done) * len(task.batch.runs)
+        task.done = done
         if task.line >= 0:
             self.progress.update(change, accuracy, task.line)
         else:
@@ -317,7 +323,8 @@ class _Writer:
     def settle(self, reference: Value) -> list[Batch]:
         """Keep the units that a task has returned; return the batches in its place: none, or its
         batch's halves."""
-        task, parts = self.tasks[reference], []
+        task = self.tasks[reference]
+        parts = []
         answer = self.answer(reference, task)
         if answer[0] == "error":
             raise WorkerError(*answer[1:])

@@ -20,7 +20,7 @@ from cfljax.experiment.widths import batch_limit
 from cfljax.files import use_compilation_cache
 from cfljax.launch.batch import InHalves, Unit, run_batch
 from cfljax.launch.checkpoints import Checkpoints, Saved
-from cfljax.launch.plan_file import OTHERS, make_batch
+from cfljax.launch.plan_file import OTHER_SWEEP_ERROR, make_batch
 from cfljax.registry.options import Table, Value
 
 # Ray's handle of the actor `Mailbox`: its methods are called as `mailbox.tell.remote(…)`
@@ -74,8 +74,10 @@ class Mailbox:
 
     def empty(self) -> tuple[list[tuple[Value, ...]], dict[str, Saved]]:
         """Return (messages, checkpoints) since the last time, for the writer."""
-        messages, saved = self.messages, {name: self.checkpoints[name] for name in self.fresh}
-        self.messages, self.fresh = [], set()
+        messages = self.messages
+        saved = {name: self.checkpoints[name] for name in self.fresh}
+        self.messages = []
+        self.fresh = set()
         return messages, saved
 
 
@@ -84,7 +86,8 @@ class _MailedCheckpoints:
     of an earlier start."""
 
     def __init__(self, mailbox: RemoteMailbox, saved: Saved | None):
-        self.mailbox, self.saved = mailbox, saved
+        self.mailbox = mailbox
+        self.saved = saved
 
     def save_checkpoint(self, name: str, arrays: dict[str, np.ndarray], meta: Table) -> None:
         self.mailbox.save.remote(name, arrays, meta)
@@ -181,5 +184,5 @@ def _batch(order: Order) -> Batch:
     missing = [name for name in order["runs"] if name not in by_id]
     batch = None if missing else make_batch([by_id[name] for name in order["runs"]], order["width"])
     if batch is None:
-        raise SpecError(f"--launcher ray: {OTHERS}")
+        raise SpecError(f"--launcher ray: {OTHER_SWEEP_ERROR}")
     return batch

@@ -38,7 +38,10 @@ class OfRuns(Checkpoints):
 
     def __init__(self, store: Store, batch: batching.Batch, until: int):
         super().__init__(store, batch.id)
-        self.runs, self.width, self.until, self.done = batch.runs, batch.width, until, 0
+        self.runs = batch.runs
+        self.width = batch.width
+        self.until = until
+        self.done = 0
 
     def save(self, make: Callable[[], Checkpoint]) -> None:
         """Do as for a batch, and always at the pause."""
@@ -166,7 +169,8 @@ class Climber(NamedTuple):
             record, arrays = self.store.read(run.id, ("history/round", f"history/{self.metric}"))
             if record["status"] == "failed":
                 return Curve([], [], "failed")
-            rounds, values = arrays["history/round"], arrays.get(f"history/{self.metric}")
+            rounds = arrays["history/round"]
+            values = arrays.get(f"history/{self.metric}")
             lost, whole = False, True
         else:
             saved = self.store.load_checkpoint(run.id)

@@ -149,7 +149,8 @@ def _todo(plan: Plan, table: Table, at: int) -> Todo:
 
 def _note(plan: Plan, table: Table, at: int, todo: Todo, climber: Climber) -> None:
     """Store the scores at a rung, and remove the checkpoints of runs that do not go on."""
-    until, store = plan.steps[at], climber.store
+    until = plan.steps[at]
+    store = climber.store
     for setting, written in todo:
         curves = [climber.curve(run, until) for run in setting.runs]
         written.update(

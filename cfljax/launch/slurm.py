@@ -17,7 +17,7 @@ from cfljax.errors import CfljaxError, SpecError
 from cfljax.experiment.batching import Batch
 from cfljax.files import use_compilation_cache
 from cfljax.launch.batch import make_failed
-from cfljax.launch.plan_file import OTHERS, choose_threads, fingerprint, list_differences
+from cfljax.launch.plan_file import OTHER_SWEEP_ERROR, choose_threads, fingerprint, list_differences
 from cfljax.launch.sweep import (
     Options,
     Outcome,
@@ -34,15 +34,14 @@ from cfljax.registry import Entry
 from cfljax.registry.options import Table, Value, option
 from cfljax.store import Store
 
-# Progress lines, and jobs of an array (Slurm's own default is one more)
-MAX_LINES, MAX_ARRAY = (
-    8,
-    1000,
-)
+# Progress lines, one per running job
+MAX_LINES = 8
+# Jobs of an array; Slurm's own default is one more
+MAX_ARRAY = 1000
 # Seconds between two looks at the logs
-SECONDS_BETWEEN = 1.0
-# How often a job continues whose time is over
-ALWAYS = 10**9
+POLL_SECONDS = 1.0
+# How often a job may continue after its time is over: without end
+MAX_CONTINUATIONS = 10**9
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,14 +110,15 @@ class Job:
     def compute(self, progress: RelayedProgress) -> None:
         """Do it."""
         progress.tell("begin")
-        store, options = Store(self.folder), Options(self.keep, quiet=True)
+        store = Store(self.folder)
+        options = Options(self.keep, quiet=True)
         use_cores((store.read_plan() or {}).get("devices", 1))
         use_threads(self.threads)
         if self.cache:
             use_compilation_cache()
         spec = read_spec(self.spec, self.sets)
         if fingerprint(spec) != self.mark:
-            raise SpecError(OTHERS)
+            raise SpecError(OTHER_SWEEP_ERROR)
         todo, machine = lay_down(spec, store, options, threads=self.threads)
         for message in list_differences(store, machine) if self.runs else ():
             progress.say(f"cfljax: {message}")
@@ -133,13 +133,13 @@ def carry_out_by_slurm(
     """Carry out the sweep on a Slurm cluster. `workers`: jobs at a time (default: as many as Slurm
     allows)."""
     chosen = options.launcher if isinstance(options.launcher, SlurmOptions) else SlurmOptions()
-    plan, threads = (
-        store.read_plan() or {"batches": []},
-        choose_threads(store, chosen.cpus_per_task),
-    )
+    plan = store.read_plan() or {"batches": []}
+    threads = choose_threads(store, chosen.cpus_per_task)
     executor = _make_executor(store, chosen, workers, threads)
-    cache, folder = "--no-cache" not in arguments, str(store.folder.resolve())
-    mark, word = fingerprint(spec), secrets.token_hex(8)
+    cache = "--no-cache" not in arguments
+    folder = str(store.folder.resolve())
+    mark = fingerprint(spec)
+    word = secrets.token_hex(8)
     job = Job(spec.table, spec.sets, mark, folder, options.keep, cache, threads, word)
     planned = {name for batch in plan["batches"] for name in batch["runs"]}
     if chosen.gpus_per_task and not planned.issuperset(run.id for run in spec.units()):
@@ -182,10 +182,13 @@ def _make_executor(store: Store, chosen: SlurmOptions, workers: int | None, thre
             '--launcher slurm: submitit is not installed; pip install ".[slurm]" in the checkout'
         ) from None
     flags = chosen.flags()
-    cluster, minutes = flags.pop("cluster"), int(flags.pop("time"))
+    cluster = flags.pop("cluster")
+    minutes = int(flags.pop("time"))
     folder = store.folder / "slurm" / secrets.token_hex(8)
     try:
-        executor = submitit.AutoExecutor(folder, cluster=cluster, slurm_max_num_timeout=ALWAYS)
+        executor = submitit.AutoExecutor(
+            folder, cluster=cluster, slurm_max_num_timeout=MAX_CONTINUATIONS
+        )
     except (RuntimeError, ValueError):
         why = (
             "needs srun; start the sweep on a machine of the cluster, or try it with --slurm "
@@ -239,12 +242,10 @@ class _Watch:
 
     def __init__(self, executor: Value, worker: Worker, retries: int, limited: bool = False):
         """`limited`: an array limits its jobs at a time, so that the next one must wait for it."""
-        self.executor, self.worker, self.progress, self.retries = (
-            executor,
-            worker,
-            worker.progress,
-            retries,
-        )
+        self.executor = executor
+        self.worker = worker
+        self.progress = worker.progress
+        self.retries = retries
         self.limited = limited
         self.jobs: list[_Submitted] = []
 
@@ -271,7 +272,7 @@ class _Watch:
         """Return when all submitted jobs are done."""
         while self.jobs:
             self.jobs = [each for each in self.jobs if not self.follow(each)]
-            time.sleep(SECONDS_BETWEEN if self.jobs else 0)
+            time.sleep(POLL_SECONDS if self.jobs else 0)
 
     def follow(self, job: _Submitted) -> bool:
         """Show what the job has done; return whether its batch is done. It may wait, compute, or
@@ -308,7 +309,8 @@ class _Watch:
         """Submit a job again that was killed. If that was too often, its runs count as failed."""
         job.killed += 1
         if job.killed <= self.retries:
-            job.handle, job.read = _submit(self.executor, [job.job])[0], 0
+            job.handle = _submit(self.executor, [job.job])[0]
+            job.read = 0
         else:
             why = (
                 f"its job was killed {job.killed} time{'s' if job.killed > 1 else ''} "

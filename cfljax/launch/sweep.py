@@ -21,7 +21,7 @@ from cfljax.experiment import batching
 from cfljax.launch.batch import InHalves, Unit, run_batch
 from cfljax.launch.checkpoints import Checkpoints, log_batch
 from cfljax.launch.plan_file import (
-    OTHERS,
+    OTHER_SWEEP_ERROR,
     Settled,
     fingerprint,
     list_differences,
@@ -139,7 +139,8 @@ def _part_of(
 
 def start_progress(todo: list[batching.Batch], options: Options, lines: int = 1) -> Progress:
     """Start the progress of these batches."""
-    programs, runs = len({batch.program_key for batch in todo}), sum(len(b.runs) for b in todo)
+    programs = len({batch.program_key for batch in todo})
+    runs = sum(len(b.runs) for b in todo)
     progress = Progress(
         sum(map(count_rounds, todo)), runs, options.quiet, lines=lines, programs=programs
     )
@@ -201,7 +202,7 @@ def agree_on_start(spec: Spec, machine: Machine) -> None:
             if value != said[0][name]:
                 why = (
                     f"{name} is {value} in process {number} and {said[0][name]} in process 0; "
-                    f"give all the same. Or {OTHERS}"
+                    f"give all the same. Or {OTHER_SWEEP_ERROR}"
                 )
                 raise SpecError(f"--distributed: {why}")
     machine.shape()
@@ -324,7 +325,8 @@ def format_result(record: Table) -> str:
     """Format the result of a run in a line; "" for a run that did not come to its end."""
     if record["status"] != "done":
         return ""
-    summary, timings = record["summary"], record["timings"]
+    summary = record["summary"]
+    timings = record["timings"]
     trained, prepared = (
         timings[a] + timings[b] for a, b in (("train", "eval"), ("compile", "setup"))
     )

@@ -78,10 +78,8 @@ def count_rounds_left(plan: Plan, table: Table) -> int:
     lengths = [b - a for a, b in zip([0, *plan.steps], plan.steps, strict=False)]
     total = 0
     for group in table["groups"]:
-        runs, done = (
-            len(group["settings"][0]["runs"]),
-            max(len(each["scores"]) for each in group["settings"]),
-        )
+        runs = len(group["settings"][0]["runs"])
+        done = max(len(each["scores"]) for each in group["settings"])
         numbers = search_plan.counts(len(group["settings"]), len(plan.steps), plan.reduce)
         total += runs * sum(
             n * length for n, length in list(zip(numbers, lengths, strict=True))[done:]
@@ -119,7 +117,8 @@ def average_curves(curves: list[Curve]) -> Table:
 def choose_best(plan: Plan, table: Table) -> list[Setting | None]:
     """Return the best setting of each group; None for a group in which no setting has come to the
     end with a finite score."""
-    last, found = len(plan.steps) - 1, []
+    last = len(plan.steps) - 1
+    found = []
     for group, written in zip(plan.groups, table["groups"], strict=True):
         first = select_climbing(written, last, plan)
         scores = [written["settings"][i]["scores"][last] for i in first]

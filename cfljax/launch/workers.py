@@ -20,7 +20,7 @@ from cfljax.devices.cores import keep_to, list_cores, use_cores
 from cfljax.devices.machine import describe_machine, list_messages
 from cfljax.errors import CfljaxError, SpecError, StoreError
 from cfljax.experiment.batching import Batch
-from cfljax.launch.plan_file import OTHERS, fingerprint, list_differences
+from cfljax.launch.plan_file import OTHER_SWEEP_ERROR, fingerprint, list_differences
 from cfljax.launch.progress import Progress
 from cfljax.launch.sweep import (
     Options,
@@ -103,7 +103,8 @@ def choose_crew(store: Store, runs: int, workers: int | None) -> Crew | None:
     """Choose the processes that compute this number of runs, by default one per core of a CPU;
     None: this process alone. A folder continues as it was begun, because the last bits of results
     depend on it; a line says so if `workers` asks for something else."""
-    free, before = list_cores(), store.read_plan() or {}
+    free = list_cores()
+    before = store.read_plan() or {}
     devices = (
         before.get("devices", 1)
         if before
@@ -197,7 +198,7 @@ def as_worker(do: Callable[[Progress], None], processors: str, mark: str) -> int
     progress = RelayedProgress(os.environ.get(EVENT_WORD, ""))
     try:
         if os.environ.get(WORKER) != mark:
-            raise SpecError(OTHERS)
+            raise SpecError(OTHER_SWEEP_ERROR)
         do(progress)
     except CfljaxError as error:
         progress.fail(str(error), error.exit_code)
@@ -215,9 +216,11 @@ def watch(
 ) -> None:
     """Start the workers, show their progress, and wait for them. If a worker dies, the others go
     on."""
-    workers, module = crew.size, f"cfljax.{command}"
+    workers = crew.size
+    module = f"cfljax.{command}"
     events: queue.Queue[tuple[int, str | None]] = queue.Queue()
-    free, word = list_cores(), secrets.token_hex(8)
+    free = list_cores()
+    word = secrets.token_hex(8)
     processes = []
     try:
         for k in range(workers):

@@ -94,7 +94,8 @@ def _find_origin(make: Callable[..., object], options: type, version: object) ->
 
 def _find_file(make: Callable[..., object]) -> Path:
     made = inspect.unwrap(make)
-    code, module = getattr(made, "__code__", None), sys.modules.get(getattr(made, "__module__", ""))
+    code = getattr(made, "__code__", None)
+    module = sys.modules.get(getattr(made, "__module__", ""))
     return Path(code.co_filename if code is not None else getattr(module, "__file__", None) or "")
 
 
@@ -275,10 +276,8 @@ class Registry(Generic[Make]):
             return entry._replace(
                 options=type(entry.options.__name__, (entry.options, self.base), names)
             )
-        own, hints = (
-            {field.name for field in dataclasses.fields(entry.options)},
-            get_type_hints(self.base),
-        )
+        own = {field.name for field in dataclasses.fields(entry.options)}
+        hints = get_type_hints(self.base)
         # An option of the user's of this name stays
         more = [
             (

@@ -19,7 +19,9 @@ def find_program(files: Iterable[Path], folder: Path | None = None) -> list[Path
     """Return the files and what they import by name: modules and packages of `folder`, directly or
     through each other, and the user's own packages elsewhere on Python's path. Installed packages
     are left out, as their versions are on record."""
-    waiting, found, elsewhere = [file.resolve() for file in files], set[Path](), set[Path]()
+    waiting = [file.resolve() for file in files]
+    found = set[Path]()
+    elsewhere = set[Path]()
     while waiting:
         file = waiting.pop()
         if file not in found:
@@ -122,9 +124,7 @@ def _find_imports(content: bytes) -> list[str]:
     names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
     for node in nodes:
         if isinstance(node, ast.ImportFrom):
-            dot, inside = (
-                "." if node.level else "",
-                [node.module] if node.module else [alias.name for alias in node.names],
-            )
+            dot = "." if node.level else ""
+            inside = [node.module] if node.module else [alias.name for alias in node.names]
             names += [dot + name for name in inside]
     return list(dict.fromkeys(re.match(r"\.?[^.]*", name)[0] for name in names))  # type: ignore[index]

@@ -12,7 +12,7 @@ import numpy as np
 from cfljax.errors import SpecError
 from cfljax.federation.common import labels_seen
 from cfljax.lazy import jax, jnp
-from cfljax.report.comparison import MORE, Column, seconds, sum_bytes
+from cfljax.report.comparison import COLUMNS_ON_REQUEST, Column, seconds, sum_bytes
 from cfljax.report.configurations import Unit
 from cfljax.results import predict
 from cfljax.results.models import KeptModels
@@ -29,7 +29,8 @@ def generalisation(run: KeptModels) -> float:
     from cfljax.engine.scoring import score
 
     federation = scene.federation
-    group, test = np.asarray(federation.group), federation.test
+    group = np.asarray(federation.group)
+    test = federation.test
     count = np.where(np.asarray(federation.real), np.asarray(test.count), 0)
     own = np.where(
         np.asarray(federation.trains) & (group >= 0), labels if len(models) > 1 else 0, -1
@@ -116,9 +117,13 @@ _COMPUTED: dict[str, Values] = {
 
 
 def compute_columns(names: Sequence[str], units: Sequence[Unit]) -> list[Column]:
-    """Return the columns of MORE that are named, with their values for these runs."""
+    """Return the columns of COLUMNS_ON_REQUEST that are named, with their values for these runs."""
     done = [unit for unit in units if unit.status == "done"]
-    return [_compute(column, done) for column in MORE if {*names} & {column.key, column.heading}]
+    return [
+        _compute(column, done)
+        for column in COLUMNS_ON_REQUEST
+        if {*names} & {column.key, column.heading}
+    ]
 
 
 def _compute(column: Column, units: Sequence[Unit]) -> Column:

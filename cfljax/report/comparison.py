@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from cfljax.federation import VIEWS
 from cfljax.report.configurations import Configuration, Unit
-from cfljax.results.frames import NEW, new_steps, number
+from cfljax.results.frames import NEW_CLIENTS, new_steps, number
 from cfljax.results.statistics import (
     FEWEST,
     LEVEL,
@@ -141,7 +141,7 @@ COLUMNS = (
     Column("bytes", "bytes", sum_bytes, "bytes", 0),
     Column("seconds", "seconds", seconds, "seconds", 0),
 )
-MORE = (
+COLUMNS_ON_REQUEST = (
     Column("generalisation", "generalisation", _summary("generalisation")),
     Column("was", "WAS", _summary("was"), "score"),
     Column("bytes_over_fedavg", "bytes over FedAvg", _summary("bytes_over_fedavg"), "score", 0),
@@ -155,12 +155,12 @@ HEADLINES = tuple(called.format("accuracy") for _, called in WINDOWS.values())
 MAXIMUM = "accuracy_max"
 """The column that tables have only where it is asked for: a maximum over evaluations is chosen on
 test data."""
-TARGETS = ("round_to_target", "bytes_to_target", "clock_to_target")
+TARGET_COLUMNS = ("round_to_target", "bytes_to_target", "clock_to_target")
 # Columns for data sets in which some clients never train
-APART = ("accuracy_train_clients_last", "accuracy_test_clients_last")
+TRAIN_AND_TEST_CLIENTS = ("accuracy_train_clients_last", "accuracy_test_clients_last")
 # Columns for runs whose data change
-DRIFT = ("accuracy_in_drift", "ari_in_drift", "recovery_rounds")
-NOT_BY_ALL = (*TARGETS, "recovery_rounds")
+DRIFT_COLUMNS = ("accuracy_in_drift", "ari_in_drift", "recovery_rounds")
+NOT_BY_ALL = (*TARGET_COLUMNS, "recovery_rounds")
 """Columns that tell what a run may never reach: their cells say how many of the runs have."""
 
 
@@ -182,7 +182,7 @@ def with_new(columns: Iterable[Column], names: Iterable[str]) -> list[Column]:
     steps, and ARI."""
     found = set(names)
     new = []
-    for name in sorted((name for name in found if name.startswith(NEW)), key=new_steps):
+    for name in sorted((name for name in found if name.startswith(NEW_CLIENTS)), key=new_steps):
         steps = new_steps(name)
         what = "unlabelled" if steps < 0 else f"{steps} step{'' if steps == 1 else 's'}"
         new.append(Column(name, f"new clients, {what}", _summary(name)))
@@ -213,7 +213,7 @@ def rows(configurations: Sequence[Configuration], columns: Iterable[Column] = CO
         blocks.setdefault(row.configuration.block, []).append(row)
     for column in columns:
         done = (unit for row in table for unit in row.configuration.by_status("done"))
-        always = column.key in (*HEADLINES, *(each.key for each in MORE))
+        always = column.key in (*HEADLINES, *(each.key for each in COLUMNS_ON_REQUEST))
         if not always and not any(math.isfinite(column.value(unit)) for unit in done):
             continue
         for block in blocks.values():

@@ -8,20 +8,17 @@ from typing import NamedTuple
 
 from cfljax.results.statistics import Ranks
 
-# Of the picture, of its edge, and of the names on either side
-WIDTH, MARGIN, NAMES = (
-    560.0,
-    14.0,
-    150.0,
-)
-# Where the axis stands, and the heights of a name's row and of a bar
-AXIS, ROW, BAR = (
-    46.0,
-    17.0,
-    7.0,
-)
-# The most methods of the picture: the best of them. It says how many there are.
-MOST = 40
+# Widths in pixels: of the picture, of its edge, and of the names on either side
+WIDTH = 560.0
+MARGIN = 14.0
+NAMES_WIDTH = 150.0
+# Where the axis stands
+AXIS = 46.0
+# The heights of a name's row and of a bar
+ROW = 17.0
+BAR = 7.0
+# Of more methods the best are drawn; the picture says how many there are
+MAX_DRAWN_METHODS = 40
 
 
 class Stroke(NamedTuple):
@@ -55,12 +52,13 @@ def picture(ranks: Ranks) -> Picture:
     """Draw an axis of mean ranks with names (the better half left), bars over methods that do not
     differ, and the difference."""
     k = len(ranks.names)
-    left, right = NAMES + MARGIN, WIDTH - NAMES - MARGIN
+    left = NAMES_WIDTH + MARGIN
+    right = WIDTH - NAMES_WIDTH - MARGIN
 
     def x(rank: float) -> float:
         return left + (rank - 1) / (k - 1) * (right - left)
 
-    shown = min(k, MOST)
+    shown = min(k, MAX_DRAWN_METHODS)
     step = 1 if k <= 20 else 5
     # A number beside the last would be written over it
     ticks = [*(rank for rank in range(1, k, step) if k - rank > step / 2), k]

@@ -12,7 +12,7 @@ import numpy as np
 from cfljax.errors import StoreError
 from cfljax.report.comparison import headline_of
 from cfljax.report.configurations import Configuration, Unit
-from cfljax.results.frames import NEW, new_steps, number
+from cfljax.results.frames import NEW_CLIENTS, new_steps, number
 from cfljax.results.statistics import mean_and_deviation
 
 # The most configurations that figures show; the table has all
@@ -112,7 +112,10 @@ def curves(configuration: Configuration, problems: list[str]) -> Curves:
     """All curves of a configuration. Adds a line to `problems` for each damaged file."""
     history: dict[str, list[_Points]] = {}
     diagnostics: dict[str, list[_Points]] = {}
-    clients, stopped, made, waited = [], [], [], np.zeros(0)
+    clients = []
+    stopped = []
+    made = []
+    waited = np.zeros(0)
     units = drawn_units(configuration)
     for unit in units:
         arrays = read(unit, ("history/", "diag/", "client_accuracy"), problems)
@@ -176,7 +179,7 @@ def _read_newcomers(summary: Mapping[str, object]) -> _Points:
     found = {
         s: number(value)
         for name, value in summary.items()
-        if name.startswith(NEW) and (s := new_steps(name)) >= 0
+        if name.startswith(NEW_CLIENTS) and (s := new_steps(name)) >= 0
     }
     steps = sorted(found)
     return _Points(np.array(steps, float), np.array([found[each] for each in steps], float))

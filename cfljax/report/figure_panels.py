@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 Panel = TypeVar("Panel", Confusion, OverRounds, Mixture)
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#c4629b", "#dd9500", "#3fa7e0", "#882255", "#555c6b")
-NONE = "#c9ced8"
+UNASSIGNED_COLOUR = "#c9ced8"
 # The most panels beside each other
-ACROSS = 4
-MOST_PANELS = 12
+MAX_PANELS_IN_A_ROW = 4
+MAX_PANELS = 12
 
 
 def shade(number: int) -> str:
     """Return the colour of a cluster or group: one of COLOURS, then others around the colour
     circle; grey for −1."""
     if number < 0:
-        return NONE
+        return UNASSIGNED_COLOUR
     if number < len(COLOURS):
         return COLOURS[number]
     red, green, blue = colorsys.hls_to_rgb(
@@ -52,7 +52,7 @@ def _draw_grid(
     draw: Callable[[Axes, Panel], None],
     side: tuple[float, float],
 ) -> Figure | None:
-    """Draw the first MOST_PANELS pictures of a kind beside each other, each of `side` inches; None
+    """Draw the first MAX_PANELS pictures of a kind beside each other, each of `side` inches; None
     when there are none."""
     from matplotlib.figure import Figure
 
@@ -62,10 +62,10 @@ def _draw_grid(
         if pictures is not None
         for each in kind(pictures)
         if each is not None
-    ][:MOST_PANELS]
+    ][:MAX_PANELS]
     if not chosen:
         return None
-    across = min(ACROSS, len(chosen))
+    across = min(MAX_PANELS_IN_A_ROW, len(chosen))
     down = -(-len(chosen) // across)
     figure = Figure(figsize=(max(2.4, side[0] * across), side[1] * down))
     panels = figure.subplots(down, across, squeeze=False).ravel()

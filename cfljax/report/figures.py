@@ -17,7 +17,7 @@ from cfljax.report.comparison import headline_of
 from cfljax.report.critical_difference import WIDTH, picture
 from cfljax.report.curves import Band, Curves
 from cfljax.report.figure_panels import COLOURS, PANELS
-from cfljax.report.page_data import PARTS, finals_of, styles, timing
+from cfljax.report.page_data import PARTS_OF_SECONDS, finals_of, styles, timing
 from cfljax.report.report_data import ReportData
 from cfljax.report.tested import mean_ranks
 
@@ -32,11 +32,11 @@ DASHES: tuple[str | tuple[float, tuple[float, ...]], ...] = (
     (0, (6, 1.5, 1.2, 1.5)),
 )
 # (width, height) in inches
-SIZE = (5.5, 3.3)
-CHANGE = "#8a93a3"
+FIGURE_SIZE = (5.5, 3.3)
+CHANGE_COLOUR = "#8a93a3"
 """The colour of the lines at changes of the data."""
 # The height of a line of the legend in inches
-LINE = 0.15
+LEGEND_LINE_HEIGHT = 0.15
 STYLE: dict[Any, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 
 
@@ -70,7 +70,7 @@ def render(
 def _axes(height: float) -> tuple[Figure, Axes]:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(SIZE[0], height))
+    figure = Figure(figsize=(FIGURE_SIZE[0], height))
     return figure, figure.subplots()
 
 
@@ -91,7 +91,7 @@ def _draw_lines(
 ) -> Figure | None:
     """Draw the line of `pick` for each configuration. `ends`: mark each last point; `stops`: where
     runs were ended."""
-    figure, axes = _axes(height=max(SIZE[1], 0.2 + LINE * len(data.drawn)))
+    figure, axes = _axes(height=max(FIGURE_SIZE[1], 0.2 + LEGEND_LINE_HEIGHT * len(data.drawn)))
     factor = 100 if percent else 1
     for configuration, curves, (shade, dash) in zip(
         data.drawn, data.curves, styles(data), strict=True
@@ -100,7 +100,8 @@ def _draw_lines(
         if line is None or not np.isfinite(line[1].mean).any():
             continue
         at, band = line
-        mean, std = factor * band.mean, factor * np.nan_to_num(band.std)
+        mean = factor * band.mean
+        std = factor * np.nan_to_num(band.std)
         axes.plot(
             at,
             mean,
@@ -145,7 +146,7 @@ def _draw_rounds(pick: Callable[[Curves], Band | None], label: str, percent: boo
         if figure is not None:
             for at in sorted({at for each in data.curves for at in each.changes}):
                 figure.axes[0].axvline(
-                    at, color=CHANGE, linewidth=0.8, linestyle=(0, (1, 2)), zorder=0
+                    at, color=CHANGE_COLOUR, linewidth=0.8, linestyle=(0, (1, 2)), zorder=0
                 )
         return figure
 
@@ -179,17 +180,20 @@ def _draw_newcomers(data: ReportData) -> Figure | None:
 
 
 def _bytes(each: Curves) -> Line:
-    band, sent = each.history.get("accuracy"), each.history.get("bytes")
+    band = each.history.get("accuracy")
+    sent = each.history.get("bytes")
     return None if band is None or sent is None else _skip_round_0(sent.mean / 1e6, band)
 
 
 def _clock(each: Curves) -> Line:
-    band, passed = each.history.get("accuracy"), each.history.get("clock_s")
+    band = each.history.get("accuracy")
+    passed = each.history.get("clock_s")
     return None if band is None or passed is None else _skip_round_0(passed.mean, band)
 
 
 def _seconds(each: Curves) -> Line:
-    band, spent = each.history.get("accuracy"), each.seconds
+    band = each.history.get("accuracy")
+    spent = each.seconds
     if band is None or not math.isfinite(spent) or not len(band.round) or band.round[-1] <= 0:
         return None
     return _skip_round_0(each.setup + band.round / band.round[-1] * spent, band)
@@ -222,7 +226,8 @@ def _methods(data: ReportData) -> Figure | None:
         axes.plot(
             seeds, at, "o", color=COLOURS[shade], markersize=3.5, markerfacecolor="none", alpha=0.7
         )
-        mean, std = 100 * (each["mean"] or 0), 100 * (each["std"] or 0)
+        mean = 100 * (each["mean"] or 0)
+        std = 100 * (each["std"] or 0)
         axes.errorbar(
             mean, i, xerr=std, color=COLOURS[shade], marker="|", markersize=9, markeredgewidth=2
         )
@@ -261,7 +266,10 @@ def _stack(
 
 
 def _time(data: ReportData) -> Figure | None:
-    spent = [[timing(configuration, part) or 0.0 for part in PARTS] for configuration in data.drawn]
+    spent = [
+        [timing(configuration, part) or 0.0 for part in PARTS_OF_SECONDS]
+        for configuration in data.drawn
+    ]
     return _stack(
         data, spent, "seconds per run", (2, 7, 0, 4), ("set up", "compile", "train", "evaluate")
     )
@@ -277,7 +285,7 @@ def _draw_ranks(data: ReportData) -> Figure | None:
     if over is None:
         return None
     drawn = picture(over)
-    figure, axes = _axes(height=drawn.height * SIZE[0] / WIDTH)
+    figure, axes = _axes(height=drawn.height * FIGURE_SIZE[0] / WIDTH)
     for stroke in drawn.strokes:
         axes.plot(
             [stroke.x1, stroke.x2],

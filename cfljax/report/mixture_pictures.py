@@ -12,16 +12,14 @@ import numpy as np
 
 from cfljax.report.curves import spaced
 
-# The most clients, rounds and true groups that are drawn
-MOST_CLIENTS, MOST_ROUNDS, MOST_GROUPS = (
-    200,
-    128,
-    20,
-)
+# Of more clients, rounds or true groups, only these many are drawn
+MOST_CLIENTS = 200
+MOST_ROUNDS = 128
+MOST_GROUPS = 20
 # Columns that the weights of a client are spread over, from 0 to 100 per cent
-ACROSS = 101
+WEIGHT_COLUMNS = 101
 # Rows that the true groups share out between them
-LANE = 200
+GROUP_ROWS = 200
 CLIENTS, ROUNDS = "clients at the end", "groups over rounds"
 
 
@@ -46,7 +44,8 @@ class Mixture(NamedTuple):
 def last_weights(diagnostics: Mapping[str, np.ndarray]) -> np.ndarray | None:
     """f32[C, K]: the weights of the clients at the end; None: the clients mix nothing, or it was
     not kept."""
-    each, last = diagnostics.get("mixture_of_clients"), diagnostics.get("mixture")
+    each = diagnostics.get("mixture_of_clients")
+    last = diagnostics.get("mixture")
     found = each[-1] if each is not None and each.ndim == 3 and len(each) else last
     return found if found is not None and found.ndim == 2 and found.size else None
 
@@ -74,7 +73,8 @@ def mixtures(
         if not known:
             return []
         of_group = (group[:, None] == np.arange(group.max() + 1)).astype(np.float64)
-        last, over = last @ of_group, None if over is None else over @ of_group
+        last = last @ of_group
+        over = None if over is None else over @ of_group
     painted = np.arange(last.shape[1], dtype=np.int32)
     if not others:
         colour = colours(last.argmax(axis=1)[None].astype(np.int32), group)
@@ -112,10 +112,10 @@ def _draw_clients(weights: np.ndarray, group: np.ndarray, painted: np.ndarray) -
     last = np.where(group < 0, group.max(initial=0) + 1, group)
     order = np.lexsort((-weights.max(axis=1), weights.argmax(axis=1), last))
     rows = order[spaced(len(order), MOST_CLIENTS)]
-    at = (np.arange(ACROSS) + 0.5) / ACROSS
+    at = (np.arange(WEIGHT_COLUMNS) + 0.5) / WEIGHT_COLUMNS
     return Mixture(
         CLIENTS,
-        np.arange(ACROSS),
+        np.arange(WEIGHT_COLUMNS),
         _fill(weights[rows], at, painted),
         group[rows],
         len(group),
@@ -128,7 +128,7 @@ def _draw_rounds(
 ) -> Mixture:
     """Make a lane for each true group, over f[E, G, K]."""
     columns = spaced(len(rounds), MOST_ROUNDS)
-    lane = max(4, LANE // over.shape[1])
+    lane = max(4, GROUP_ROWS // over.shape[1])
     at = (np.arange(lane) + 0.5) / lane
     lanes = [_fill(over[columns, g], at, painted).T for g in range(over.shape[1])]
     groups = np.repeat(np.arange(over.shape[1], dtype=np.int32), lane)

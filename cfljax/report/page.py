@@ -130,12 +130,14 @@ def _write_cards(data: ReportData) -> str:
             f"{len(collected.configurations)} configurations, {len(seeds)} seeds",
         )
     )
-    first, blocks = headline(data.table), {row.configuration.block for row in data.table}
+    first = headline(data.table)
+    blocks = {row.configuration.block for row in data.table}
     best = next((row for row in data.table if first and row.cells[first.key].best), None)
     if first and best and len(blocks) == 1:
         accuracy = tables.number(first._replace(interval=False), best.cells[first.key])
         cards.append((f"Best, {first.heading}", f"{accuracy} %", best.configuration.legend))
-    waited, summed = busy(collected.stores), f"{_duration(spent)} of computing"
+    waited = busy(collected.stores)
+    summed = f"{_duration(spent)} of computing"
     cards.append(
         (
             "Time",
@@ -190,10 +192,8 @@ def _write_notes(data: ReportData) -> str:
 
 
 def _note_stopped(data: ReportData) -> str:
-    stopped, runs = (
-        sum(len(each.stopped) for each in data.curves),
-        sum(each.runs for each in data.curves),
-    )
+    stopped = sum(len(each.stopped) for each in data.curves)
+    runs = sum(each.runs for each in data.curves)
     if not stopped:
         return ""
     return (
@@ -224,10 +224,8 @@ def _write_table(data: ReportData) -> str:
     folders = any(row.configuration.folder for row in table)
     heads = ["method", *(["folder"] if folders else []), "runs", *(c.heading for c in columns)]
     kinds = [' class="word"'] * (2 if folders else 1) + [""] * len(heads)
-    first, of = (
-        headline(table),
-        {c.heading: "<small>accuracy, %</small>" for c in columns if c.kind == "percent"},
-    )
+    first = headline(table)
+    of = {c.heading: "<small>accuracy, %</small>" for c in columns if c.kind == "percent"}
     kinds = [
         ' class="headline"' if first and head == first.heading else kind
         for kind, head in zip(kinds, heads, strict=False)
@@ -240,7 +238,8 @@ def _write_table(data: ReportData) -> str:
         f'<th{kind}><button type="button">{head}</button></th>' for kind, head in each_head
     )
     drawn = {id(c): f' data-of="{i}"' for i, c in enumerate(data.drawn)}
-    bodies, block = [], object()
+    bodies = []
+    block = object()
     for row in table:
         each = row.configuration
         if each.block != block:

@@ -18,7 +18,7 @@ from cfljax.quantity import Quantity
 from cfljax.report import tested
 from cfljax.report.comparison import COLUMNS, MAXIMUM, Row, window_of
 from cfljax.report.configurations import Configuration
-from cfljax.report.critical_difference import MOST, svg
+from cfljax.report.critical_difference import MAX_DRAWN_METHODS, svg
 from cfljax.report.curves import MOST_SEEDS, Band, Curves
 from cfljax.report.mixture_pictures import Mixture
 from cfljax.report.quantities import describe_diagnostic, describe_history, key_diagnostics
@@ -27,11 +27,13 @@ from cfljax.report.run_pictures import OverRounds, RunPictures
 from cfljax.report.tables import printable
 from cfljax.results.statistics import mean_and_deviation
 
-# The number of colours, and of ways to dash a line
-COLOURS, DASHES = 8, 4
+# The number of colours
+COLOURS = 8
+# The number of ways to dash a line
+DASHES = 4
 # Parts of the seconds of a run
-PARTS = ("setup", "compile", "train", "eval")
-CLUSTERED = (0, 2, 5)
+PARTS_OF_SECONDS = ("setup", "compile", "train", "eval")
+CLUSTERED_COLOURS = (0, 2, 5)
 FAMILIES = {
     **dict.fromkeys(
         ("fedavg", "fedprox", "scaffold", "feddyn", "ccs_rfedavg", "adaptive_fedavg", "moon"), (7,)
@@ -68,8 +70,17 @@ FAMILIES = {
     **dict.fromkeys(("fedpac", "fedccfa"), (1, 4)),
 }
 """Method -> the colours of its family: of one model, of mixtures, of personal models. The other
-methods are CLUSTERED."""
-FIRST = ("accuracy", "accuracy_worst10", "loss", "ari", "nmi", "purity", "clusters", "bytes")
+methods are CLUSTERED_COLOURS."""
+QUANTITIES_FIRST = (
+    "accuracy",
+    "accuracy_worst10",
+    "loss",
+    "ari",
+    "nmi",
+    "purity",
+    "clusters",
+    "bytes",
+)
 """The first quantities of the page's menu, in this order; the others follow."""
 
 
@@ -92,7 +103,7 @@ def styles(data: ReportData) -> list[tuple[int, int]]:
     colours differ in dash."""
     labels = [(c.folder, c.label) for c in data.drawn]
     family = {
-        label: FAMILIES.get(c.method, CLUSTERED)
+        label: FAMILIES.get(c.method, CLUSTERED_COLOURS)
         for label, c in zip(labels, data.drawn, strict=True)
     }
     if len(set(family.values())) == 1:
@@ -102,11 +113,9 @@ def styles(data: ReportData) -> list[tuple[int, int]]:
     for label, shades in family.items():
         colour[label] = shades[taken[shades] % len(shades)]
         taken[shades] += 1
-    free, chosen, many = (
-        {(i, dash) for i in range(COLOURS) for dash in range(DASHES)},
-        [],
-        len(family) > 1,
-    )
+    free = {(i, dash) for i in range(COLOURS) for dash in range(DASHES)}
+    chosen = []
+    many = len(family) > 1
 
     def rank(label: tuple[str, str], style: tuple[int, int]) -> tuple[object, ...]:
         # Then colours that are no method's; of one method, a colour for each of its options
@@ -126,7 +135,7 @@ def styles(data: ReportData) -> list[tuple[int, int]]:
 def page_data(data: ReportData) -> dict[str, object]:
     """Collect the numbers of all figures of the page; None for a number that is missing."""
     drawn = data.drawn
-    history = _list_bands(data.curves, lambda each: each.history, FIRST)
+    history = _list_bands(data.curves, lambda each: each.history, QUANTITIES_FIRST)
     own, names_of_own = _list_own(data)
     final = finals_of(drawn)
     headings = {column.key: column.heading for column in COLUMNS}
@@ -150,7 +159,7 @@ def page_data(data: ReportData) -> dict[str, object]:
         "seconds": [number(each.seconds) for each in data.curves],
         "waited": [_list_numbers(each.waited) for each in data.curves],
         "final": final,
-        "time": [[timing(c, part) for part in PARTS] for c in drawn],
+        "time": [[timing(c, part) for part in PARTS_OF_SECONDS] for c in drawn],
         "pictures": _list_grids(data, lambda d: [d.assignment], "cluster"),
         "groups": _list_grids(data, lambda d: [d.groups], "true group then"),
         "mixtures": _list_grids(data, lambda d: d.mixtures, "model"),
@@ -282,7 +291,7 @@ def final(configuration: Configuration, name: str) -> Final:
 
 
 def timing(configuration: Configuration, part: str) -> float | None:
-    """Return the mean seconds that a run spent on one of PARTS."""
+    """Return the mean seconds that a run spent on one of PARTS_OF_SECONDS."""
     values = [
         float(unit.record["timings"].get(part) or 0)
         for unit in configuration.units
@@ -328,7 +337,11 @@ def tests(table: Sequence[Row]) -> str:
             "Mean ranks over the data sets and partitions, by the means over the seeds; bars: no "
             "significant difference."
         )
-        more = f" The best {MOST} of {len(over.names)} methods." if len(over.names) > MOST else ""
+        more = (
+            f" The best {MAX_DRAWN_METHODS} of {len(over.names)} methods."
+            if len(over.names) > MAX_DRAWN_METHODS
+            else ""
+        )
         parts.append(
             '<figure id="fig-ranks"><figcaption><h3>Critical '
             f"differences</h3><p>{about}{more}</p></figcaption>"

@@ -169,7 +169,8 @@ def _groups(rounds: np.ndarray, groups: np.ndarray | None) -> OverRounds | None:
     ):
         return None
     order = np.lexsort(groups[::-1])
-    rows, columns = order[spaced(len(order), MOST_CLIENTS)], spaced(len(rounds), MOST_ROUNDS)
+    rows = order[spaced(len(order), MOST_CLIENTS)]
+    columns = spaced(len(rounds), MOST_ROUNDS)
     return OverRounds(
         rounds[columns],
         groups[np.ix_(columns, rows)].T.astype(np.int32),

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Sequence
 
 from cfljax.errors import SpecError, suggest
 from cfljax.report.comparison import (
-    APART,
     COLUMNS,
-    DRIFT,
-    MORE,
+    COLUMNS_ON_REQUEST,
+    DRIFT_COLUMNS,
     NOT_BY_ALL,
-    TARGETS,
+    TARGET_COLUMNS,
+    TRAIN_AND_TEST_CLIENTS,
     Cell,
     Column,
     Row,
@@ -25,11 +25,18 @@ from cfljax.report.comparison import (
     with_new,
 )
 from cfljax.report.configurations import Configuration, collect
-from cfljax.results.frames import NEW, new_steps, no_formula
+from cfljax.results.frames import NEW_CLIENTS, new_steps, no_formula
 from cfljax.results.result import Results
 from cfljax.results.statistics import BOOTSTRAP, FEWEST, LEVEL
 
-SHORT = (*APART, *DRIFT, "round_to_target", "clock_s", "clock_to_target", "seconds")
+TERMINAL_EXTRAS = (
+    *TRAIN_AND_TEST_CLIENTS,
+    *DRIFT_COLUMNS,
+    "round_to_target",
+    "clock_s",
+    "clock_to_target",
+    "seconds",
+)
 """Columns of the table at the end of a sweep beside its window's, without NMI."""
 FIRST_TO_GO = (
     "bytes_to_target",
@@ -43,7 +50,7 @@ FIRST_TO_GO = (
 )
 """The columns, by key or heading, that are left out first, in this order, if a terminal is
 narrow."""
-TEST = (
+TEST_IN_WORDS = (
     f"two-sided paired t-test over shared seeds, Holm-corrected within the column, {LEVEL:.0%} "
     "level"
 )
@@ -53,12 +60,13 @@ def comparison(results: Results) -> str:
     """Write the table that a sweep prints at its end."""
     table = rows(
         collect([results]).configurations,
-        [c for c in COLUMNS if c.key in SHORT or (c.window and c.heading != "NMI")],
+        [c for c in COLUMNS if c.key in TERMINAL_EXTRAS or (c.window and c.heading != "NMI")],
     )
-    # New clients after steps
-    later = [c.key for c in columns_of(table) if c.key.startswith(NEW) and new_steps(c.key) >= 0][
-        1:
+    # Of the accuracies of new clients after several numbers of steps, the terminal shows the first
+    by_steps = [
+        c.key for c in columns_of(table) if c.key.startswith(NEW_CLIENTS) and new_steps(c.key) >= 0
     ]
+    later = by_steps[1:]
     return terminal(
         [
             row._replace(cells={key: cell for key, cell in row.cells.items() if key not in later})
@@ -69,8 +77,9 @@ def comparison(results: Results) -> str:
 
 def columns_of(table: Sequence[Row]) -> list[Column]:
     """Return the columns that the table has."""
-    first, keys = headline(table), table[0].cells if table else {}
-    every = (c for c in with_new((*COLUMNS, *MORE), keys) if c.key in keys)
+    first = headline(table)
+    keys = table[0].cells if table else {}
+    every = (c for c in with_new((*COLUMNS, *COLUMNS_ON_REQUEST), keys) if c.key in keys)
     return [first if first is not None and c.key == first.key else c for c in every]
 
 
@@ -84,7 +93,9 @@ def only(table: Sequence[Row], names: Sequence[str]) -> list[Row]:
     if wrong := next(
         (name for name in names if not any(name in each for each in called.values())), ""
     ):
-        near = suggest(wrong, [column.heading for column in (*columns_of(table), *MORE)])
+        near = suggest(
+            wrong, [column.heading for column in (*columns_of(table), *COLUMNS_ON_REQUEST)]
+        )
         raise SpecError(f"--columns {wrong}: there is no such column{near}")
     return [
         row._replace(cells={key: row.cells[key] for key in called if {*names} & {*called[key]}})
@@ -102,9 +113,9 @@ def notes(table: Sequence[Row], best: str, tied: str) -> list[str]:
         blocks = len({row.configuration.block for row in table}) > 1
         said.append(f"{best} best of the column{' on the same data' if blocks else ''}")
         if any(cell.tied for cell in cells):
-            said.append(f"{tied} not significantly different from the best ({TEST})")
+            said.append(f"{tied} not significantly different from the best ({TEST_IN_WORDS})")
         elif any(cell.p is not None for cell in cells):
-            said.append(f"all others differ significantly from the best ({TEST})")
+            said.append(f"all others differ significantly from the best ({TEST_IN_WORDS})")
         marked = [c.key for c in columns_of(table) if c.better and c.key not in NOT_BY_ALL]
         whole = [row for row in table if not row.configuration.lost]
         if any(
@@ -115,7 +126,7 @@ def notes(table: Sequence[Row], best: str, tied: str) -> list[str]:
             said.append(f"not tested: fewer than {FEWEST} seeds in common with the best")
     if lost := sum(bool(row.configuration.lost) for row in table):
         said.append(f"not compared: {lost} of {len(table)} rows, of which not all runs ended well")
-    if any(row.cells[key].n for row in table for key in APART if key in row.cells):
+    if any(row.cells[key].n for row in table for key in TRAIN_AND_TEST_CLIENTS if key in row.cells):
         said.append("test clients never train; they count in all other accuracies, too")
     if any(
         row.cells[key].n for row in table for key in ("accuracy_finetuned",) if key in row.cells
@@ -128,7 +139,7 @@ def notes(table: Sequence[Row], best: str, tied: str) -> list[str]:
         0 < cell.n < cell.total
         for row in table
         for key, cell in row.cells.items()
-        if key in TARGETS
+        if key in TARGET_COLUMNS
     ):
         said.append(
             "rounds, bytes and simulated seconds to the target: over the runs that reached "
@@ -222,7 +233,8 @@ def size(value: float) -> str:
     unit = "B"
     for larger in ("kB", "MB", "GB", "TB"):
         if abs(value) >= 999.5:
-            value, unit = value / 1000, larger
+            value /= 1000
+            unit = larger
     return f"{value:.0f} {unit}" if unit == "B" or abs(value) >= 99.95 else f"{value:.1f} {unit}"
 
 
@@ -232,7 +244,8 @@ def terminal(table: Sequence[Row], width: int | None = None, bold: bool = False)
     out if the table is wider."""
     if not table:
         return "no finished runs"
-    columns, left_out = columns_of(table), []
+    columns = columns_of(table)
+    left_out = []
     text = _align_rows(table, columns)
     for key in FIRST_TO_GO:
         if width is None or max(map(len, text)) <= width:
@@ -261,7 +274,9 @@ def _align_rows(table: Sequence[Row], columns: list[Column]) -> list[str]:
         "runs",
         *(f"{c.heading} " for c in columns),
     ]
-    grid, titles, block = [head], {}, None
+    grid = [head]
+    titles = {}
+    block = None
     for row in table:
         each = row.configuration
         if each.block != block and each.heading:
@@ -367,7 +382,8 @@ def _make_grid(
 ) -> tuple[list[str], list[list[str]], int]:
     """(headings, lines, number of columns of text before the columns of numbers), with a column for
     each option that varies."""
-    columns, options = columns_of(table), option_names(row.configuration for row in table)
+    columns = columns_of(table)
+    options = option_names(row.configuration for row in table)
     folders = ["folder"] if any(row.configuration.folder for row in table) else []
     head = [
         escape(word)
@@ -424,7 +440,8 @@ def to_csv(table: Sequence[Row]) -> str:
     """Write a row per configuration with unrounded numbers (accuracies as fractions): mean, std, n,
     the 95 % interval, best, and against the best the mean difference with its interval, the effect
     and the corrected p."""
-    columns, options = columns_of(table), option_names(row.configuration for row in table)
+    columns = columns_of(table)
+    options = option_names(row.configuration for row in table)
     parts = (
         "mean",
         "std",

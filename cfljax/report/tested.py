@@ -17,7 +17,7 @@ HEADINGS = ("method", "difference from the best", "95 % interval", "effect", "p"
 MOST_ROWS = 200
 # The most rows that lost runs which the sentence names
 MOST_LOST = 12
-NAMES = {
+IN_TEXT = {
     "accuracy_at_best_val": "test accuracy at the round of the best validation accuracy",
     "accuracy_last10": "mean test accuracy over the last ten evaluations",
     "accuracy_last": "test accuracy at the last evaluation",
@@ -28,7 +28,8 @@ Line = tuple[str, str, str, str, str, str]
 def differences(table: Sequence[Row]) -> list[tuple[str, str, list[Line]]]:
     """(heading of the block, name of its best method, a line for each method that was tested
     against it) for each block."""
-    column, found = headline(table), []
+    column = headline(table)
+    found = []
     for block in _group_blocks(table):
         best = _find_best(block, column)
         lines = (
@@ -97,7 +98,8 @@ def mean_ranks(table: Sequence[Row]) -> Ranks | None:
     """Rank the methods over the data sets and partitions of the table, by the headline. A method
     counts if it has runs on all of them and lost none; None for fewer than three such methods, or
     fewer than three data sets."""
-    column, blocks = headline(table), _group_blocks(table)
+    column = headline(table)
+    blocks = _group_blocks(table)
     if column is None or len(blocks) < 3:
         return None
     scores = [_map_by_name(block, column) for block in blocks]
@@ -135,7 +137,7 @@ def sentence(table: Sequence[Row]) -> str:
     seeds = str(min(counts)) if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
     runs = f"{seeds} run{'' if max(counts) == 1 else 's'}"
     parts = [
-        f"We report the {NAMES[column.key]} in per cent (mean ± sample standard deviation of "
+        f"We report the {IN_TEXT[column.key]} in per cent (mean ± sample standard deviation of "
         f"{runs} with different seeds)"
     ]
     if max(counts) >= FEWEST:
@@ -160,7 +162,8 @@ def sentence(table: Sequence[Row]) -> str:
 
 def brief(table: Sequence[Row]) -> str:
     """Say the result in a sentence or two, of three lines at most; "" where nothing can be said."""
-    column, blocks = headline(table), _group_blocks(table)
+    column = headline(table)
+    blocks = _group_blocks(table)
     known = [] if column is None else [row for row in table if row.cells[column.key].n]
     if column is None or not known:
         return ""
@@ -184,7 +187,7 @@ def brief(table: Sequence[Row]) -> str:
         f"{'the highest' if len(known) > 1 else 'a'} "
     )
     about = f"{'mean ± standard deviation, ' if cell.n > 1 else ''}n = {cell.n}"
-    said += f"{NAMES[column.key]}: {number(column._replace(interval=False), cell)} % ({about})."
+    said += f"{IN_TEXT[column.key]}: {number(column._replace(interval=False), cell)} % ({about})."
     better = (
         f"is significantly better than {far if near else f'all {len(tested)}'} others"
         if len(near) < len(tested)
@@ -259,7 +262,8 @@ def _describe_tests(table: Sequence[Row], column: Column) -> list[str]:
 def _compare(row: Row, column: Column) -> str:
     cell = row.cells[column.key]
     assert cell.behind is not None and cell.p is not None
-    far, p = cell.behind, p_text(cell.p)
+    far = cell.behind
+    p = p_text(cell.p)
     ends = f"95 % CI {0.0 - 100 * far.high:.1f} to {0.0 - 100 * far.low:.1f}"
     effect = effect_text(far._replace(effect=-far.effect))
     return (
@@ -278,7 +282,8 @@ def _joined(words: list[str]) -> str:
 
 def about_ranks(over: Ranks) -> str:
     """Describe the comparison over many data sets, in sentences."""
-    k, n = len(over.names), over.data_sets
+    k = len(over.names)
+    n = over.data_sets
     f = "∞" if math.isinf(over.statistic) else f"{over.statistic:.2f}"
     p = p_text(over.p)
     test = (
@@ -327,7 +332,8 @@ def markdown(table: Sequence[Row]) -> str:
 def latex(table: Sequence[Row]) -> str:
     r"""Write the table of differences as a booktabs tabular, then the sentences as a comment; ""
     where nothing can be said."""
-    blocks, said = differences(table), sentence(table)
+    blocks = differences(table)
+    said = sentence(table)
     lines = (
         [r"% needs \usepackage{booktabs}", r"\begin{tabular}{lrrrrr}", r"\toprule"]
         if blocks

@@ -14,17 +14,23 @@ if TYPE_CHECKING:
     from cfljax.launch.search_plan import Plan
 
 # The most settings of a group that are listed, the best first; tune.json has all
-MOST = 60
-WIDTH, HEIGHT, LEFT, BELOW = 560.0, 200.0, 46.0, 26.0
+MAX_LISTED_SETTINGS = 60
+# The picture of a group's curves in pixels: its size, and the margins with the labels of the axes
+WIDTH = 560.0
+HEIGHT = 200.0
+LEFT = 46.0
+BELOW = 26.0
 
 
 def dry_run(plan: Plan) -> str:
     """Say what a search would try, and what it would cost."""
     from cfljax.launch import search_plan
 
-    rounds, lines = plan.steps[-1], []
+    rounds = plan.steps[-1]
+    lines = []
     for group in plan.groups:
-        seeds, settings = len(group.settings[0].runs), len(group.settings)
+        seeds = len(group.settings[0].runs)
+        settings = len(group.settings)
         numbers = search_plan.counts(settings, len(plan.steps), plan.reduce)
         climb = ", ".join(
             f"{n} to round {step}" for n, step in zip(numbers, plan.steps, strict=True)
@@ -133,8 +139,10 @@ def _settings(group: Table, table: Table) -> str:
         *(f"<th>round {rung}</th>" for rung in table["rungs"]),
         '<th class="word"></th>',
     ]
-    ordered, best_one, lines = in_order(group, table["metric"]), chosen(group, table), []
-    for setting in ordered[:MOST]:
+    ordered = in_order(group, table["metric"])
+    best_one = chosen(group, table)
+    lines = []
+    for setting in ordered[:MAX_LISTED_SETTINGS]:
         cells = [score_text(score) for score in setting["scores"]] + [""] * (
             len(table["rungs"]) - len(setting["scores"])
         )
@@ -146,8 +154,8 @@ def _settings(group: Table, table: Table) -> str:
             f'class="word">{escaped(end)}</td></tr>'
         )
     more = (
-        f'<p class="notes">and {len(ordered) - MOST} more; tune.json has all</p>'
-        if len(ordered) > MOST
+        f'<p class="notes">and {len(ordered) - MAX_LISTED_SETTINGS} more; tune.json has all</p>'
+        if len(ordered) > MAX_LISTED_SETTINGS
         else ""
     )
     return (
@@ -159,7 +167,7 @@ def _settings(group: Table, table: Table) -> str:
 def curves(group: Table, table: Table) -> str:
     """Draw the metric over the rounds, a line per setting that ends where it stayed behind; the
     best one thick, rungs dotted."""
-    ordered = in_order(group, table["metric"])[:MOST]
+    ordered = in_order(group, table["metric"])[:MAX_LISTED_SETTINGS]
     points = [
         (r, v)
         for each in ordered
@@ -168,7 +176,9 @@ def curves(group: Table, table: Table) -> str:
     ]
     if not points:
         return ""
-    low, high, last = min(v for _, v in points), max(v for _, v in points), table["rungs"][-1]
+    low = min(v for _, v in points)
+    high = max(v for _, v in points)
+    last = table["rungs"][-1]
     span = (high - low) or 1.0
 
     def point(r: float, v: float) -> str:

@@ -18,10 +18,10 @@ from cfljax.report.report_data import ReportData, read
 from cfljax.results.result import Results
 from cfljax.store.atomic import store_errors, write_bytes
 
-PAGE = "index.html"
+PAGE_FILE = "index.html"
 # Seconds between two pages of a sweep that is being computed
-EVERY = 10.0
-FORMS: dict[str, Callable[[Sequence[Row]], str]] = {
+REWRITE_SECONDS = 10.0
+FORMATS: dict[str, Callable[[Sequence[Row]], str]] = {
     "table.md": lambda table: "\n".join(
         part for part in (tables.markdown(table), tested.markdown(table)) if part
     ),
@@ -51,12 +51,12 @@ def write(
     folder = Path(out)
     with store_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    for name, form in FORMS.items():
+    for name, form in FORMATS.items():
         write_bytes(folder / name, form(data.table).encode())
-    write_bytes(folder / PAGE, page(data, live).encode())
+    write_bytes(folder / PAGE_FILE, page(data, live).encode())
     if figures:
         _write_figures(data, folder / "figures", dpi)
-    return folder / PAGE
+    return folder / PAGE_FILE
 
 
 def _write_figures(data: ReportData, folder: Path, dpi: int) -> None:
@@ -76,23 +76,26 @@ class LivePage:
     def __init__(
         self, folder: str | os.PathLike[str], sweep: Table, target: float | None, show: bool
     ):
-        self.folder, self.sweep, self.target = folder, sweep, target
-        self.path, self.next = default_folder([folder]) / PAGE, 0.0
+        self.folder = folder
+        self.sweep = sweep
+        self.target = target
+        self.path = default_folder([folder]) / PAGE_FILE
+        self.next = 0.0
         if show or not self.path.exists():
             self.write()
-        self.next = max(self.next, time.monotonic() + EVERY)
+        self.next = max(self.next, time.monotonic() + REWRITE_SECONDS)
         if show and not webbrowser.open_new_tab(self.path.resolve().as_uri()):
             print(f"cfljax: --open: no browser was found; open {self.path}", file=sys.stderr)
 
     def write(self) -> None:
-        """Write the page, at most every EVERY seconds and for a fiftieth of the time. If it cannot
-        be, the sweep goes on."""
+        """Write the page, at most every REWRITE_SECONDS and for a fiftieth of the time. If it
+        cannot be written, the sweep goes on."""
         if (began := time.monotonic()) < self.next:
             return
         with contextlib.suppress(Exception):
             results = Results(self.folder, target=self.target, sweep=self.sweep)
             write(read([results], self.target), self.path.parent, figures=False, live=True)
-        self.next = time.monotonic() + max(EVERY, 50 * (time.monotonic() - began))
+        self.next = time.monotonic() + max(REWRITE_SECONDS, 50 * (time.monotonic() - began))
 
 
 def report(results: str | os.PathLike[str] | Results, figures: bool = False) -> Path:

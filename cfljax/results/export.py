@@ -83,7 +83,8 @@ def _in_torch(
         return dict(sorted(renamed.items(), key=lambda item: item[0] != "weight")), channels
     rest = {name: array for name, array in layer.items() if name != "kernel"}
     if "recurrent" in layer:
-        bias, width = layer["bias"].copy(), layer["recurrent"].shape[0]
+        bias = layer["bias"].copy()
+        width = layer["recurrent"].shape[0]
         bias[width : 2 * width] += np.float32(forget_bias)
         weights = {"weight_ih_l0": kernel.T, "weight_hh_l0": layer["recurrent"].T}
         return weights | {"bias_ih_l0": bias, "bias_hh_l0": np.zeros_like(bias)}, 0
@@ -119,7 +120,7 @@ def write_safetensors(
     return file
 
 
-INDEX = "clusters.json"
+INDEX_FILE = "clusters.json"
 
 
 def write_clusters(
@@ -145,7 +146,7 @@ def write_clusters(
                     part / files[str(cluster)],
                     pack({name or "params": array for name, array in arrays.items()}),
                 )
-            write_bytes(part / INDEX, json.dumps(index).encode())
+            write_bytes(part / INDEX_FILE, json.dumps(index).encode())
             part.rename(target)
             sync_folder(target.parent)
     finally:

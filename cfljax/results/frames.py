@@ -33,13 +33,13 @@ SOMETIMES = (
 """Columns that the summary frame has only if a run has the quantity."""
 
 # The accuracy of new clients, followed by the number of their local steps, or "unlabelled"
-NEW = "accuracy_new_"
+NEW_CLIENTS = "accuracy_new_"
 
 
 def new_steps(name: str) -> int:
     """Return the number of local steps of new clients in the name of a column; −1 for those without
     labels."""
-    steps = name.removeprefix(NEW)
+    steps = name.removeprefix(NEW_CLIENTS)
     return int(steps) if steps.isdecimal() else -1
 
 
@@ -138,7 +138,12 @@ def _more_quantities(records: Collection[Table]) -> list[str]:
     sometimes = [
         name for name in SOMETIMES if any(name in record.get("summary", {}) for record in records)
     ]
-    new = {name for record in records for name in record.get("summary", {}) if name.startswith(NEW)}
+    new = {
+        name
+        for record in records
+        for name in record.get("summary", {})
+        if name.startswith(NEW_CLIENTS)
+    }
     sometimes += sorted(new, key=new_steps) + ["ari_new"] * bool(new)
     return sometimes + list(
         dict.fromkeys(

@@ -23,7 +23,8 @@ class KeptModels:
     with `--keep models`."""
 
     def __init__(self, record: Table, arrays: dict[str, np.ndarray]):
-        self.record, self.arrays = record, arrays
+        self.record = record
+        self.arrays = arrays
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what is made again when it is asked for; it holds functions, which cannot be
@@ -188,10 +189,8 @@ class KeptModels:
         used = np.unique(clients[clients >= 0])
         # Clients use all models, each by its weight
         if self._scene.mixes:
-            used, about["weights"] = (
-                np.arange(len(models)),
-                predict.need(self.mixture, "mixtures", self.run).tolist(),
-            )
+            used = np.arange(len(models))
+            about["weights"] = predict.need(self.mixture, "mixtures", self.run).tolist()
         params = {
             int(cluster): predict.params_of(self._scene.model, models[cluster]) for cluster in used
         }

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cfljax.types import Array, Federation, Model, Tree
 
 # The most samples that pass through the network at once
-BLOCK = 1024
+SAMPLES_AT_A_TIME = 1024
 
 
 class Scene(NamedTuple):
@@ -84,7 +84,8 @@ def scene_of(record: Table) -> Scene:
     run = run_of(record)
     parts = assemble(run, 1, describe_machine())
     last = int(record["summary"].get("rounds") or run.train.rounds)
-    federation, method = federation_of(run), parts.method
+    federation = federation_of(run)
+    method = parts.method
     facts = method.chooses, method.mixture is not None, method.adapt is not None
     return Scene(run, model_of(run, federation), federation.at(last), *facts)
 
@@ -154,10 +155,8 @@ def _chosen(scene: Scene, models: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
     from cfljax.engine.scoring import least_loss_among
 
-    federation, untrained = (
-        scene.federation,
-        scene.federation.real & (scene.federation.train.count == 0),
-    )
+    federation = scene.federation
+    untrained = scene.federation.real & (scene.federation.train.count == 0)
     test = federation.test
     seen = (
         test
@@ -177,7 +176,8 @@ def _chosen(scene: Scene, models: np.ndarray, labels: np.ndarray) -> np.ndarray:
 def test_samples(scene: Scene, client: int) -> tuple[np.ndarray, np.ndarray]:
     """Return (x f32[n, ...], y i32[n]): the test samples that a client is scored on, as its model
     sees them."""
-    test, train = scene.federation.test, scene.federation.train
+    test = scene.federation.test
+    train = scene.federation.train
     count = int(np.asarray(test.count)[client])
     untrained = not int(np.asarray(train.count)[client])
     first = (
@@ -189,7 +189,8 @@ def test_samples(scene: Scene, client: int) -> tuple[np.ndarray, np.ndarray]:
 def _taken(scene: Scene, client: int, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Take the test samples at these positions of a client's list, by a program that takes as many
     as any client has."""
-    number, test = len(positions), scene.federation.test
+    number = len(positions)
+    test = scene.federation.test
     where = np.resize(positions.astype(np.int32), max(number, test.longest))
     x, y = _take()(scene.federation, test, np.int32(client), where, np.ones(len(where), bool))
     return np.asarray(x)[:number], np.asarray(y)[:number]
@@ -226,11 +227,12 @@ def probabilities(
 ) -> np.ndarray:
     """Compute the probabilities f32[n, classes] that the model f32[d] gives to the classes of
     prepared samples; with `several` labels of a sample, to each label separately."""
-    forward, params = _forward(model), model.unravel(jnp.asarray(flat))
+    forward = _forward(model)
+    params = model.unravel(jnp.asarray(flat))
     with jax.default_matmul_precision("highest"):
         logits = [
-            np.asarray(forward(params, jnp.asarray(x[at : at + BLOCK])))
-            for at in range(0, len(x), BLOCK)
+            np.asarray(forward(params, jnp.asarray(x[at : at + SAMPLES_AT_A_TIME])))
+            for at in range(0, len(x), SAMPLES_AT_A_TIME)
         ]
     if not logits:
         raise SpecError("x: has no samples")

@@ -280,7 +280,8 @@ class Results:
         pyplot.close(figure)
         for line in dict.fromkeys(lines):
             curves = self._keep_last(frame[lines == line], column)
-            mean, deviation = curves.mean(axis=1), curves.std(axis=1)
+            mean = curves.mean(axis=1)
+            deviation = curves.std(axis=1)
             axes.plot(mean, label=line)
             axes.fill_between(
                 mean.index, mean - deviation, mean + deviation, alpha=0.2, linewidth=0

@@ -79,7 +79,8 @@ def difference(one: Sequence[float], other: Sequence[float]) -> Difference:
     FEWEST."""
     each = np.asarray(one, np.float64) - np.asarray(other, np.float64)
     low, high = interval(list(each)) or (math.nan, math.nan)
-    mean, n = float(each.mean()), len(each)
+    mean = float(each.mean())
+    n = len(each)
     effect = (
         mean / deviation
         if (deviation := _deviation(each))
@@ -102,7 +103,8 @@ def paired_t(one: Sequence[float], other: Sequence[float]) -> float:
     from scipy.special import stdtr
 
     each = np.asarray(one, np.float64) - np.asarray(other, np.float64)
-    mean, spread = float(each.mean()), _deviation(each)
+    mean = float(each.mean())
+    spread = _deviation(each)
     if not spread:
         return 1.0 if mean == 0 else 0.0
     return float(2 * stdtr(len(each) - 1, -abs(mean) / (spread / math.sqrt(len(each)))))
@@ -110,7 +112,8 @@ def paired_t(one: Sequence[float], other: Sequence[float]) -> float:
 
 def holm(values: Sequence[float]) -> list[float]:
     """Correct p values by Holm's step-down procedure."""
-    corrected, highest = [1.0] * len(values), 0.0
+    corrected = [1.0] * len(values)
+    highest = 0.0
     for rank, i in enumerate(sorted(range(len(values)), key=lambda i: values[i])):
         highest = max(highest, min(1.0, (len(values) - rank) * values[i]))
         corrected[i] = highest

@@ -15,7 +15,7 @@ from cfljax.results.frames import curves
 from cfljax.results.result import Result
 
 # The folder of the sinks' files, below the results folder
-PLACE = "logs"
+LOGS_FOLDER = "logs"
 
 
 class Sink(Protocol):
@@ -45,7 +45,7 @@ def need(package: str, sink: str) -> ModuleType:
 
 def folder_of(folder: Path, sink: str) -> Path:
     """Create and return the folder for a sink's files."""
-    path = folder / PLACE / sink
+    path = folder / LOGS_FOLDER / sink
     path.mkdir(parents=True, exist_ok=True)
     return path
 

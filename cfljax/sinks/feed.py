@@ -14,11 +14,11 @@ from cfljax.errors import StoreError
 from cfljax.registry.options import Table
 from cfljax.results.result import Result
 from cfljax.sinks import SINKS
-from cfljax.sinks.common import PLACE, Sink
+from cfljax.sinks.common import LOGS_FOLDER, Sink
 from cfljax.store import Store
 
 # Seconds between two looks for finished runs
-EVERY = 2.0
+POLL_SECONDS = 2.0
 
 
 class Feed:
@@ -38,7 +38,8 @@ class Feed:
         sink."""
         self.units = None if sweep.get("units") is None else set(sweep["units"])
         self.named = sweep.get("named", {})
-        self.folder, self.say = Path(folder), say
+        self.folder = Path(folder)
+        self.say = say
         makers = {name: SINKS.entry(name, "--log").make for name in dict.fromkeys(names)}
         self.sinks: dict[str, Sink] = {
             name: make(self.folder, str(sweep["name"])) for name, make in makers.items()
@@ -47,7 +48,8 @@ class Feed:
 
     def feed(self) -> int:
         """Send the runs that were finished since the last call, and return their number."""
-        store, count = Store(self.folder, read_only=True), 0
+        store = Store(self.folder, read_only=True)
+        count = 0
         for run in store.ids():
             waiting = [name for name in self.sinks if self.written[name].get(run) != "done"]
             if not waiting or (self.units is not None and run not in self.units):
@@ -90,7 +92,7 @@ class Feed:
             file.write(json.dumps([result.run, result.status]) + "\n")
 
     def _marks(self, name: str) -> Path:
-        return self.folder / PLACE / f"written-{name}.jsonl"
+        return self.folder / LOGS_FOLDER / f"written-{name}.jsonl"
 
     def _read(self, name: str) -> dict[str, str]:
         """Map each run to the status with which the sink has it. The incomplete line of a process
@@ -116,10 +118,11 @@ def following(
     if not names:
         yield
         return
-    feed, done = Feed(folder, names, sweep, say), threading.Event()
+    feed = Feed(folder, names, sweep, say)
+    done = threading.Event()
 
     def watch() -> None:
-        while not done.wait(EVERY):
+        while not done.wait(POLL_SECONDS):
             with contextlib.suppress(StoreError):
                 feed.feed()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cfljax.registry.options import Table
 from cfljax.results.result import Result
-from cfljax.sinks.common import PLACE, folder_of, need, rows, summary, title
+from cfljax.sinks.common import LOGS_FOLDER, folder_of, need, rows, summary, title
 
 
 class JsonLines:
@@ -16,7 +16,7 @@ class JsonLines:
     One write appends a run."""
 
     def __init__(self, folder: Path, name: str):
-        self.path = folder / PLACE / "history.jsonl"
+        self.path = folder / LOGS_FOLDER / "history.jsonl"
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.name = name
 

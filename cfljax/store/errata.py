@@ -25,9 +25,9 @@ from typing import NamedTuple
 
 from cfljax.registry.options import Table, Value
 
-KEY = "errata"
+RECORD_KEY = "errata"
 """The key of a record: how many errata of the table were mended when the run was computed."""
-PAGE = "docs/errata.md"
+ERRATA_PAGE = "docs/errata.md"
 
 
 class ErrataWarning(UserWarning):
@@ -56,7 +56,8 @@ class Erratum(NamedTuple):
 
     def concerns(self, record: Table) -> bool:
         """Return whether the run of a record was computed with the fault."""
-        mended, versions = record.get(KEY), record.get("versions")
+        mended = record.get(RECORD_KEY)
+        versions = record.get("versions")
         if isinstance(mended, int) and mended >= self.number:
             return False
         version = versions.get("cfljax") if isinstance(versions, dict) else None
@@ -94,7 +95,7 @@ def describe_errata(folder: object, records: Iterable[Table]) -> str:
     runs = f"{sum(map(bool, found))} of {len(every)} runs"
     return (
         f"{folder}: {runs} may be wrong, because an earlier version of cfljax computed them: "
-        f"{named}; {PAGE} says what was wrong and how far off"
+        f"{named}; {ERRATA_PAGE} says what was wrong and how far off"
     )
 
 

@@ -136,9 +136,11 @@ class Folder:
         with atomic.store_errors(path):
             folder = self.folder / name
             folder.mkdir(exist_ok=True)
-            target, number = folder / path.name, 1
+            target = folder / path.name
+            number = 1
             while os.path.lexists(target):
-                target, number = folder / f"{path.name}.{number}", number + 1
+                target = folder / f"{path.name}.{number}"
+                number += 1
             with contextlib.suppress(FileNotFoundError):
                 path.replace(target)
         return target

@@ -77,7 +77,8 @@ def busy(stores: Iterable[Store]) -> float:
         elif event["event"] == "done" and event.get("batch") in begun:
             spans.append((begun.pop(event.get("batch")), event["time"]))
     for begin, end in sorted(spans):
-        total, until = total + max(0.0, end - max(begin, until)), max(until, end)
+        total += max(0.0, end - max(begin, until))
+        until = max(until, end)
     return total
 
 

@@ -41,7 +41,8 @@ class Claim:
     the kernel."""
 
     def __init__(self, path: Path | None = None, descriptor: int | None = None):
-        self._path, self._descriptor = path, descriptor
+        self._path = path
+        self._descriptor = descriptor
 
     def __bool__(self) -> bool:
         return self._descriptor is not None

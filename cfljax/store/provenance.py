@@ -18,7 +18,7 @@ def provenance() -> Table:
         "versions": {"cfljax": version("cfljax"), **software()},
         "device": device(),
         "git": git(),
-        errata.KEY: len(errata.read_errata()),
+        errata.RECORD_KEY: len(errata.read_errata()),
     }
 
 
@@ -27,7 +27,8 @@ def device() -> str:
     """Return backend, kind and number of the devices: "cpu, 1" or "gpu NVIDIA H200, 2"; starts the
     backend."""
     devices = jax.devices()
-    platform_name, kind = devices[0].platform, devices[0].device_kind
+    platform_name = devices[0].platform
+    kind = devices[0].device_kind
     return f"{platform_name}{'' if kind.lower() == platform_name else ' ' + kind}, {len(devices)}"
 
 

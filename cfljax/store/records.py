@@ -114,7 +114,8 @@ def check_plan(plan: Table) -> Table:
         for each in labels
     ):
         raise Damaged("labels is no list of labels and their runs")
-    batches, threads = plan.get("batches", []), plan.get("threads")
+    batches = plan.get("batches", [])
+    threads = plan.get("threads")
     if not isinstance(batches, list):
         raise Damaged("batches is no list")
     for entry in batches:
@@ -153,7 +154,8 @@ def encode(content: Table, compact: bool = False) -> bytes:
 def decode(data: bytes) -> Table:
     """Return the content of sealed JSON; raise Damaged if a single bit differs from what was
     written."""
-    body, tail = data[:-_TAIL_LENGTH], data[-_TAIL_LENGTH:]
+    body = data[:-_TAIL_LENGTH]
+    tail = data[-_TAIL_LENGTH:]
     if tail != (_TAIL % hashlib.sha256(body).hexdigest()).encode():
         raise Damaged("its SHA-256 does not match")
     try:

@@ -136,7 +136,8 @@ def summarise_drift(
         name: np.asarray(history[name], np.float64)
         for name in ("round", "accuracy", "ari", "groups_changed")
     }
-    rounds, accuracy = curves["round"], curves["accuracy"]
+    rounds = curves["round"]
+    accuracy = curves["accuracy"]
     seen = rounds[curves["groups_changed"] > 0].astype(int).tolist()
     spans = [span for span in spans if span[0] <= rounds[-1]] or [(at, at) for at in seen]
     ends = [*(begin for begin, _ in spans[1:]), math.inf]

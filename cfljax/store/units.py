@@ -22,9 +22,9 @@ from cfljax.store.atomic import write_bytes
 from cfljax.store.folder import Folder
 from cfljax.store.records import decode, encode
 
-_META = "checkpoint_meta"
+_NOTE_KEY = "checkpoint_meta"
 # No id has a ~
-_WRITING = "~write"
+_WRITING_SUFFIX = "~write"
 
 
 class Unit(NamedTuple):
@@ -188,7 +188,7 @@ class Store(Folder):
         """Move a damaged unit's files to DIR/damaged, with a warning, unless another process is
         between its two renames."""
         if self.read_only:
-            if f"{id}{_WRITING}" in locks.list_owners(self.locks):
+            if f"{id}{_WRITING_SUFFIX}" in locks.list_owners(self.locks):
                 return None
             return self.warn(f"{self.units / id}: damaged, left out: {problem}")
         with self._writing(id, wait=False) as held:
@@ -222,14 +222,14 @@ class Store(Folder):
 
     def _writing(self, id: str, wait: bool) -> locks.Claim:
         """Hold a lock while a unit's two files are put in place, or moved away."""
-        return locks.claim(self.locks / f"{id}{_WRITING}.lock", wait)
+        return locks.claim(self.locks / f"{id}{_WRITING_SUFFIX}.lock", wait)
 
     def claimed(self) -> dict[str, locks.Note]:
         """Map the names of units and batches that are being computed to their owners."""
         return {
             name: owner
             for name, owner in locks.list_owners(self.locks).items()
-            if not name.endswith(_WRITING)
+            if not name.endswith(_WRITING_SUFFIX)
         }
 
     # --- checkpoints
@@ -240,7 +240,9 @@ class Store(Folder):
     ) -> None:
         """Save the state of an unfinished run in one sealed file, replacing the one before."""
         note = np.frombuffer(json.dumps(meta or {}).encode(), np.uint8)
-        atomic.write_bytes(self._checkpoint_file(id), npz.seal(npz.pack({**arrays, _META: note})))
+        atomic.write_bytes(
+            self._checkpoint_file(id), npz.seal(npz.pack({**arrays, _NOTE_KEY: note}))
+        )
 
     def load_checkpoint(self, id: str) -> tuple[dict[str, np.ndarray], Table] | None:
         """Return (arrays, meta) of the last checkpoint; None if there is none, or, with a warning,
@@ -248,7 +250,7 @@ class Store(Folder):
         path = self._checkpoint_file(id)
         try:
             arrays = npz.unpack(npz.unseal(self._bytes(path)))
-            return arrays, json.loads(arrays.pop(_META).tobytes())
+            return arrays, json.loads(arrays.pop(_NOTE_KEY).tobytes())
         except FileNotFoundError:
             return None
         except (Damaged, ValueError, KeyError, AttributeError, RecursionError) as error:

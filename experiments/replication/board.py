@@ -19,7 +19,7 @@ import numpy as np
 from cfljax.errors import DataError
 from cfljax.registry.options import Table, show
 from cfljax.report.configurations import Unit, collect
-from cfljax.results.frames import NEW, number
+from cfljax.results.frames import NEW_CLIENTS, number
 
 TEXTS = ("method", "setting", "seed", "chosen", "run", "cfljax", "commit")
 """The first columns of a file of rows; the others are numbers."""
@@ -117,7 +117,7 @@ def _make_row(method: str, setting: str, chosen: str, unit: Unit) -> Row:
         "megabytes": sent,
         "clock_s": summary.get("clock_s"),
     }
-    known |= {name: value for name, value in summary.items() if name.startswith(NEW)}
+    known |= {name: value for name, value in summary.items() if name.startswith(NEW_CLIENTS)}
     numbers = {name: value for name, raw in known.items() if math.isfinite(value := number(raw))}
     made = (
         str(unit.record.get("versions", {}).get("cfljax", "")),

@@ -12,7 +12,7 @@ import numpy as np
 from cfljax.errors import DataError
 from cfljax.report.critical_difference import svg
 from cfljax.report.tested import about_ranks
-from cfljax.results.frames import NEW
+from cfljax.results.frames import NEW_CLIENTS
 from cfljax.results.statistics import Ranks, mean_and_deviation, ranks
 from experiments.replication.board import Row, from_csv
 from experiments.replication.tables import table
@@ -222,10 +222,10 @@ def _write_overall(
     where it lacks some."""
     known = {name for rows in names.values() for row in rows for name in row.numbers}
     new = sorted(
-        (name for name in known if name.startswith(NEW)),
-        key=lambda name: int(name.removeprefix(NEW)),
+        (name for name in known if name.startswith(NEW_CLIENTS)),
+        key=lambda name: int(name.removeprefix(NEW_CLIENTS)),
     )
-    heads = [f"new clients, {name.removeprefix(NEW)} steps" for name in new]
+    heads = [f"new clients, {name.removeprefix(NEW_CLIENTS)} steps" for name in new]
     more = [name for name in MORE if name in known]
     lines = []
     for name in order:

@@ -14,7 +14,12 @@ from cfljax.errors import DataError
 from cfljax.experiment import widths
 from cfljax.experiment.assemble import assemble_batch
 from cfljax.experiment.batching import make_batches
-from cfljax.experiment.widths import FEW, SHARE, batch_limit, measure_bytes
+from cfljax.experiment.widths import (
+    MEASURED_RUNS_PER_GROUP,
+    MEMORY_SHARE,
+    batch_limit,
+    measure_bytes,
+)
 from cfljax.launch import plan_file
 from cfljax.store import Store
 from tests import machines
@@ -49,9 +54,11 @@ def never(*_):
 
 def test_the_limit_follows_the_memory():
     runs = spec(20).runs()
-    each, shared = measure_bytes(make_batches(runs[:FEW], FEW)[0], gpu())
+    each, shared = measure_bytes(
+        make_batches(runs[:MEASURED_RUNS_PER_GROUP], MEASURED_RUNS_PER_GROUP)[0], gpu()
+    )
     for width in (1, 3, 10, 100):
-        memory = int((shared + (width + 0.5) * each) / SHARE)
+        memory = int((shared + (width + 0.5) * each) / MEMORY_SHARE)
         assert batch_limit(runs, gpu(memory)) == width
     assert batch_limit(runs, gpu(1)) == 1 and batch_limit(runs, gpu(1 << 40)) == 256
 
@@ -137,7 +144,7 @@ def test_of_several_processes_one_compiles_for_itself(monkeypatch):
 
 def test_a_backend_without_figures_gets_what_was_compiled(monkeypatch):
     monkeypatch.setattr(widths, "measure_bytes", lambda *_: None)
-    assert batch_limit(spec(20).runs(), gpu()) == FEW
+    assert batch_limit(spec(20).runs(), gpu()) == MEASURED_RUNS_PER_GROUP
 
 
 def test_a_resume_keeps_the_widths_of_the_plan(tmp_path, monkeypatch):

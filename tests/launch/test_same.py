@@ -15,7 +15,7 @@ from cfljax.devices import distributed
 from cfljax.devices.machine import describe_machine
 from cfljax.errors import DataError, SpecError
 from cfljax.launch import ray_task, workers
-from cfljax.launch.plan_file import OTHERS, fingerprint
+from cfljax.launch.plan_file import OTHER_SWEEP_ERROR, fingerprint
 from cfljax.launch.sweep import Options, agree_on_start, carry_out, lay_down
 from cfljax.store import Store
 from tests.data.test_contents import SMALL, write
@@ -55,7 +55,7 @@ def test_a_worker_with_other_data_ends_and_lays_down_nothing(table, tmp_path):
     command += ["--as-worker", "0/1", "--processors", str(min(os.sched_getaffinity(0)))]
     write(tmp_path / "mine.npz", seed=1)
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
-    assert done.returncode == 2 and OTHERS in done.stdout and done.stderr == ""
+    assert done.returncode == 2 and OTHER_SWEEP_ERROR in done.stdout and done.stderr == ""
     assert (tmp_path / "r" / "plan.json").read_bytes() == plan and not list(
         (tmp_path / "r" / "units").iterdir()
     )
@@ -79,7 +79,7 @@ def test_a_follower_and_a_task_with_other_data_say_so(table, tmp_path, monkeypat
     ):
         with pytest.raises(SpecError) as error:
             says()
-        assert OTHERS in str(error.value) and "\n" not in str(error.value)
+        assert OTHER_SWEEP_ERROR in str(error.value) and "\n" not in str(error.value)
 
 
 def test_a_task_whose_plugin_has_changed_since_does_not_run_it_under_the_old_id(tmp_path):

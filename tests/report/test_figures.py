@@ -9,7 +9,7 @@ import pytest
 
 from cfljax.report import figures, write
 from cfljax.report.curves import MOST_CURVES, Band
-from cfljax.report.page_data import CLUSTERED, COLOURS, DASHES, FAMILIES, styles
+from cfljax.report.page_data import CLUSTERED_COLOURS, COLOURS, DASHES, FAMILIES, styles
 from cfljax.report.report_data import read
 from cfljax.store import Store
 from tests.report import synthetic
@@ -98,7 +98,7 @@ def test_colours_are_those_of_the_families_of_methods():
     shades = [{made[name][0] for name in family["methods"] if name in made} for family in families]
     assert sum(map(len, shades)) == len(set.union(*shades)) == 8
     assert all(
-        len({FAMILIES.get(name, CLUSTERED) for name in family["methods"]}) == 1
+        len({FAMILIES.get(name, CLUSTERED_COLOURS) for name in family["methods"]}) == 1
         for family in families
     )
 

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 
 from cfljax.report import figures, mixture_pictures
-from cfljax.report.mixture_pictures import ACROSS, CLIENTS, MOST_CLIENTS, MOST_ROUNDS, ROUNDS
+from cfljax.report.mixture_pictures import (
+    CLIENTS,
+    MOST_CLIENTS,
+    MOST_ROUNDS,
+    ROUNDS,
+    WEIGHT_COLUMNS,
+)
 from cfljax.report.page_data import page_data
 from cfljax.report.report_data import read
 from cfljax.report.run_pictures import _groups
@@ -41,7 +47,7 @@ def test_soft_methods_have_the_figure_and_hard_ones_have_not(tmp_path):
         each["name"] for each in data["mixtures"]
     ] == [CLIENTS, ROUNDS]
     assert (
-        len(base64.b64decode(data["mixtures"][0]["cells"])) == 12 * ACROSS
+        len(base64.b64decode(data["mixtures"][0]["cells"])) == 12 * WEIGHT_COLUMNS
         and data["mixtures"][0]["xlabel"] == "weight, %"
     )
     assert 'id="fig-mixture"' in made(tmp_path / "soft")
@@ -61,10 +67,11 @@ def test_a_client_is_a_row_whose_colours_are_its_weights(tmp_path):
         wanted, drawn = own["mixture_of_clients"][-1][true_group == g], found[picture.groups == g]
         assert (
             np.abs(np.sort(np.sort(wanted)[:, -1]) - np.sort(np.sort(drawn)[:, -1])).max()
-            <= 1.5 / ACROSS
+            <= 1.5 / WEIGHT_COLUMNS
         )
         assert (
-            np.abs(np.sort(wanted.mean(axis=0)) - np.sort(drawn.mean(axis=0))).max() <= 1.5 / ACROSS
+            np.abs(np.sort(wanted.mean(axis=0)) - np.sort(drawn.mean(axis=0))).max()
+            <= 1.5 / WEIGHT_COLUMNS
         )
 
 
@@ -75,7 +82,7 @@ def test_a_model_has_the_colour_of_the_group_that_has_most_of_it(tmp_path):
     picture, *rest = pictures(tmp_path, {"mixture": last})
     assert (
         rest == []
-        and picture.colours[picture.groups == 0].tolist() == np.zeros((4, ACROSS)).tolist()
+        and picture.colours[picture.groups == 0].tolist() == np.zeros((4, WEIGHT_COLUMNS)).tolist()
     )
     assert (picture.colours[picture.groups != 0] == 1).all()
 
@@ -101,7 +108,10 @@ def test_models_of_other_clients_are_taken_together_by_true_group(tmp_path):
     )
     of_group = np.stack([each[-1][:, true_group == g].sum(axis=1) for g in range(3)], axis=1)
     found = np.array([shares_of(row, range(3)) for row in picture.colours])
-    assert np.abs(np.sort(found, axis=None) - np.sort(of_group, axis=None)).max() <= 1.5 / ACROSS
+    assert (
+        np.abs(np.sort(found, axis=None) - np.sort(of_group, axis=None)).max()
+        <= 1.5 / WEIGHT_COLUMNS
+    )
     lane = rounds.colours[rounds.groups == 1]
     assert np.abs(
         shares_of(lane[:, -1], range(3)) - of_group[true_group == 1].mean(axis=0)
@@ -131,7 +141,7 @@ def test_many_clients_and_rounds_are_thinned_out():
     found = mixture_pictures.mixtures(
         own, np.arange(300), group, lambda labels, group: {0: 0, 1: 1, 2: 2}
     )
-    assert [each.colours.shape for each in found] == [(200, ACROSS), (198, 128)]
+    assert [each.colours.shape for each in found] == [(200, WEIGHT_COLUMNS), (198, 128)]
     assert (found[0].clients, found[0].drawn) == (999, 200)
 
 

@@ -7,7 +7,7 @@ from scipy.stats import f, friedmanchisquare, t
 from cfljax.report import page_data, tables, tested, tuning, write
 from cfljax.report.comparison import headline, rows
 from cfljax.report.configurations import DISPLAYED, collect
-from cfljax.report.critical_difference import MOST, WIDTH, picture, svg
+from cfljax.report.critical_difference import MAX_DRAWN_METHODS, WIDTH, picture, svg
 from cfljax.report.report_data import read
 from cfljax.results.statistics import difference, interval, mean_and_deviation, ranks
 from cfljax.store import Store
@@ -156,17 +156,17 @@ def test_the_picture_has_every_name_and_stays_inside():
     assert svg(found._replace(names=["<b>", *found.names[1:]])).count("&lt;b&gt;") == 1
 
 
-@pytest.mark.parametrize("methods", [33, MOST, MOST + 7])
+@pytest.mark.parametrize("methods", [33, MAX_DRAWN_METHODS, MAX_DRAWN_METHODS + 7])
 def test_a_picture_of_many_methods_says_what_it_leaves_out_and_no_number_of_its_axis_hides_another(
     methods,
 ):
     drawn = picture(
         ranks([f"m{i}" for i in range(methods)], np.random.default_rng(1).random((5, methods)))
     )
-    assert sum(word.text.startswith("m") for word in drawn.words) == min(methods, MOST)
+    assert sum(word.text.startswith("m") for word in drawn.words) == min(methods, MAX_DRAWN_METHODS)
     assert [word.text for word in drawn.words if "the best" in word.text] == [
-        f"the best {MOST} of {methods}"
-    ] * (methods > MOST)
+        f"the best {MAX_DRAWN_METHODS} of {methods}"
+    ] * (methods > MAX_DRAWN_METHODS)
     ticks = sorted(word.x for word in drawn.words if word.text.isdigit())
     assert min(np.diff(ticks)) > 16 and str(methods) in {word.text for word in drawn.words}
     assert all(0 < word.y <= drawn.height for word in drawn.words)

@@ -99,7 +99,7 @@ def test_runs_are_logged_with_what_varies_in_the_sweep_that_logs_them(tmp_path):
 
 
 def test_a_sweep_feeds_its_sinks_while_it_runs_and_at_its_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(feed, "EVERY", 0.01)
+    monkeypatch.setattr(feed, "POLL_SECONDS", 0.01)
     store = Store(tmp_path / "r")
     with following(tmp_path / "r", ["jsonl"], {"name": "s"}, say=pytest.fail):
         synthetic.add(store, "a", 0, evaluations=2)
