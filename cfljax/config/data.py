@@ -17,6 +17,7 @@ from cfljax.config.views import read_drift, read_views, write_drift
 from cfljax.errors import DataError, SpecError, suggest
 from cfljax.federation import PARTITIONS
 from cfljax.federation.options import Crossed, DriftOptions, GroupView
+from cfljax.federation.validation import count_newcomers
 from cfljax.registry.checksums import hash_file, hash_or_failure, hash_parts
 from cfljax.registry.gone import RENAMED
 from cfljax.registry.options import Options, T, Table, check, list_files, option, show
@@ -197,6 +198,16 @@ class Data:
         if self.views:
             table["views"] = [each.written(plain) for each in self.views]
         return table | plain(self.source) | plain(self.parts)
+
+    @property
+    def clients_that_train(self) -> int | None:
+        """The number of clients that train in some round, if all have samples; None: only the data
+        tell."""
+        clients = getattr(self.parts, "clients", None)
+        if not isinstance(clients, int) or self.partition == "user":
+            return None
+        new = self.new_clients
+        return clients if new is None else clients - count_newcomers(clients, new.share)
 
     @cached_property
     def identity(self) -> str:

@@ -240,7 +240,7 @@ def make_runs(grids: list[Grid], rules: list[Rule], warn: list[str]) -> list[Run
             hits = [rule.matches(combination) for rule in rules]
             if any(hits):
                 continue
-        runs.append(_make_run(combination, checked))
+        runs.append(_make_run(combination, checked, warn))
     for rule in rules:
         rule.check(seen.values())
         if not rule.used:
@@ -271,7 +271,7 @@ def list_combinations(grid: Grid) -> Iterator[Combination]:
                         yield Combination(data, model, train, method, label, sample, seed)
 
 
-def _make_run(c: Combination, checked: set[tuple[int, ...]]) -> Run:
+def _make_run(c: Combination, checked: set[tuple[int, ...]], warn: list[str]) -> Run:
     data, model, train, method = (
         point.made(c.sample) for point in (c.data, c.model, c.train, c.method)
     )
@@ -286,6 +286,7 @@ def _make_run(c: Combination, checked: set[tuple[int, ...]]) -> Run:
         _check_unlabelled(data, method.options, train, f"method.{c.label}")
         method.options.check_train(f"method.{c.label}", train)
         method.options.check_run(f"method.{c.label}", train, data, model)
+        warn += method.options.warn_run(f"method.{c.label}", train, data)
     return Run(method.name, c.label, method.options, data, model, train, c.seed)
 
 

@@ -90,11 +90,16 @@ def drop_held(rows: np.ndarray, held: Rows, origin: np.ndarray | None = None) ->
 _TAG_NEW = 0x6E6577
 
 
+def count_newcomers(clients: int, share: float) -> int:
+    """Return how many clients this share of those with training samples is: at least one."""
+    return max(1, round(share * clients))
+
+
 def draw_newcomers(sizes: Sequence[int], share: float, seed: int) -> np.ndarray:
     """Draw which clients are newcomers, bool[C]: this share of those with training samples (`sizes`
     i[C]), at least one."""
     training = np.flatnonzero(np.asarray(sizes) > 0)
-    number = max(1, round(share * len(training)))
+    number = count_newcomers(len(training), share)
     if number >= len(training):
         raise SpecError(
             f"data.new_clients.share = {share}: {len(training)} clients have training "

@@ -97,6 +97,7 @@ class Config(MethodConfig):
     }
     served, places_unlabelled = "models", True
     needs_clients = False  # clusters are of the participants of a round
+    reveals = "the clustering by updates and class counts"
     counts_labels = "counts samples by label, but they have several labels; take another method"
 
     local: str = option(

@@ -91,6 +91,7 @@ class FedDrift(FedAvg):
         "without_room": Quantity("participants that found no free model"),
     }
     splits, makes_models = True, True
+    reveals = "the choice by loss"
 
     max_clusters: int = option(16, "largest number of models at a time", low=2)
     delta: float = option(

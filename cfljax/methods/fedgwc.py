@@ -12,8 +12,9 @@ are tried. The one with the least Davies–Bouldin score splits the cluster, if 
 Readings:
 - Random losses. Paper: its program can add some to μ and σ; by default none. Here: none. Option:
   none.
-- Number of parts. Paper: its program tries 2, 3, … up to ⌊members / drawn⌋, at most 4. Here: the
-  same. Option: none.
+- Number of parts. Paper: its program tries 2, 3, … up to ⌊members / drawn⌋, at most 4, so that a
+  cluster never splits with fewer than twice as many members as take part. Here: the same. Option:
+  none.
 - Weights. Paper: by samples. Here: the same. Option: `average`.
 
 Communication per participant and round: one model down, one update and its losses up.
@@ -33,6 +34,8 @@ from cfljax.kernels.mix import members
 from cfljax.lazy import jnp
 from cfljax.local.train import Position, make_stepper, start_at
 from cfljax.methods.fedavg import FedAvg
+from cfljax.registry.options import Value
+from cfljax.round.config import TrainOptions
 from cfljax.round.recipes import Ask, Before, Done, GradientAt, OwnSteps, State, StepRule, option
 from cfljax.types import Array, Hyper, LocalStep, Model
 
@@ -47,6 +50,7 @@ class FedGWC(FedAvg):
     """FedGWC: clusters split by how usual their members' training losses are."""
 
     splits, own_steps, joins_on_arrival, compares_all, pairs = True, True, True, True, 1
+    reveals = "the clustering by losses"
 
     clients_per_cluster: int = option(
         10, "participants per round and cluster (train.participation is not used)", low=1
@@ -57,6 +61,17 @@ class FedGWC(FedAvg):
     )
     notes: int = option(7, "number of first local steps whose losses are used", low=1)
     max_clusters: int = option(16, "largest number of clusters; more are an error", low=1)
+
+    def warn_run(self, where: str, train: TrainOptions, data: Value) -> list[str]:
+        """Add that there are too few clients for a split."""
+        clients, needed = data.clients_that_train, 2 * self.clients_per_cluster
+        if clients is None or clients >= needed:
+            return super().warn_run(where, train, data)
+        return super().warn_run(where, train, data) + [
+            f"{where}.clients_per_cluster = {self.clients_per_cluster}: a cluster splits only if "
+            f"it has {needed} members, and {clients} clients train; give a smaller number, or more "
+            "clients"
+        ]
 
     def first(self, ask: Ask, state: State) -> State:
         """Remember W f32[C, C], and of each cluster the running mean f32[K] and the rounds i32[K]

@@ -51,6 +51,7 @@ class FedRC(Soft):
     diagnostics = {
         "label_weights": Quantity("weight of each label in each cluster", "share"),
     }
+    reveals = "the sum of q of each label"
 
     def first_memory(self, federation: Federation) -> Array:
         """f32[C, K, M]: each client's sums of q over its samples of each label, in its last

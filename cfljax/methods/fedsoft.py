@@ -74,6 +74,7 @@ class Config(PersonalConfig):
         "accuracy_cluster": Quantity("accuracy of each client's main cluster model", "share"),
     }
     served = "centres"
+    reveals = "the estimate of the clients' shares"
 
     clusters: int = option(2, "number of cluster models", low=1)
     tau: int = option(2, "rounds between estimates of the shares", low=1)

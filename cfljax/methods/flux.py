@@ -46,6 +46,7 @@ class Flux(FedAvg):
     """FLUX: one clustering by descriptors of what clients' data give to the last layer."""
 
     splits, newcomers_train, compares_all, places_unlabelled = True, False, True, True
+    reveals = "the clustering by means and deviations of features"
 
     cluster_after: int = option(3, "rounds of FedAvg before the clustering", low=1)
     max_clusters: int = option(32, "largest number of clusters; more are an error", low=1)

@@ -69,6 +69,7 @@ class PACFL(FedAvg):
         "found": Quantity("clusters that were found"),
     }
     newcomers_train, compares_all = False, True
+    reveals = "the clustering by singular vectors of the clients' data"
 
     p: int = option(3, "singular vectors that a client sends", low=1)
     how: str = option(

@@ -249,6 +249,13 @@ class Clustered(MethodConfig):
         return self.single and type(self).adapt is Clustered.adapt
 
     @property
+    def reveals(self) -> str:
+        """Who is in which cluster."""
+        if self.single:
+            return ""
+        return "the choice by loss" if self.chooses_by_loss else "the clustering by updates"
+
+    @property
     def newcomers_train(self) -> bool:
         """Whether a client that comes late has trained for its `guess`, which is billed when it
         joins."""
@@ -345,3 +352,13 @@ class Clustered(MethodConfig):
             )
         if train.clocked is not None and (train.clocked.deadline_s or train.clocked.trace):
             raise SpecError(f"{where}: {why}; give it a train.clock without deadline_s and trace")
+
+    def warn_run(self, where: str, train: TrainOptions, data: Value) -> list[str]:
+        """Add that clusters draw their own participants."""
+        lines = super().warn_run(where, train, data)
+        if self.clients_per_cluster is not None and train.participation != 1.0:
+            lines.append(
+                f"train.participation with {where}: is not used; {where}.clients_per_cluster = "
+                f"{self.clients_per_cluster} says how many clients of each cluster take part"
+            )
+        return lines

@@ -28,6 +28,10 @@ class TrainOptions(Protocol):
     def clocked(self) -> Any:
         """The options of the table `clock`; None: there is no simulated clock."""
 
+    @property
+    def transit(self) -> Any:
+        """The options of the tables `privacy`, `compress`, `attack` and `robust`."""
+
 
 @dataclasses.dataclass(frozen=True)
 class MethodConfig:
@@ -104,6 +108,12 @@ class MethodConfig:
             cls.waits = next(
                 reason for base in cls.__mro__[1:] if (reason := vars(base).get("waits"))
             )
+
+    @property
+    def reveals(self) -> str:
+        """What clients send besides updates, or what else follows from their data, that gets no
+        noise of `train.privacy`, for the message; "": nothing."""
+        return ""
 
     @property
     def serves(self) -> str:
@@ -204,6 +214,18 @@ class MethodConfig:
     def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
         """Raise SpecError if options contradict the tables `train`, `data` or `model` in another
         way. `where`: as for `check`."""
+
+    def warn_run(self, where: str, train: TrainOptions, data: Value) -> list[str]:  # noqa: ARG002 (for subclasses)
+        """Return lines on options that are taken, but do not do what one may expect of them.
+        `where`: as for `check`."""
+        privacy, private = train.transit.privacy, train.transit.choice is not None
+        if not self.reveals or private or privacy is None or not privacy.noise:
+            return []
+        advice = "; give train.privacy.choice" if self.chooses_by_loss else ""
+        return [
+            f"train.privacy.noise with {where}: {self.reveals} has no noise, and ε does not "
+            f"include what it reveals{advice}"
+        ]
 
     def per_client(self, clients: int, d: int) -> int:
         """Return the numbers that a run holds in memory for each of its `clients` clients. `d`: the

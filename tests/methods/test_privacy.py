@@ -17,6 +17,7 @@ from cfljax.experiment.privacy import Draw, compute_epsilon
 from cfljax.federation import cohort
 from cfljax.kernels.mix import mix_updates, weights_by
 from cfljax.local.send import Sending, server_rule
+from cfljax.methods import METHODS
 from tests import play, toy
 from tests.kernels.compiled import mix_models
 from tests.often import rarely
@@ -75,6 +76,42 @@ def test_draws_are_those_of_the_rounds(data, train):
             (int(np.sum(federation.trains & (federation.arrive <= t))), int(took_part.sum()))
         )
     assert told == [each for each in true if each[0]]
+
+
+BEYOND = {
+    "updates": ["ocfl", "sr_fca", "cfl_gp", "ocfl_zuziak", "fedgroup", "fesem", "fesem_flexcfl", "cfl_sattler", "fl_hc", "one_shot", "stocfl"],
+    "class counts": ["ccs_rfedavg"], "by loss": ["ifca", "joint", "cfl_mgd", "feddrift"], "losses": ["fedgwc"], "features": ["flux"],
+    "singular vectors": ["pacfl"], "shares": ["fedsoft"], "sum of q": ["fedrc"],
+}  # fmt: skip
+"""What ε does not include, and of which methods: those that follow clients' data in another way than by noised sums."""
+
+
+def warnings_of(name, **privacy):
+    more = {"start": "centres"} if name == "fedsoft" else {}
+    train = {"rounds": 11, "privacy": {"clip": 1.0} | privacy}
+    table = {"data": ROTATED, "model": "mlp", "method": {"name": name} | more, "train": train}
+    return read_spec(table).warnings
+
+
+@pytest.mark.parametrize("what", list(BEYOND))
+def test_a_line_says_what_epsilon_does_not_include(what):
+    for name in BEYOND[what]:
+        (line,) = warnings_of(name, noise=NOISE)
+        assert line.startswith(f"train.privacy.noise with method.{name}: ") and what in line
+        assert warnings_of(name) == ()  # no ε
+        choice = METHODS.check(name, {}, name).chooses_by_loss
+        assert choice == ("train.privacy.choice" in line)
+        assert not choice or warnings_of(name, noise=NOISE, choice={"epsilon": 1.0}) == ()
+
+
+def test_no_line_is_said_of_methods_that_publish_noised_sums_alone():
+    others = set(METHODS) - set(sum(BEYOND.values(), []))
+    taken = [
+        name
+        for name in sorted(others)
+        if not {"privacy", "privacy.noise"} & METHODS.check(name, {}, name).without.keys()
+    ]
+    assert len(taken) > 20 and [name for name in taken if warnings_of(name, noise=NOISE)] == []
 
 
 def test_epsilon_counts_the_clients_that_have_arrived():
