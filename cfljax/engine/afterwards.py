@@ -34,17 +34,22 @@ from cfljax.types.federation import NEVER
 class Placed(NamedTuple):
     """Clients in the models of a method."""
 
-    models: Array  # f32[K, d]
-    which: Array  # i32[C]: the model of each; with a mixture the model of the largest weight
-    mixture: Array | None  # f32[C, K], for methods whose clients mix models
+    # f32[K, d]
+    models: Array
+    # i32[C]: the model of each; with a mixture the model of the largest weight
+    which: Array
+    # f32[C, K], for methods whose clients mix models
+    mixture: Array | None
 
 
 class Stage(NamedTuple):
     """Clients before their steps."""
 
     federation: Federation
-    test: Split  # The samples that they are scored on
-    who: Array  # bool[C]: the clients that are trained and scored
+    # The samples that they are scored on
+    test: Split
+    # bool[C]: the clients that are trained and scored
+    who: Array
     at: Placed
 
 

@@ -111,9 +111,8 @@ def step(
     flight = flight._replace(left=left, up=jnp.where(new[:, None], each, flight.up))
     of_clients = lambda each: jnp.zeros(federation.clients).at[flight.ids].add(each)  # noqa: E731 (sums are taken in their order)
     order = jnp.lexsort((federation.uid[flight.ids], jnp.where(there, flight.left, jnp.inf)))
-    arrives = there & (
-        jnp.zeros_like(order).at[order].set(jnp.arange(order.shape[0])) < how.buffer
-    )  # the earliest
+    # The earliest
+    arrives = there & (jnp.zeros_like(order).at[order].set(jnp.arange(order.shape[0])) < how.buffer)
     lasts = jnp.max(flight.left, initial=0.0, where=arrives)
     lasts = jnp.where(
         there.any(), lasts, seconds_to_next(federation, devices, wall.elapsed.high, t)
@@ -128,7 +127,8 @@ def step(
     took = of_clients(jnp.where(there, jnp.minimum(flight.left, lasts), 0.0))
     came = of_clients(arrives.astype(jnp.float32)) > 0
     labels = jnp.where(came, models(state)[1], -1)
-    ahead = of_clients(jnp.where(before.busy, before.left - flight.left, 0.0))  # while others sent
+    # While others sent
+    ahead = of_clients(jnp.where(before.busy, before.left - flight.left, 0.0))
     wall = wall._replace(
         elapsed=add(wall.elapsed, lasts + spent.before),
         busy=add(wall.busy, jnp.sum(took + ahead)),

@@ -34,14 +34,17 @@ methods share its program."""
 class Scene(NamedTuple):
     """The clients that are scored, their samples and their models."""
 
-    federation: Federation  # The federation of the clients that are evaluated
+    # The federation of the clients that are evaluated
+    federation: Federation
     test: Split
-    who: Array  # bool[n]: the clients that are scored
-    labels: Array  # i32[n]: the model that each client belongs to; −1: none yet
-    scoring: Array  # i32[n]: the model that each client is scored by
-    weights: (
-        Array | None
-    )  # f32[n, K]: the mixture of models that each client is scored by, instead of one model
+    # bool[n]: the clients that are scored
+    who: Array
+    # i32[n]: the model that each client belongs to; −1: none yet
+    labels: Array
+    # i32[n]: the model that each client is scored by
+    scoring: Array
+    # f32[n, K]: the mixture of models that each client is scored by, instead of one model
+    weights: Array | None
 
 
 def make_evaluation(
@@ -155,7 +158,8 @@ def make_scene(
         .set(True, mode="drop")
     )
     scoring = labels if view.guess is None else view.guess
-    if not isinstance(ids, slice):  # from here on only these clients
+    # From here on only these clients
+    if not isinstance(ids, slice):
         federation, labels, scoring = federation.take(ids), labels[ids], scoring[ids]
         weights = None if weights is None else weights[ids]
     scoring, test = _let_test_clients_choose(
@@ -164,7 +168,8 @@ def make_scene(
     who = federation.real & (federation.arrive <= t)
     if settings.score == "assigned":
         who = who & (labels >= 0)
-    if settings.sending.attack:  # attackers are not scored
+    # Attackers are not scored
+    if settings.sending.attack:
         who = who & ~attackers(settings.sending, hyper, federation)
     if weights is not None and chooses:
         weights = jnp.where(

@@ -27,7 +27,8 @@ class Group(NamedTuple):
 
     keys: jax.Array
     hyper: Tree
-    setup: Tree  # The arrays that the method has prepared
+    # The arrays that the method has prepared
+    setup: Tree
 
     @property
     def numbers(self) -> Tree:
@@ -169,10 +170,11 @@ def make_group(
     run, and all share the result."""
     mesh, settings = parts.mesh, parts.settings
     missing = 0 if mesh is None else -len(seeds) % mesh.shape.get(RUNS, 1)
+    # Each group of devices has equally many runs
     seeds, hypers = (
         seeds + seeds[-1:] * missing,
         hypers + hypers[-1:] * missing,
-    )  # each group of devices has equally many runs
+    )
     hypers = [exact_share(settings.sending, each, parts.federation) for each in hypers]
     run_keys = keys.root(np.array(seeds))
     hyper = {name: np.array([h[name] for h in hypers], np.float32) for name in hypers[0]}

@@ -13,20 +13,24 @@ from cfljax.engine.settings import MAX_SHARES, Stop
 from cfljax.types import Federation
 from cfljax.types.federation import NEVER
 
-MAX_LOSS = 1e6  # A run whose mean test loss is above this, or not finite, has diverged
+# A run whose mean test loss is above this, or not finite, has diverged
+MAX_LOSS = 1e6
 
 
 class Clients(NamedTuple):
     """What rows are computed from besides scores: numpy arrays [C], and static numbers."""
 
-    group: np.ndarray  # The true group of each client; −1: unknown, or a dummy
+    # The true group of each client; −1: unknown, or a dummy
+    group: np.ndarray
     groups: int
-    late: np.ndarray  # bool: clients that arrive after round 0
-    trains: np.ndarray  # bool: clients with training data
-    begin: (
-        np.ndarray
-    )  # i32[P]: the first round of each phase (`data.drift`); without drift there is one phase
-    phases: np.ndarray  # i32[P, C]: `group` in each phase; it is the first
+    # Bool: clients that arrive after round 0
+    late: np.ndarray
+    # Bool: clients with training data
+    trains: np.ndarray
+    # i32[P]: the first round of each phase (`data.drift`); without drift there is one phase
+    begin: np.ndarray
+    # i32[P, C]: `group` in each phase; it is the first
+    phases: np.ndarray
 
     def at(self, round: int) -> Clients:
         """Return the clients in this round."""

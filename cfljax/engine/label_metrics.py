@@ -88,9 +88,10 @@ def mean_precision(scores: Array, truth: Array, valid: Array) -> jax.Array:
     def of_label(score: Array, true: Array) -> tuple[jax.Array, jax.Array]:
         order = jnp.argsort(-jnp.where(valid, score, -jnp.inf))
         ranked, hits = score[order], jnp.cumsum(jnp.where(valid, true, 0)[order])
+        # Of those with equal scores
         last = (
             jnp.searchsorted(-jnp.where(valid[order], ranked, -jnp.inf), -ranked, side="right") - 1
-        )  # of those with equal scores
+        )
         precision = hits[last] / (last + 1)
         positives = jnp.where(valid, true, 0)
         total = jnp.sum(positives)
@@ -138,7 +139,8 @@ def _score(
     logits = seen.model.forward(params, x).astype(jnp.float32)
     if seen.federation.several:
         return logits, y.astype(jnp.float32)
-    if logits.shape[-1] == 1:  # the log-odds of the second of two classes
+    # The log-odds of the second of two classes
+    if logits.shape[-1] == 1:
         logits = jnp.concatenate([jnp.zeros_like(logits), logits], axis=-1)
     logits = logits[..., : seen.federation.classes]
     return jax.nn.log_softmax(logits), jax.nn.one_hot(y, seen.federation.classes)

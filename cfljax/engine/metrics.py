@@ -70,15 +70,24 @@ class Seen(NamedTuple):
 
     model: Model
     federation: Federation
-    test: Split  # The samples that are scored
-    models: jax.Array  # f32[K, d]
-    labels: jax.Array  # i32[C]: the cluster of each client, −1 for none
-    scoring: jax.Array  # i32[C]: the model that scores each client
-    who: jax.Array  # bool[C]: the clients that are scored
-    correct: jax.Array  # f32[C]: right answers among the client's test samples
-    loss: jax.Array  # f32[C]: the sum of the losses over them
-    samples: jax.Array  # i32[C]: the number of test samples
-    round: jax.Array  # i32[]: rounds done
+    # The samples that are scored
+    test: Split
+    # f32[K, d]
+    models: jax.Array
+    # i32[C]: the cluster of each client, −1 for none
+    labels: jax.Array
+    # i32[C]: the model that scores each client
+    scoring: jax.Array
+    # bool[C]: the clients that are scored
+    who: jax.Array
+    # f32[C]: right answers among the client's test samples
+    correct: jax.Array
+    # f32[C]: the sum of the losses over them
+    loss: jax.Array
+    # i32[C]: the number of test samples
+    samples: jax.Array
+    # i32[]: rounds done
+    round: jax.Array
 
 
 def own_metrics(names: tuple[str, ...], seen: Seen) -> dict[str, jax.Array]:
@@ -110,10 +119,13 @@ class Clustering(NamedTuple):
 class Fairness(NamedTuple):
     """Accuracy over the clients that have test samples; fractions f64[...]."""
 
-    accuracy: np.ndarray  # Total correct over total test samples
+    # Total correct over total test samples
+    accuracy: np.ndarray
     client_mean: np.ndarray
-    worst_tenth: np.ndarray  # Mean of the ⌈C'/10⌉ lowest
-    client_std: np.ndarray  # Of the C' clients as a whole population (divisor C')
+    # Mean of the ⌈C'/10⌉ lowest
+    worst_tenth: np.ndarray
+    # Of the C' clients as a whole population (divisor C')
+    client_std: np.ndarray
 
 
 def score_clustering(

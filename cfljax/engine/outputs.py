@@ -24,18 +24,23 @@ class Seconds(NamedTuple):
 class Output(NamedTuple):
     """The output of a run: arrays named as in the results folder, and timings."""
 
-    history: dict[str, np.ndarray]  # f32[T'] per quantity; f32[T', K] for "accuracy_clusters"
-    labels: np.ndarray  # i32[T', C], or i32[1, C] where only the last are kept
-    client_accuracy: np.ndarray  # f32[C]
-    models: np.ndarray  # f32[K, d] at the end
-    diag: dict[
-        str, np.ndarray
-    ]  # The method's own diagnostics: [T', …] each, and what it keeps once, after the last round
-    newcomers: dict[str, float]  # `accuracy_new_<steps>` and `ari_new`, where there are newcomers
+    # f32[T'] per quantity; f32[T', K] for "accuracy_clusters"
+    history: dict[str, np.ndarray]
+    # i32[T', C], or i32[1, C] where only the last are kept
+    labels: np.ndarray
+    # f32[C]
+    client_accuracy: np.ndarray
+    # f32[K, d] at the end
+    models: np.ndarray
+    # The method's own diagnostics: [T', …] each, and what it keeps once, after the last round
+    diag: dict[str, np.ndarray]
+    # `accuracy_new_<steps>` and `ari_new`, where there are newcomers
+    newcomers: dict[str, float]
     finetuned: dict[str, float]
     """`accuracy_finetuned` and its spread over the clients, where they fine-tune their models in
     the end."""
-    diverged_at: int  # The round after which the run had diverged; −1: it has not
+    # The round after which the run had diverged; −1: it has not
+    diverged_at: int
     seconds: Seconds
 
 

@@ -23,18 +23,21 @@ class Spent(NamedTuple):
 
     setup: float
     compile: float
-    rounds: float  # In chunks of rounds, evaluations included
-    evaluation: float  # What one evaluation costs
+    # In chunks of rounds, evaluations included
+    rounds: float
+    # What one evaluation costs
+    evaluation: float
 
 
 class Checkpoint(NamedTuple):
     """The state of a batch between two chunks of rounds."""
 
-    done: int  # Rounds that are done
-    carry: dict[
-        str, np.ndarray
-    ]  # The arrays of the engine's Carry, by their names in it: `.state.models`
-    rows: Rows  # The history so far
+    # Rounds that are done
+    done: int
+    # The arrays of the engine's Carry, by their names in it: `.state.models`
+    carry: dict[str, np.ndarray]
+    # The history so far
+    rows: Rows
     spent: Spent
 
 
@@ -76,7 +79,8 @@ def check_rows(saved: Rows, new: Rows) -> None:
         raise CheckpointMismatch("its history has other quantities than this program's")
 
 
-CHUNK_SECONDS = 2.0  # Seconds that a chunk may take, roughly
+# Seconds that a chunk may take, roughly
+CHUNK_SECONDS = 2.0
 CHEAP, TRIES = 0.05, 5
 """An evaluation of less than CHEAP seconds is timed TRIES times, and the least time counts: one may
 be mostly noise."""

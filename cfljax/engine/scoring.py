@@ -14,19 +14,24 @@ from cfljax.types import Array, Federation, Model, Split
 MODELS_AT_ONCE = 32
 """Clients that choose a model try this many at a time. With at most this many models, all of them
 score all samples in one product where clients are computed side by side."""
-TILE = 32  # Samples of a client that its own model scores at once
+# Samples of a client that its own model scores at once
+TILE = 32
 BY_ITSELF, SMALL = 300_000, 750
 """A client that is scored by itself costs BY_ITSELF / (SMALL + parameters) samples on top
 (measured: 8 µs a client; 20 ns a sample and 27 ps more for each parameter)."""
-Pair = tuple[Array, Array]  # (correct, loss)
+# (correct, loss)
+Pair = tuple[Array, Array]
 
 
 class Scores(NamedTuple):
     """Sums over each client's samples."""
 
-    correct: Array  # f32[C]
-    loss: Array  # f32[C]: the sum of the losses
-    samples: Array  # i32[C]; 0 for clients that are not scored
+    # f32[C]
+    correct: Array
+    # f32[C]: the sum of the losses
+    loss: Array
+    # i32[C]; 0 for clients that are not scored
+    samples: Array
 
 
 def score(
@@ -76,7 +81,8 @@ def score_mixtures(
 
     def visit(sums: Array, x: Array, y: Array, owner: Array, valid: Array) -> Array:
         logits = jax.vmap(lambda p: model.forward(p, x))(params)
-        one = logits.shape[-1] == 1  # the log-odds of the second of two classes
+        # The log-odds of the second of two classes
+        one = logits.shape[-1] == 1
         logits = jnp.concatenate([jnp.zeros_like(logits), logits], -1) if one else logits
         mixed = jax.nn.logsumexp(jax.nn.log_softmax(logits) + log_weights[:, owner], axis=0)
         return _add_scores(
@@ -113,7 +119,8 @@ def least_loss_among(
         known = jnp.any(~jnp.isnan(losses), axis=0)
         return jnp.where(known, least_loss(losses), jnp.argmax(candidates)).astype(jnp.int32)[kinds]
     width, clients = min(models.shape[0], MODELS_AT_ONCE), jnp.arange(federation.clients)
-    first = jnp.argsort(~candidates, stable=True)  # the candidates, then the others
+    # The candidates, then the others
+    first = jnp.argsort(~candidates, stable=True)
     number = jnp.sum(candidates, dtype=jnp.int32)
 
     def visit(b: Array, best: tuple[Array, Array]) -> tuple[Array, Array]:

@@ -13,10 +13,10 @@ from cfljax.types import Array, Federation, Flight, Method, Model, Plan, Tree
 # Where clients × models are at most this, the weights of the clients in the models are kept of each
 # evaluation
 MAX_SHARES = 10_000
-WORD_BITS = 20  # The bits of a word of `Carry.traffic`
-WORD = (
-    1 << WORD_BITS
-)  # Sums of traffic are kept in two words: a million clients send 2³¹ models in some hundred rounds
+# The bits of a word of `Carry.traffic`
+WORD_BITS = 20
+# Sums of traffic are kept in two words: a million clients send 2³¹ models in some hundred rounds
+WORD = 1 << WORD_BITS
 
 
 class Stop(NamedTuple):
@@ -24,7 +24,8 @@ class Stop(NamedTuple):
     rounds."""
 
     patience: int
-    metric: str  # A quantity of the history
+    # A quantity of the history
+    metric: str
 
     @property
     def sign(self) -> int:
@@ -36,8 +37,10 @@ class Asynchronous(NamedTuple):
     """The server continues when some updates have arrived, without waiting for all
     (`train.asynchronous`)."""
 
-    buffer: int  # The number of updates that it waits for
-    home: int = 0  # The number of client-side parameters
+    # The number of updates that it waits for
+    buffer: int
+    # The number of client-side parameters
+    home: int = 0
 
 
 class Settings(NamedTuple):
@@ -46,7 +49,8 @@ class Settings(NamedTuple):
     rounds: int
     participants: int
     eval_every: int = 1
-    evaluations: int = 10  # The most evaluations of a chunk, whose results wait on the device
+    # The most evaluations of a chunk, whose results wait on the device
+    evaluations: int = 10
     sequential: bool = True
     """Runs one after another, each in a program for one run, and evaluations in blocks that fit
     into a CPU's cache: the fast way on a CPU. False: runs side by side, and the larger blocks of an
@@ -57,16 +61,18 @@ class Settings(NamedTuple):
     eval_clients: int | None = None
     precision: str = "highest"
     label_history: bool = True
-    metrics: tuple[str, ...] = ()  # Names of metrics of the user's own
+    # Names of metrics of the user's own
+    metrics: tuple[str, ...] = ()
     sending: Sending = Sending()
-    stop: Stop | None = None  # When a run ends early; None: never
-    vector_up: int | None = None  # Bytes of an update on its way up; None: four for each number
+    # When a run ends early; None: never
+    stop: Stop | None = None
+    # Bytes of an update on its way up; None: four for each number
+    vector_up: int | None = None
     clock: tuple[float, float] | None = None
     """Bytes of a vector on its way (down, up), where there is a simulated clock; None: there is
     none."""
-    asynchronous: Asynchronous | None = (
-        None  # Asynchronous aggregation; None: the server waits for all updates
-    )
+    # Asynchronous aggregation; None: the server waits for all updates
+    asynchronous: Asynchronous | None = None
 
     def without(self, *names: str) -> Settings:
         """Reset these settings to their defaults."""
@@ -83,13 +89,16 @@ class Settings(NamedTuple):
 class Tuned(NamedTuple):
     """Clients that are scored after some steps of local training, when all rounds are over."""
 
-    ids: tuple[int, ...]  # Their positions among the clients that `afterwards.Place` gives
-    steps: tuple[int, ...]  # After how many local steps each is scored
-    solver: Solver  # Trains them
-    unlabelled: bool = False  # Whether they have no labels
-    by_entropy: bool = (
-        False  # Whether each takes the model with the least mean entropy of its predictions
-    )
+    # Their positions among the clients that `afterwards.Place` gives
+    ids: tuple[int, ...]
+    # After how many local steps each is scored
+    steps: tuple[int, ...]
+    # Trains them
+    solver: Solver
+    # Whether they have no labels
+    unlabelled: bool = False
+    # Whether each takes the model with the least mean entropy of its predictions
+    by_entropy: bool = False
 
 
 class Assembled(NamedTuple):
@@ -100,11 +109,12 @@ class Assembled(NamedTuple):
     # On the device; of numpy arrays where its samples are dealt to devices (`sharded`)
     federation: Federation
     settings: Settings
-    plan: Plan = Plan()  # How the method's solver trains clients
-    mesh: jax.sharding.Mesh | None = (
-        None  # The devices that a round's participants are dealt to; None: one device
-    )
-    sharded: bool = False  # Whether the pool of samples is dealt to the devices, too
+    # How the method's solver trains clients
+    plan: Plan = Plan()
+    # The devices that a round's participants are dealt to; None: one device
+    mesh: jax.sharding.Mesh | None = None
+    # Whether the pool of samples is dealt to the devices, too
+    sharded: bool = False
     program_key: Hashable = None
     """Names everything static that the method and the model were made from, so that a later batch
     with the same key, plan and settings reuses the compiled programs, whatever its number of
@@ -112,7 +122,8 @@ class Assembled(NamedTuple):
     model_key: Hashable = None
     """Names everything that the model was made from, so that all methods share the program that
     evaluates it; None: as above."""
-    newcomers: Tuned | None = None  # Clients that have taken part in no round; None: there are none
+    # Clients that have taken part in no round; None: there are none
+    newcomers: Tuned | None = None
     finetuned: Tuned | None = None
     """The clients of an evaluation, which fine-tune their models (`train.finetune_steps`); None:
     they do not."""
@@ -128,7 +139,8 @@ class Sum(NamedTuple):
 class Wall(NamedTuple):
     """The simulated clock after some rounds."""
 
-    elapsed: Sum  # f32[] each: seconds since the start of the run
+    # f32[] each: seconds since the start of the run
+    elapsed: Sum
     # f32[] each: seconds that clients have computed and communicated, summed over the clients
     busy: Sum
     late: Array | None
@@ -146,17 +158,23 @@ class Carry(NamedTuple):
     state: Tree
     # i32[4, 2]: each number of Traffic since the start, as multiples of WORD and the rest
     traffic: Array
-    nonfinite: Array  # i32[] broken updates since the start
-    lost_at: Array  # i32[] the first round after which none of its updates was finite, or −1
-    wall: Wall | None = None  # The simulated clock; None: there is none
-    flight: Flight | None = None  # The updates in flight; None: the updates of a round arrive in it
+    # i32[] broken updates since the start
+    nonfinite: Array
+    # i32[] the first round after which none of its updates was finite, or −1
+    lost_at: Array
+    # The simulated clock; None: there is none
+    wall: Wall | None = None
+    # The updates in flight; None: the updates of a round arrive in it
+    flight: Flight | None = None
 
 
 class View(NamedTuple):
     """An evaluation's view of a method's state."""
 
-    models: Array  # f32[K, d]
-    labels: Array  # i32[C]: the model that each client belongs to; −1: none yet
+    # f32[K, d]
+    models: Array
+    # i32[C]: the model that each client belongs to; −1: none yet
+    labels: Array
     guess: (
         Array | None
         # i32[C]: the model that each client is scored by (`Method.score`); None: the model of its
@@ -168,9 +186,8 @@ class View(NamedTuple):
         # one
         # model
     )
-    also: dict[
-        str, tuple[Array, Array]
-    ]  # Further models of the clients by name, as `Method.also` gives them
+    # Further models of the clients by name, as `Method.also` gives them
+    also: dict[str, tuple[Array, Array]]
     shares: Array | None = None
     """f32[C, K]: the weights of each client in models, for the record alone; None: the weights of
     `mixture`, if any."""

@@ -31,7 +31,8 @@ with an evaluation)."""
 SaveCheckpoint = Callable[[Callable[[], Checkpoint]], None]
 """Is called after each chunk with a function that makes a checkpoint, and calls it when a
 checkpoint is due."""
-Evaluated = tuple[Tree, Tree]  # (report, scores): an evaluation of a group, still on the device
+# (report, scores): an evaluation of a group, still on the device
+Evaluated = tuple[Tree, Tree]
 
 
 def simulate(
@@ -62,7 +63,8 @@ def simulate(
     batch = Simulation(parts, whole, federation, resume)
     done, rows = (0, []) if resume is None else (resume.done, [resume.rows])
     clock = Clock(before.rounds, before.evaluation)
-    distributed.agree(None)  # devices wait for each other for half a minute only
+    # Devices wait for each other for half a minute only
+    distributed.agree(None)
     last = settings.rounds if until is None else min(until, settings.rounds)
     watch = batch.watch
     while not rows or (done < last and watch.live[:runs].any()):
@@ -135,7 +137,8 @@ def _next_stop(method: Method, settings: Settings, done: int, most: int) -> int:
     """Return where the next chunk must end: at the next regrouping, or at the limit of its rounds
     or evaluations."""
     ahead = [r for r in _regroup_rounds(method, settings) if r > done]
-    evaluations = settings.evaluations if settings.stop is None else 1  # each may end a run
+    # Each may end a run
+    evaluations = settings.evaluations if settings.stop is None else 1
     room = (done // settings.eval_every + evaluations) * settings.eval_every
     return min([settings.rounds, room, done + most, *ahead])
 

@@ -34,10 +34,10 @@ from cfljax.types import (
     Tree,
 )
 
-MAX_TIMED_CLUSTERS = (
-    64  # With more models than these, the waiting time of each cluster is not recorded
-)
-CLOCK_ERROR = 2.0**-21  # The largest relative rounding error of the clock: four steps of float32
+# With more models than these, the waiting time of each cluster is not recorded
+MAX_TIMED_CLUSTERS = 64
+# The largest relative rounding error of the clock: four steps of float32
+CLOCK_ERROR = 2.0**-21
 Go = Callable[[ClientState], tuple[Tree, Info]]
 """Computes a round, given the devices and the updates in flight: (state after it, report)."""
 
@@ -45,10 +45,14 @@ Go = Callable[[ClientState], tuple[Tree, Info]]
 class Spent(NamedTuple):
     """The time of a round."""
 
-    each: Array  # f32[C]: the seconds of each participant; 0 for other clients
-    who: Array  # bool[C]: the participants
-    before: Array  # f32[]: the seconds of messages that are sent before the round begins
-    own: Traffic  # The traffic of the round, without messages that are sent before it begins
+    # f32[C]: the seconds of each participant; 0 for other clients
+    each: Array
+    # bool[C]: the participants
+    who: Array
+    # f32[]: the seconds of messages that are sent before the round begins
+    before: Array
+    # The traffic of the round, without messages that are sent before it begins
+    own: Traffic
 
 
 def start_clock(models: int, hyper: Hyper) -> Wall:
@@ -82,7 +86,8 @@ def run_timed(
     (state, info), spent = run_metered(go, vector, ClientState(devices=devices), hyper)
     if "clock.deadline_s" not in hyper:
         lasts, late = jnp.max(spent.each, initial=0.0), jnp.zeros_like(spent.who)
-    else:  # of the round above only the counts are used: XLA leaves the training out
+    else:
+        # Of the round above only the counts are used: XLA leaves the training out
         deadline = hyper["clock.deadline_s"]
         late = spent.who & (spent.each > deadline)
         state, info = go(ClientState(devices=devices._replace(late=late)))

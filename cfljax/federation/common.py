@@ -15,7 +15,8 @@ from cfljax.registry.options import Value, option, show
 from cfljax.types import Federation, Parts, Source
 
 Rng = np.random.Generator
-MAX_LOST_SHARE = 0.5  # The share of a data set's samples of which less is used only with a warning
+# The share of a data set's samples of which less is used only with a warning
+MAX_LOST_SHARE = 0.5
 TEST_HELP = (
     '"own": test samples distributed as the training samples; "global": the whole test set, as '
     "each client sees it"
@@ -253,7 +254,8 @@ def choose_test_part(
     or the whole test set for all."""
     if options.test == "global":
         return test_rows(source)
-    if source.y_train.ndim == 2:  # in proportion to the training samples
+    # In proportion to the training samples
+    if source.y_train.ndim == 2:
         sizes = np.array([len(rows) for rows in train])
         return split_at(
             rng.permutation(test_rows(source)), proportional_sizes(len(source.y_test), sizes)

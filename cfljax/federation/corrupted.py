@@ -87,7 +87,8 @@ def corrupted(options: Corrupted, source: Source, _: Rng) -> See:
         if any((rows >= edge).any() for rows in parts.train) or any(
             (rows < edge).any() for rows in tests
         ):
-            both = zip(*sides, strict=True)  # some training samples are tested on, or the reverse
+            # Some training samples are tested on, or the reverse
+            both = zip(*sides, strict=True)
             sides = [(np.concatenate(next(both)), np.concatenate(next(both)), 0)] * 2
         (x, y, train, origin), (x_test, y_test, test, _) = (
             _copy_views(

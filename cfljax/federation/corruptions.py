@@ -115,9 +115,8 @@ def jpeg(x: np.ndarray, quality: float, _: Sequence[np.random.Generator]) -> np.
     n, h, w, _c = x.shape
     blocks = np.rint(x).reshape(n, h // 8, 8, w // 8, 8, channels) - 128
     steps = _transform_blocks(blocks, _DCT) / tables[None, None, :, None]
-    rounded = (
-        np.sign(steps) * np.floor(np.abs(steps) + 0.5 + 1e-9) * tables[None, None, :, None]
-    )  # halves go outwards, as libjpeg's
+    # Halves go outwards, as libjpeg's
+    rounded = np.sign(steps) * np.floor(np.abs(steps) + 0.5 + 1e-9) * tables[None, None, :, None]
     x = np.clip(np.rint(_transform_blocks(rounded, _DCT.T) + 128), 0, 255).reshape(
         n, h, w, channels
     )
@@ -130,9 +129,8 @@ def _transform_blocks(blocks: np.ndarray, matrix: np.ndarray) -> np.ndarray:
     """Compute matrix · block · matrixᵀ for each block [n, rows of blocks, 8, columns of blocks, 8,
     channels]."""
     n, rows, _, columns, _, channels = blocks.shape
-    lines = (
-        blocks.transpose(0, 1, 3, 5, 2, 4).reshape(-1, 64) @ np.kron(matrix, matrix).T
-    )  # one large product: four times as fast
+    # One large product: four times as fast
+    lines = blocks.transpose(0, 1, 3, 5, 2, 4).reshape(-1, 64) @ np.kron(matrix, matrix).T
     return lines.reshape(n, rows, columns, channels, 8, 8).transpose(0, 1, 4, 2, 5, 3)
 
 

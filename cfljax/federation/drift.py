@@ -19,7 +19,8 @@ from cfljax.types import Drift, Parts, Source, on_host
 # Degrees by which `what = "rotation"` turns the images of a client that has changed,
 # counter-clockwise
 TURN_DEGREES = 90.0
-CHANGE_COLUMNS = ["round", "client", "group"]  # The first line of a file of changes
+# The first line of a file of changes
+CHANGE_COLUMNS = ["round", "client", "group"]
 _TAG = 0x64726966
 
 
@@ -62,9 +63,8 @@ def _with_views(what: str, parts: Parts, source: Source) -> tuple[Parts, np.ndar
     group = np.asarray(parts.group, np.int32)
     if what == "group":
         return parts, _views_of_groups(parts, group, clients)
-    group = (
-        group if len(group) and group.min() >= 0 else np.zeros(clients, np.int32)
-    )  # unknown groups are one
+    # Unknown groups are one
+    group = group if len(group) and group.min() >= 0 else np.zeros(clients, np.int32)
     of = np.zeros(clients, np.int32) if parts.view is None else np.asarray(parts.view, np.int32)
     views, groups = count_views(parts), int(group.max(initial=0)) + 1
     if what == "labels":
@@ -116,7 +116,8 @@ def draw_changes(
         new: np.ndarray = (group[clients] + step) % groups
         return new
 
-    if options.kind == "sudden":  # at each point others change
+    # At each point others change
+    if options.kind == "sudden":
         for begin in options.at:
             who = rng.permutation(len(first))[:number]
             group[who] = other(who)
@@ -124,7 +125,8 @@ def draw_changes(
         return
     who = rng.permutation(len(first))[:number]
     away = other(who)
-    if options.kind == "recurrent":  # the same go there and back
+    # The same go there and back
+    if options.kind == "recurrent":
         for turn, begin in enumerate(options.at):
             new = first[who] if turn % 2 else away
             yield from (Change(begin, int(c), int(g)) for c, g in zip(who, new, strict=True))

@@ -48,7 +48,8 @@ def _fedprox_sizes(
     for u in range(options.clients):
         for j in range(2):
             c = of[u, j]
-            if used[c] + wanted[u, j] < have[c]:  # a share that no longer fits is skipped
+            # A share that no longer fits is skipped
+            if used[c] + wanted[u, j] < have[c]:
                 taken[u, j] = wanted[u, j]
                 used[c] += wanted[u, j]
     return taken
@@ -98,10 +99,11 @@ def fedprox(options: FedProx, source: Source, rng: Rng) -> Parts:
     more = _draw_until_total(options, np.array([len(r) for r in of_class]), rng)
     held: list[list[np.ndarray]] = [[] for _ in range(options.clients)]
     used = np.zeros(classes, np.int64)
+    # First the minimum for all, then the shares
     for sizes in (
         np.full_like(more, options.minimum),
         more,
-    ):  # first the minimum for all, then the shares
+    ):
         for u in range(options.clients):
             for j in range(2):
                 c = (u + j) % classes

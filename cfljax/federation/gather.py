@@ -9,12 +9,10 @@ import math
 from cfljax.lazy import jax, jnp
 from cfljax.types import Array, Federation, Pool, Split, View
 
-MAX_COMPARED_PAIRS = (
-    1 << 26
-)  # The most pairs of numbers that an accelerator compares to find insertion points
-MAX_SUMMED_LENGTH = (
-    256  # The longest line of which all sums are computed from all numbers: it takes microseconds
-)
+# The most pairs of numbers that an accelerator compares to find insertion points
+MAX_COMPARED_PAIRS = 1 << 26
+# The longest line of which all sums are computed from all numbers: it takes microseconds
+MAX_SUMMED_LENGTH = 256
 # The longest line of which a CPU, too, compares all numbers: that is one kernel to compile, and as
 # fast
 MAX_COMPARED_LENGTH = 64
@@ -84,9 +82,8 @@ def _values(
 ) -> jax.Array:
     """f32[B, F] or f32[B, F, width]: samples turned, normalised or looked up. `one` i32[]: the view
     of all, if they have one."""
-    lines = jnp.asarray(pool.x).reshape(
-        -1, math.prod(shape)
-    )  # a CPU makes large blocks of lines in half the time of images
+    # A CPU makes large blocks of lines in half the time of images
+    lines = jnp.asarray(pool.x).reshape(-1, math.prod(shape))
     if view is not None and view.pixels is not None:
         pixels = jnp.asarray(view.pixels)
         x = (

@@ -29,10 +29,10 @@ from cfljax.registry import Entry
 from cfljax.registry.options import option
 from cfljax.types import Parts, Source
 
-TABLES = ("pixels", "labels", "gain", "offset")  # The fields of Parts that say what a view changes
-See = Callable[
-    [Parts, np.ndarray, Rng], Parts
-]  # Let each client c of the parts see its samples as group `of[c]` i32[C] does
+# The fields of Parts that say what a view changes
+TABLES = ("pixels", "labels", "gain", "offset")
+# Let each client c of the parts see its samples as group `of[c]` i32[C] does
+See = Callable[[Parts, np.ndarray, Rng], Parts]
 View = Callable[[Any, Source, Rng], See]
 """A view: a function that decides, by an instance of its Options class (which inherits from
 Groups), how groups see a data set."""
@@ -109,7 +109,8 @@ def make_partition(view: Entry[View]) -> Entry[Partition]:
     made = dataclasses.make_dataclass(
         view.options.__name__, [], bases=(view.options, Grouped), frozen=True, namespace=named
     )
-    made.__qualname__ = f"{view.make.__name__.upper()}.options"  # where pickle finds it
+    # Where pickle finds it
+    made.__qualname__ = f"{view.make.__name__.upper()}.options"
     return Entry(made, partition)
 
 

@@ -16,10 +16,10 @@ class GroupView:
     """An entry of `data.views`."""
 
     name: str
-    copies: bool  # Whether each of its groups divides all samples; False: they share them
-    options: Any = dataclasses.field(
-        metadata={"beside": True}
-    )  # An instance of the view's Options class
+    # Whether each of its groups divides all samples; False: they share them
+    copies: bool
+    # An instance of the view's Options class
+    options: Any = dataclasses.field(metadata={"beside": True})
 
     def written(self, plain: Callable[[Options], Table]) -> Table | str:
         """Return the entry as a spec writes it."""
@@ -33,10 +33,10 @@ class Crossed(NamedTuple):
     """Views whose groups are crossed."""
 
     views: tuple[GroupView, ...]
-    shares: tuple[
-        float, ...
-    ]  # The share of the clients in each combination; none: all have as many
-    true_groups: str | None  # The name of a view, or "partition"; None: the combinations
+    # The share of the clients in each combination; none: all have as many
+    shares: tuple[float, ...]
+    # The name of a view, or "partition"; None: the combinations
+    true_groups: str | None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -77,7 +77,8 @@ def allocate(
             y_at = _pick(within[at], u[1])
             pile = left[of[c][y_at]]
             mine.append(pile.pop(int(u[2] * len(pile))))
-            if not pile:  # nobody gets this class any more
+            # Nobody gets this class any more
+            if not pile:
                 of[c], within[at] = np.delete(of[c], y_at), np.delete(within[at], y_at)
             if not len(of[c]):
                 open_, mix = np.delete(open_, at), np.delete(mix, at)

@@ -12,7 +12,8 @@ from cfljax.federation.scaling import find_scaling
 from cfljax.types import Drift, Federation, Parts, Pool, Source, Split, View, on_host
 from cfljax.types.federation import NEVER
 
-MIN_UNUSED_SHARE = 0.1  # Share of unused rows above which they are left out of the pool
+# Share of unused rows above which they are left out of the pool
+MIN_UNUSED_SHARE = 0.1
 
 
 def pack(

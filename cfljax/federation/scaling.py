@@ -14,16 +14,21 @@ PER_PIXEL = ("pixel", "pixel_all")
 # The deviation of a pixel is at least this share of the range of its values. A pixel that hardly
 # varies over the samples that train may take any value elsewhere; inputs are 255 at most.
 LEAST_DEVIATION = 1 / 255
-ADDED_DEVIATION = 0.001  # What FedProx's program adds to the deviations of all samples
-CHUNK = 4096  # Samples whose squares are computed at a time
+# What FedProx's program adds to the deviations of all samples
+ADDED_DEVIATION = 0.001
+# Samples whose squares are computed at a time
+CHUNK = 4096
 
 
 class Moments(NamedTuple):
     """What is known of F pixels over some samples."""
 
-    number: int  # How many samples there are
-    mean: np.ndarray  # f64[F]
-    squares: np.ndarray  # f64[F]: the sum of the squared distances from the mean
+    # How many samples there are
+    number: int
+    # f64[F]
+    mean: np.ndarray
+    # f64[F]: the sum of the squared distances from the mean
+    squares: np.ndarray
 
     @property
     def deviation(self) -> np.ndarray:

@@ -36,11 +36,16 @@ class Trace(NamedTuple):
 
     file: str
     by_seconds: bool
-    line: np.ndarray  # i64[E]: the number of each line in the file
-    client: np.ndarray  # i64[E]
-    time: np.ndarray  # f64[E]
-    available: np.ndarray  # bool[E]
-    speed: np.ndarray  # f64[E]
+    # i64[E]: the number of each line in the file
+    line: np.ndarray
+    # i64[E]
+    client: np.ndarray
+    # f64[E]
+    time: np.ndarray
+    # bool[E]
+    available: np.ndarray
+    # f64[E]
+    speed: np.ndarray
 
 
 def read_trace(file: str) -> Trace:
@@ -153,9 +158,8 @@ def _parse_column(
     return values
 
 
-MAX_TRACE_CELLS = (
-    10**8
-)  # The largest size (times of change × clients) of a trace on the device, at five bytes each
+# The largest size (times of change × clients) of a trace on the device, at five bytes each
+MAX_TRACE_CELLS = 10**8
 _TAG = 0x636C6F
 
 
@@ -185,9 +189,8 @@ def _with_trace(devices: Devices, trace: Trace, clients: int) -> Devices:
         np.ones((len(times), clients), np.float32),
     )
     order = np.lexsort((trace.time, trace.client))
-    for lines in np.split(
-        order, np.flatnonzero(np.diff(trace.client[order])) + 1
-    ):  # of a client, as they follow each other
+    # Of a client, as they follow each other
+    for lines in np.split(order, np.flatnonzero(np.diff(trace.client[order])) + 1):
         client, begin = (
             trace.client[lines[0]],
             np.searchsorted(times, trace.time[lines].astype(np.float32)),

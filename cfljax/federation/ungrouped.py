@@ -26,9 +26,8 @@ class Iid(Sized):
 def iid(options: Iid, source: Source, rng: Rng) -> Parts:
     """Shuffle the samples and give every client the same number."""
     if options.holdout:
-        total = len(
-            source.y_train
-        )  # both from the training part; `shards` with the same options has as many
+        # Both from the training part; `shards` with the same options has as many
+        total = len(source.y_train)
         kept = total - int(round(options.holdout * total))
         rows = rng.permutation(total)
         common.check_most(

@@ -9,7 +9,8 @@ import numpy as np
 
 from cfljax.errors import SpecError
 
-MIN_SPLIT_SIZE = 3  # A client with fewer training samples keeps all of them for training
+# A client with fewer training samples keeps all of them for training
+MIN_SPLIT_SIZE = 3
 _TAG = 0x76616C69
 Rows = list[np.ndarray]
 

@@ -39,7 +39,8 @@ def divide_with_views(
             parts = VIEWS.entry(each.name).make(each.options, parts.source or source, rng)(
                 parts, mine[at], rng
             )
-        except SpecError as error:  # which names an option of the data table
+        except SpecError as error:
+            # Which names an option of the data table
             key, _, why = str(error).removeprefix("data.").partition(": ")
             raise SpecError(
                 f"data.views.{each.name}{'' if key.startswith('partition') else '.' + key}: {why}"

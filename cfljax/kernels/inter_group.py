@@ -17,11 +17,19 @@ def inter_group(
     how: str = "difference",
     active: jax.Array | None = None,
 ) -> jax.Array:
-    """f32[K, d] models after inter-group aggregation with step eta, all groups at once, each from
-    the others l ≠ j: `"difference"` w_j + η Σ (w_l − w_j)/‖w_l − w_j‖, `"normalised"` w_j + η Σ
-    w_l/‖w_l‖ (eq. 20), `"weighted"` (w_j + η Σ w_l/‖w_l‖) / (1 + η Σ 1/‖w_l‖). Identical, zero,
-    inactive (active bool[K]) and non-finite models contribute nothing; inactive ones stay as they
-    are."""
+    """Move each group's model towards the models of the other groups l ≠ j, all groups at once.
+
+    Args:
+      models: f32[K, d] w.
+      eta: The step η.
+      how: `"difference"` w_j + η Σ (w_l − w_j)/‖w_l − w_j‖, `"normalised"` w_j + η Σ w_l/‖w_l‖
+        (eq. 20), `"weighted"` (w_j + η Σ w_l/‖w_l‖) / (1 + η Σ 1/‖w_l‖).
+      active: bool[K]; None: all.
+
+    Returns:
+      f32[K, d]. Identical, zero, inactive and non-finite models contribute nothing; inactive ones
+      stay as they are.
+    """
     chex.assert_rank(models, 2)
     groups = models.shape[0]
     part = jnp.ones(groups, bool) if active is None else active
@@ -38,24 +46,24 @@ def inter_group(
 def newcomer_group(
     directions: jax.Array, delta: jax.Array, active: jax.Array | None = None
 ) -> jax.Array:
-    """i32[S] argmin_j (1 − cos(Δw_j, Δw_i))/2 (eq. 9) of the groups' directions f32[K, d] and the
-    newcomers' updates f32[S, d]; ties to the lowest index. Inactive groups (active bool[K]) are
-    chosen only if all are inactive."""
-    distance = -cosine_matrix(directions, delta)  # orders as eq. 9 does
+    """Return i32[S] argmin_j (1 − cos(Δw_j, Δw_i))/2 (eq. 9) of the groups' directions f32[K, d]
+    and the newcomers' updates f32[S, d]; ties to the lowest index. Inactive groups (active bool[K])
+    are chosen only if all are inactive."""
+    # eq. 9; −cos has the same order as (1 − cos)/2
+    distance = -cosine_matrix(directions, delta)
     return least_loss(distance if active is None else jnp.where(active[:, None], distance, jnp.nan))
 
 
 def _pull(models: jax.Array, part: jax.Array) -> jax.Array:
-    """f32[K, d]: the sum of the unit vectors from each model to the others; one at a time, which is
-    exact for close models."""
+    """Return f32[K, d]: the sum of the unit vectors from each model to the others."""
 
+    # One model at a time from differences, as products lose the digits of close models
     def add(total: jax.Array, line: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
         other, takes_part = line
-        apart = jnp.where(takes_part, other - models, 0.0)
-        inverse = _inverse_norms(apart)
-        return total + jnp.where(
-            inverse[1][:, None] > 0, apart * inverse[0][:, None] * inverse[1][:, None], 0.0
-        ), None
+        way = jnp.where(takes_part, other - models, 0.0)
+        scale, inverse = _inverse_norms(way)
+        unit = way * scale[:, None] * inverse[:, None]
+        return total + jnp.where(inverse[:, None] > 0, unit, 0.0), None
 
     return jax.lax.scan(add, jnp.zeros_like(models), (models, part))[0]
 
@@ -68,16 +76,16 @@ def _towards_others(
     others = ~jnp.eye(models.shape[0], dtype=bool)
     pull = combine(jnp.where(others, inverse[None, :], 0.0), models, scale)
     if how == "normalised":
-        return models + eta * pull  # eq. 20
-    closeness = jnp.where(others, (scale * inverse)[None, :], 0.0).sum(
-        axis=1, keepdims=True
-    )  # Σ 1/‖w_l‖
+        # eq. 20
+        return models + eta * pull
+    # Σ 1/‖w_l‖
+    closeness = jnp.where(others, (scale * inverse)[None, :], 0.0).sum(axis=1, keepdims=True)
     return (models + eta * pull) / (1.0 + eta * closeness)
 
 
 def _inverse_norms(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(s, 1/‖s·x‖) for row scales s, f32[n] each; both 0 for zero and non-finite rows. 1/‖x‖ is
-    their product."""
+    """Return s f32[n] and 1/‖s·x‖ f32[n] for row scales s of x f32[n, d]; both 0 for zero and
+    non-finite rows. 1/‖x‖ is their product, which alone could overflow."""
     scale = row_scale(x)
     square = jnp.square(jnp.where(scale[:, None] > 0, x * scale[:, None], 0.0)).sum(axis=1)
     return scale, invert(jnp.sqrt(square))

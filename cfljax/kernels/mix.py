@@ -13,36 +13,43 @@ from cfljax.lazy import chex, jax, jnp
 class Mixed(NamedTuple):
     """The clusters' models after aggregation, and a record of the updates that were left out."""
 
-    new: jax.Array  # f32[K, d]: the models
+    # f32[K, d]: the models
+    new: jax.Array
     # i32[]: participants with weight in some cluster whose update was NaN or Inf; it counts as a
     # zero update
     nonfinite: jax.Array
-    lost: (
-        jax.Array
-    )  # bool[K]: clusters whose participants had no finite update; they keep their old model
+    # bool[K]: clusters whose participants had no finite update; they keep their old model
+    lost: jax.Array
 
 
 class Rule(NamedTuple):
     """How the server combines the updates of a cluster; by default a weighted sum. `Solver.rule`
     returns the rule of a run."""
 
-    statistic: str = ""  # Static: a statistic of kernels/robust.py instead of the mean
-    number: jax.Array | float = (
-        0.0  # f32[]: the share that the statistic needs (trimmed samples, or attackers)
-    )
+    # Static: a statistic of kernels/robust.py instead of the mean
+    statistic: str = ""
+    # f32[]: the share that the statistic needs (trimmed samples, or attackers)
+    number: jax.Array | float = 0.0
+    # f32[]: standard deviation of Gaussian noise on the sum of a cluster, over the largest weight
+    # in it; None: no noise
     noise: jax.Array | None = None
-    """f32[]: standard deviation of Gaussian noise on the sum of a cluster, over the largest weight
-    in it; None: no noise."""
-    key: jax.Array | None = None  # The random key of the noise
+    # The random key of the noise
+    key: jax.Array | None = None
 
 
 PLAIN = Rule()
 
 
 def mix_updates(mix: jax.Array, delta: jax.Array, old: jax.Array, rule: Rule = PLAIN) -> Mixed:
-    """`old + mix @ delta`, f32[K, S] · f32[S, d] + f32[K, d]. A row without weight keeps its old
-    model to the bit; a non-finite update is taken as zero and its weight is not handed to the
-    others. Weights need not sum to 1."""
+    """Return `old + mix @ delta`. A cluster without weight keeps its old model to the bit; a
+    non-finite update counts as zero, and its weight is not given to other updates.
+
+    Args:
+      mix: f32[K, S] the weight of each participant in each cluster; rows need not sum to 1.
+      delta: f32[S, d] the updates.
+      old: f32[K, d] the models before.
+      rule: How updates are combined; by default a weighted sum.
+    """
     chex.assert_rank([mix, delta, old], 2)
     chex.assert_shape(mix, (old.shape[0], delta.shape[0]))
     chex.assert_equal_shape_suffix([delta, old], 1)
@@ -51,8 +58,8 @@ def mix_updates(mix: jax.Array, delta: jax.Array, old: jax.Array, rule: Rule = P
 
 
 def sum_by(rule: Rule, mix: jax.Array, rows: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """`weighted_sum` with the rule's statistic instead of the mean, or with the rule's noise
-    added."""
+    """Return what `weighted_sum` does, with the rule's statistic in place of the mean, or with the
+    rule's noise added."""
     if rule.statistic:
         finite = jnp.isfinite(rows).all(axis=1)
         return robust_sum(mix, rows, finite, rule.statistic, rule.number), finite
@@ -61,10 +68,9 @@ def sum_by(rule: Rule, mix: jax.Array, rows: jax.Array) -> tuple[jax.Array, jax.
 
 
 def usable(rows: jax.Array) -> jax.Array:
-    """bool[S]: rows f32[S, d] that count as finite: their norm is a float32."""
-    return jnp.isfinite(
-        jnp.sum(rows * rows, axis=1)
-    )  # five times as fast on a CPU as testing each number
+    """Return which rows f32[S, d] count as finite: their squared norm is a float32. bool[S]."""
+    # One sum is five times as fast on a CPU as testing each number
+    return jnp.isfinite(jnp.sum(rows * rows, axis=1))
 
 
 def add_noise(rule: Rule, mix: jax.Array, moved: jax.Array) -> jax.Array:
@@ -77,12 +83,19 @@ def add_noise(rule: Rule, mix: jax.Array, moved: jax.Array) -> jax.Array:
 
 
 def weighted_sum(mix: jax.Array, rows: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(f32[K, d] mix @ rows over the finite rows, bool[S] which rows are finite). The sums of
-    disjoint parts of the rows add up."""
+    """Return mix f32[K, S] @ rows f32[S, d] over the finite rows, f32[K, d], and which rows are
+    finite, bool[S]. Disjoint parts of the rows can be summed apart and added."""
     finite = usable(rows)
-    cleaned = lambda: jnp.matmul(mix, jnp.where(finite[:, None], rows, 0.0), precision=HIGHEST)  # noqa: E731 (0 · NaN would spread)
-    as_they_are = lambda: jnp.matmul(mix, rows, precision=HIGHEST)  # noqa: E731 (the usual case, without a copy of all rows)
-    return jax.lax.cond(jnp.all(finite), as_they_are, cleaned), finite
+
+    def sum_all() -> jax.Array:
+        return jnp.matmul(mix, rows, precision=HIGHEST)
+
+    def sum_finite() -> jax.Array:
+        # Broken rows are replaced, as weight 0 would not do: 0 · NaN is NaN
+        return jnp.matmul(mix, jnp.where(finite[:, None], rows, 0.0), precision=HIGHEST)
+
+    # The usual case needs no copy of all rows
+    return jax.lax.cond(jnp.all(finite), sum_all, sum_finite), finite
 
 
 def move_by(
@@ -96,35 +109,49 @@ def move_by(
 def replace_by(
     mix: jax.Array, mean: jax.Array, finite: jax.Array, old: jax.Array, rule: Rule = PLAIN
 ) -> Mixed:
-    """Average models of participants that started from different ones; `mean` is the weighted sum
-    of their finite models, with the rule's noise. Rows without weight keep their old model to the
-    bit; a non-finite model counts as the cluster's old one."""
+    """Average models of participants that started from different ones. Clusters without weight keep
+    their old model to the bit; a non-finite model counts as the cluster's old one.
+
+    Args:
+      mix: f32[K, S] the weight of each participant in each cluster.
+      mean: f32[K, d] the weighted sum of the finite models, with the rule's noise.
+      finite: bool[S] which participants' models are finite.
+      old: f32[K, d] the models before.
+      rule: The rule by which `mean` was computed.
+    """
     missing = jnp.where(finite, 0.0, mix).sum(axis=1, keepdims=True)
-    stay = jnp.where(
-        missing != 0, missing * old, 0.0
-    )  # a model that is not used must not spread its NaN
+    # Without `where`, an old model with NaN would spread it by 0 · NaN though it is not used
+    stay = jnp.where(missing != 0, missing * old, 0.0)
     return _finish(mean + stay, old, mix, finite, rule)
 
 
 def members(labels: jax.Array, clusters: int, mask: jax.Array | bool = True) -> jax.Array:
-    """bool[K, S]: whether participant s, with label i32[S] and mask bool[S], is a member of cluster
-    k."""
+    """Return bool[K, S]: whether participant s, with label i32[S] and mask bool[S], is a member of
+    cluster k."""
     return (labels[None, :] == jnp.arange(clusters, dtype=labels.dtype)[:, None]) & mask
 
 
 def weights_by(
     labels: jax.Array, mask: jax.Array, sizes: jax.Array, clusters: int, by: str = "samples"
 ) -> jax.Array:
-    """f32[K, S] averaging inside clusters: row k spreads weight 1 over the participants labelled k
-    (labels i32[S], −1: none; mask bool[S]), by their sizes f32[S] (`"samples"`) or equally
-    (`"uniform"`). Rows of empty clusters are 0."""
+    """Return the mixing matrix f32[K, S] of averages inside clusters: row k spreads weight 1 over
+    the participants labelled k; rows of empty clusters are 0.
+
+    Args:
+      labels: i32[S]; −1: in no cluster.
+      mask: bool[S] participants.
+      sizes: f32[S] their numbers of samples.
+      clusters: K.
+      by: `"samples"`, in proportion to sizes, or `"uniform"`, equally.
+    """
     chex.assert_rank([labels, mask, sizes], 1)
     chex.assert_equal_shape([labels, mask, sizes])
     if by not in ("samples", "uniform"):
         raise ValueError(f'weights by "{by}": must be "samples" or "uniform"')
-    size = (
-        jnp.asarray(sizes, jnp.float32) if by == "samples" else jnp.ones(labels.shape, jnp.float32)
-    )
+    if by == "samples":
+        size = jnp.asarray(sizes, jnp.float32)
+    else:
+        size = jnp.ones(labels.shape, jnp.float32)
     member = members(labels, clusters, mask)
     weight = jnp.where(member, size[None, :], 0.0)
     total = weight.sum(axis=1, keepdims=True)
@@ -132,10 +159,10 @@ def weights_by(
 
 
 def fednova_weights(mix: jax.Array, lengths: jax.Array) -> jax.Array:
-    """f32[K, S]: the weights of FedNova (Wang et al. 2020) from a mean's, `mix` f32[K, S], whose
-    rows sum to 1 or 0. An update is divided by its length f32[S] (the steps in it), and the mean of
-    the quotients is multiplied by the mean length, so that a client moves its cluster by its
-    weight, not by its weight times its steps."""
+    """Return f32[K, S]: the weights of FedNova (Wang et al. 2020) from the weights of a mean, `mix`
+    f32[K, S], whose rows sum to 1 or 0. An update is divided by its length f32[S] (the steps in
+    it), and the mean of the quotients is multiplied by the mean length, so that a client moves its
+    cluster by its weight, not by its weight times its steps."""
     chex.assert_shape(lengths, (mix.shape[1],))
     each = jnp.where(mix != 0, lengths[None, :], 0.0)
     mean = jnp.sum(mix * each, axis=1, keepdims=True)
@@ -144,9 +171,8 @@ def fednova_weights(mix: jax.Array, lengths: jax.Array) -> jax.Array:
 
 def _finish(new: jax.Array, old: jax.Array, mix: jax.Array, finite: jax.Array, rule: Rule) -> Mixed:
     used = mix != 0
-    kept = (used & finite).any(axis=1)
+    has_finite = (used & finite).any(axis=1)
     nonfinite = jnp.sum(used.any(axis=0) & ~finite, dtype=jnp.int32)
-    moves = (
-        kept if rule.noise is None else used.any(axis=1)
-    )  # a model without noise would reveal that no update was finite
-    return Mixed(jnp.where(moves[:, None], new, old), nonfinite, used.any(axis=1) & ~kept)
+    # With noise a cluster without a finite update moves, too: a model without noise would reveal it
+    moves = has_finite if rule.noise is None else used.any(axis=1)
+    return Mixed(jnp.where(moves[:, None], new, old), nonfinite, used.any(axis=1) & ~has_finite)

@@ -8,6 +8,7 @@ update is finite. The statistic does not use their weights; it is multiplied by 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 from cfljax.kernels.blocks import squared_distances
@@ -19,23 +20,33 @@ Number = jax.Array | float
 def robust_sum(
     mix: jax.Array, rows: jax.Array, finite: jax.Array, statistic: str, number: Number = 0.0
 ) -> jax.Array:
-    """f32[K, d]: for each cluster, the weight of its members times the statistic of their rows
-    f32[S, d] where finite bool[S]; 0 without members. `number`: the share that is cut off at either
-    end ("trimmed_mean"), or the share of attackers among the members ("krum")."""
+    """Return f32[K, d]: for each cluster, the weight of its members times the statistic of their
+    rows; 0 without members.
+
+    Args:
+      mix: f32[K, S] the weight of each participant in each cluster.
+      rows: f32[S, d] the updates.
+      finite: bool[S] which updates are finite.
+      statistic: A name of STATISTICS.
+      number: The share that `"trimmed_mean"` cuts off at either end, or the share of attackers
+        among the members, for `"krum"`.
+    """
     find = STATISTICS[statistic]
     clean = jnp.where(finite[:, None], rows, 0.0)
-    apart = squared_distances(clean, clean) if statistic == "krum" else clean
+    # The other statistics do not read distances; they get an array that exists anyway
+    distances = squared_distances(clean, clean) if statistic == "krum" else clean
 
     def of_cluster(weights: jax.Array) -> jax.Array:
         member = (weights != 0) & finite
-        return jnp.sum(jnp.where(member, weights, 0.0)) * find(clean, member, number, apart)
+        return jnp.sum(jnp.where(member, weights, 0.0)) * find(clean, member, number, distances)
 
-    return jax.lax.map(of_cluster, mix)  # one after another: each sorts a copy of all rows
+    # One cluster after another: each sorts a copy of all rows
+    return jax.lax.map(of_cluster, mix)
 
 
 def median(rows: jax.Array, member: jax.Array, _: Number, __: jax.Array) -> jax.Array:
-    """f32[d]: the median of each coordinate; for an even number of members the mean of the two in
-    the middle."""
+    """Return f32[d] the median of each coordinate of the rows f32[S, d] where member bool[S]; for
+    an even number of members the mean of the two in the middle."""
 
     def of(ordered: jax.Array, n: jax.Array) -> jax.Array:
         middle = jnp.stack([jnp.maximum(n - 1, 0) // 2, n // 2])
@@ -45,27 +56,29 @@ def median(rows: jax.Array, member: jax.Array, _: Number, __: jax.Array) -> jax.
 
 
 def trimmed_mean(rows: jax.Array, member: jax.Array, share: Number, _: jax.Array) -> jax.Array:
-    """f32[d]: the mean of each coordinate without its ⌊share · n⌋ smallest and ⌊share · n⌋ largest
-    numbers."""
+    """Return f32[d] the mean of each coordinate of the rows f32[S, d] where member bool[S], without
+    its ⌊share · n⌋ smallest and ⌊share · n⌋ largest numbers."""
 
     def of(ordered: jax.Array, n: jax.Array) -> jax.Array:
-        cut = jnp.minimum(_part(share, n), jnp.maximum(n - 1, 0) // 2)
+        cut = jnp.minimum(_round_down(share, n), jnp.maximum(n - 1, 0) // 2)
         rank = jnp.arange(ordered.shape[1])
-        left = (rank >= cut) & (rank < n - cut)
-        return jnp.where(left, ordered, 0.0).sum(axis=1) / jnp.maximum(n - 2 * cut, 1)
+        inside = (rank >= cut) & (rank < n - cut)
+        return jnp.where(inside, ordered, 0.0).sum(axis=1) / jnp.maximum(n - 2 * cut, 1)
 
     return _apply_to_sorted(rows, member, of)
 
 
-def krum(rows: jax.Array, member: jax.Array, share: Number, apart: jax.Array) -> jax.Array:
-    """f32[d]: the member with the smallest sum of squared distances to its n − f − 2 nearest ones,
-    f = ⌊share · n⌋; if several have it, the shortest of them."""
+def krum(rows: jax.Array, member: jax.Array, share: Number, distances: jax.Array) -> jax.Array:
+    """Return f32[d] the member (member bool[S]) of the rows f32[S, d] with the smallest sum of
+    squared distances f32[S, S] to its n − f − 2 nearest members, f = ⌊share · n⌋."""
     n = jnp.sum(member, dtype=jnp.int32)
     others = member[None, :] & ~jnp.eye(rows.shape[0], dtype=bool)
-    near = jnp.maximum(n - _part(share, n) - 2, 1)
-    nearest = jnp.sort(jnp.where(others, apart, jnp.inf), axis=1)
+    near = jnp.maximum(n - _round_down(share, n) - 2, 1)
+    nearest = jnp.sort(jnp.where(others, distances, jnp.inf), axis=1)
     counted = (jnp.arange(rows.shape[0]) < near) & jnp.isfinite(nearest)
     score = jnp.where(member, jnp.where(counted, nearest, 0.0).sum(axis=1), jnp.inf)
+    # Of several with the smallest sum (two members always tie) the shortest: the order of
+    # participants must not decide
     length = jnp.where(member & (score == score.min()), jnp.sum(rows**2, axis=1), jnp.inf)
     return jnp.where(n > 0, rows[jnp.argmin(length)], 0.0)
 
@@ -77,8 +90,9 @@ STATISTICS: dict[str, Callable[..., jax.Array]] = {
 }
 
 
-def _part(share: Number, n: jax.Array) -> jax.Array:
-    """i32[]: ⌊share · n⌋, with a tolerance: float32 has 0.3 · 10 just below 3."""
+def _round_down(share: Number, n: jax.Array) -> jax.Array:
+    """Return i32[]: ⌊share · n⌋."""
+    # A product just below a whole number, by float32's rounding, counts as this number
     return jnp.floor(share * n + 1e-4).astype(jnp.int32)
 
 
@@ -88,17 +102,17 @@ def _apply_to_sorted(
     """Return `of(ordered, n)` f32[d] for the n members' numbers in ascending order, f32[d, S'] with
     infinity behind them. S' is the smallest of 8, 16, 32, … that holds the members: sorting all S
     participants for a small cluster would be slow."""
-    n, first = jnp.sum(member, dtype=jnp.int32), jnp.argsort(~member, stable=True)
+    n = jnp.sum(member, dtype=jnp.int32)
+    members_first = jnp.argsort(~member, stable=True)
     sizes = [size for k in range(3, 24) if (size := 1 << k) < rows.shape[0]] + [rows.shape[0]]
 
     def sort(size: int) -> jax.Array:
-        chosen = first[:size]
+        chosen = members_first[:size]
         numbers = jnp.where(member[chosen][:, None], rows[chosen], jnp.inf)
         return of(jnp.sort(numbers.T, axis=1, stable=False), n)
 
+    if len(sizes) == 1:
+        return sort(sizes[0])
+    # The size is data, shapes are static: each size is a branch
     which = sum(jnp.asarray(n > size, jnp.int32) for size in sizes[:-1])
-    return (
-        jax.lax.switch(which, [lambda size=size: sort(size) for size in sizes])
-        if len(sizes) > 1
-        else sort(sizes[0])
-    )  # type: ignore[misc]
+    return jax.lax.switch(which, [functools.partial(sort, size) for size in sizes])

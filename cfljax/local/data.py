@@ -55,9 +55,8 @@ def shuffle(
         return shuffle(key[None], count, longest, batch, sequential, rungs)[0]
     if not sequential:
         return jax.vmap(lambda one: keys.permutation(one, count, length))(key)
-    power = 1 << (
-        length.bit_length() - 1
-    )  # a power of two is sorted faster than a number of whole batches
+    # A power of two is sorted faster than a number of whole batches
+    power = 1 << (length.bit_length() - 1)
     sizes = [size for size in rungs if size < longest] + [power if longest <= power else length]
     which = sum((jnp.asarray(count > size, jnp.int32) for size in sizes[:-1]), start=jnp.int32(0))
     return jax.lax.switch(which, [_sort(key, count, size, length) for size in sizes])

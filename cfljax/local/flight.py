@@ -19,11 +19,16 @@ class Arriving(NamedTuple):
     """The clients whose updates are mixed in a round: updates that arrive in it, or without a
     flight its participants."""
 
-    ids: Array  # i32[S]
-    mask: Array  # bool[S]
-    work: Array  # f32[S]
-    which: Array  # i32[S]: the cluster that each has trained for
-    discount: Array | None  # f32[S]: factors of their parts of a mean; None: they are 1
+    # i32[S]
+    ids: Array
+    # bool[S]
+    mask: Array
+    # f32[S]
+    work: Array
+    # i32[S]: the cluster that each has trained for
+    which: Array
+    # f32[S]: factors of their parts of a mean; None: they are 1
+    discount: Array | None
 
 
 def known_flight(kept: ClientState) -> Flight | None:

@@ -48,35 +48,38 @@ class FirstLayer(NamedTuple):
     client started with."""
 
     a: Coefficients
-    u: (
-        Coefficients | None
-    )  # The momentum buffer is Xᵀ u + speed[0] · Q + speed[1] · V. None: no momentum.
-    moved: (
-        Array | None
-    )  # f32[2]: the factors of Q and V in the kernel; None: neither Q nor V exists
-    speed: Array | None  # f32[2]: the factors of Q and V in the momentum buffer; None as `moved`
+    # The momentum buffer is Xᵀ u + speed[0] · Q + speed[1] · V. None: no momentum.
+    u: Coefficients | None
+    # f32[2]: the factors of Q and V in the kernel; None: neither Q nor V exists
+    moved: Array | None
+    # f32[2]: the factors of Q and V in the momentum buffer; None as `moved`
+    speed: Array | None
 
 
 class Fixed(NamedTuple):
     """The data of a client that all steps read and no step changes."""
 
     gram: Gram
-    outputs: Array  # X W_0 f32[n, h]: the outputs of the first kernel at the start
-    along: tuple[
-        Array | None, Array | None
-    ]  # X Q and X V, f32[n, h] each; None for a matrix that does not exist
-    y: Array  # i32[n] the labels
-    weights: Array | None  # f32[n] the factors of the samples' losses; None: all are 1
+    # X W_0 f32[n, h]: the outputs of the first kernel at the start
+    outputs: Array
+    # X Q and X V, f32[n, h] each; None for a matrix that does not exist
+    along: tuple[Array | None, Array | None]
+    # i32[n] the labels
+    y: Array
+    # f32[n] the factors of the samples' losses; None: all are 1
+    weights: Array | None
 
 
 class Among(NamedTuple):
     """The models from which clients choose their start."""
 
-    models: Array  # f32[K, d]
+    # f32[K, d]
+    models: Array
     # f32[inputs, K · h] the first kernels of all models side by side: one product with it is faster
     # than K products
     kernels: Array
-    others: Tree  # A tree of all other parameters; each of its arrays has a leading axis K
+    # A tree of all other parameters; each of its arrays has a leading axis K
+    others: Tree
 
 
 def prepare_choice(model: Model, models: Array) -> Among:
@@ -113,7 +116,8 @@ class GramPlan(NamedTuple):
     choice: Among | None = None
     """Models among which each client takes the one with the least loss as its start; None: it
     starts from the model of its task."""
-    block: int = 0  # As in `follow`
+    # As in `follow`
+    block: int = 0
     turns: Turns | None = (
         # Which numbers train; None: all do. The first kernel does, and there are no turns by
         # epochs.
@@ -317,7 +321,8 @@ def _read_batch(
         return matrix if where is None else matrix[where]
 
     whole = lambda: fixed.gram.rows @ layer.a[0]  # noqa: E731
-    if where is None:  # skips a large product in the first step
+    # Skips a large product in the first step
+    if where is None:
         change = (
             whole()
             if begun is None

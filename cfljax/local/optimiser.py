@@ -15,9 +15,8 @@ class StepRule(NamedTuple):
     init: Callable[[Tree, Tree | None], Tree]
     """(parameters, the momentum buffers to start with or None: zeros) -> the state before the first
     step."""
-    step: Callable[
-        [Tree, Tree, Tree], tuple[Tree, Tree]
-    ]  # (gradients, state, parameters) -> (parameters, state) after the step
+    # (gradients, state, parameters) -> (parameters, state) after the step
+    step: Callable[[Tree, Tree, Tree], tuple[Tree, Tree]]
     running: Tree | None = None
     """Which parameters are statistics of batches (`models.flat.mark_statistics`), which steps set;
     None: none are."""

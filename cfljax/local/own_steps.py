@@ -46,7 +46,8 @@ class OwnSteps(NamedTuple):
     they do not."""
 
 
-StepsOf = Callable[[Hyper, StepRule], OwnSteps]  # (numbers of the run, its optimiser) -> the steps
+# (numbers of the run, its optimiser) -> the steps
+StepsOf = Callable[[Hyper, StepRule], OwnSteps]
 
 
 def train_by(

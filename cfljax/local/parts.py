@@ -30,10 +30,10 @@ BODY, HEAD, NORM = "body", "head", "norm"
 class ModelParts:
     """Who shares which numbers of the flat parameter vector. Static: equal divisions are equal."""
 
-    size: int  # The number d of parameters
-    runs: tuple[
-        tuple[int, int, str], ...
-    ]  # (begin, end, kind) of consecutive numbers of one kind, in their order
+    # The number d of parameters
+    size: int
+    # (begin, end, kind) of consecutive numbers of one kind, in their order
+    runs: tuple[tuple[int, int, str], ...]
     head: tuple[tuple[int, int], ...] = ()
     """(begin, end) of the numbers of the head, for methods that train it apart from the body."""
 

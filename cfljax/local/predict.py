@@ -15,11 +15,12 @@ from cfljax.local.schedule import Work
 from cfljax.local.turned import get_path
 from cfljax.types import Array, Model, Tree
 
-MARGIN = 1.1  # Training on the Gram matrix is chosen if it is predicted to be faster by this factor
-NARROW_COLUMNS = (
-    32  # A product with fewer columns than this takes about as long as with this number of columns
-)
-CACHE_BYTES = 1 << 23  # The size in bytes of a matrix that about fits into a core's cache
+# Training on the Gram matrix is chosen if it is predicted to be faster by this factor
+MARGIN = 1.1
+# A product with fewer columns than this takes about as long as with this number of columns
+NARROW_COLUMNS = 32
+# The size in bytes of a matrix that about fits into a core's cache
+CACHE_BYTES = 1 << 23
 # A number for one client, or an array i32[S] or f32[S] with one number for each of S clients
 # (numpy, JAX, or traced)
 Numbers = Any
@@ -85,9 +86,8 @@ def time_steps(
         fetched, each = samples * layer.inputs, speed.large
     else:
         fetched, each = steps * work.batch * layer.inputs, speed.small
-    products = (
-        2 * (work.batch or samples) * layer.inputs * layer.outputs * each
-    )  # a narrow kernel is turned (local/turned.py)
+    # A narrow kernel is turned (local/turned.py)
+    products = 2 * (work.batch or samples) * layer.inputs * layer.outputs * each
     return fetched * speed.value + steps * (speed.step + products)
 
 
@@ -111,7 +111,8 @@ def time_gram(
     if work.batch is None:
         return once + steps * (speed.step + size * size * layer.width * speed.large)
     few = making != "side by side" and max(work.batch, layer.outputs) <= MAX_PRODUCT_UPDATE
-    near = few and 4 * size * size <= CACHE_BYTES  # its rows need not be fetched
+    # Its rows need not be fetched
+    near = few and 4 * size * size <= CACHE_BYTES
     each = layer.outputs * speed.small + (0 if near else speed.value)
     return once + steps * (speed.step + work.batch * size * each)
 

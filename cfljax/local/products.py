@@ -34,11 +34,12 @@ _fetch = jit()(samples)
 class Gram(NamedTuple):
     """A client's matrix X Xᵀ f32[n, n], as an array of its own or as a part of a larger array."""
 
-    rows: Array  # f32[rows, n], rows ≥ n
-    first: (
-        Array | None
-    )  # i32[] the client's first row in `rows`; None: `rows` holds this client alone
-    last: Array  # i32[] the number of the client's rows after its first
+    # f32[rows, n], rows ≥ n
+    rows: Array
+    # i32[] the client's first row in `rows`; None: `rows` holds this client alone
+    first: Array | None
+    # i32[] the number of the client's rows after its first
+    last: Array
 
     def of(self, where: Array) -> Array:
         """Return the rows of the samples at `where` i32[B], f32[B, n]. In a shared array, padding

@@ -40,10 +40,14 @@ MIN_JOBS = 128
 class Rows(NamedTuple):
     """The jobs of a round, [S, …] each; models are given as rows of `Tables`."""
 
-    task: Task  # Without models: `start`, `anchor` and `velocity` are None
-    which: Array  # i32[S] the row of `Tables.start` and of `Tables.velocity`
-    anchor_of: Array  # i32[S] the row of `Tables.anchor`
-    hyper: Hyper  # The numbers of each job's run, f32[S]
+    # Without models: `start`, `anchor` and `velocity` are None
+    task: Task
+    # i32[S] the row of `Tables.start` and of `Tables.velocity`
+    which: Array
+    # i32[S] the row of `Tables.anchor`
+    anchor_of: Array
+    # The numbers of each job's run, f32[S]
+    hyper: Hyper
 
 
 class Tables(NamedTuple):
@@ -98,7 +102,8 @@ def make_queue(solver: Setting, sends: bool) -> Callable[[Federation, Rows, Tabl
         runs: int, mapped: list[Tree], federation: Federation, rows: Rows, tables: Tables
     ) -> tuple[Updates, Tree]:
         axes = jax.tree.map(lambda each: 0 if each else None, tuple(mapped))
-        if any(jax.tree.leaves(mapped[0])):  # each run has a federation of its own
+        # Each run has a federation of its own
+        if any(jax.tree.leaves(mapped[0])):
             updates: Updates = jax.vmap(in_lockstep, in_axes=axes, axis_size=runs)(
                 federation, rows, tables
             )
@@ -188,18 +193,17 @@ def _train(
 
 # At least this number of clients train side by side: fewer would not keep an accelerator busy
 MIN_LANES = 128
-MAX_HELD_BYTES = (
-    1 << 28
-)  # If the updates of all participants have at most this number of bytes, they are held at once
-BLOCK_BYTES = (
-    1 << 26
-)  # Otherwise participants train in blocks whose updates have about this number of bytes
+# If the updates of all participants have at most this number of bytes, they are held at once
+MAX_HELD_BYTES = 1 << 28
+# Otherwise participants train in blocks whose updates have about this number of bytes
+BLOCK_BYTES = 1 << 26
 
 
 class Packed(NamedTuple):
     """The cost of a round in which a fixed number of clients train side by side at a time."""
 
-    in_a_row: int  # The number of steps that are done one after another
+    # The number of steps that are done one after another
+    in_a_row: int
     # The number of steps of single clients that are computed, including those of clients that wait
     computed: int
 

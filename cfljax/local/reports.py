@@ -80,10 +80,11 @@ def _make_info(
         if each is not None
     }
     if (flight := known_flight(cohort.kept)) is not None and flight.arrives is not None:
+        # Means are over the updates that arrive
         there, cohort = (
             there | flight.busy,
             cohort._replace(mask=flight.arrives),
-        )  # means are over the updates that arrive
+        )
     lost = jnp.any(there) & ~jnp.any(there & kept.finite)
     counted = cohort.mask & kept.finite
     discrepancy, drift = mean_over(cohort, counted, distance), mean_over(cohort, counted, kept.norm)
@@ -122,7 +123,8 @@ def _distances(trained: Trained, which: Array, moved: Array) -> Array:
         found = jax.vmap(distance)(pairs)
     elif dealt is None or dealt.number is None:
         found = jax.lax.map(distance, pairs)
-    else:  # only the participants of this device
+    else:
+        # Only the participants of this device
         one = lambda i, out: out.at[i].set(distance((pairs[0][i], cluster[i])))  # noqa: E731
         found = jax.lax.fori_loop(0, dealt.number, one, jnp.zeros(cluster.shape))
     return found if dealt is None else dealt.collect(found)

@@ -26,34 +26,38 @@ discrepancy computed from it is accurate to about 4 % (1/√512)."""
 class Kept(NamedTuple):
     """The values that are kept of each participant's update until the end of the round."""
 
-    loss: Array  # f32[S]: the mean training loss
-    finite: Array  # bool[S]: whether the update has neither NaN nor Inf
-    norm: Array  # f32[S]: the Euclidean norm of the update
+    # f32[S]: the mean training loss
+    loss: Array
+    # bool[S]: whether the update has neither NaN nor Inf
+    finite: Array
+    # f32[S]: the Euclidean norm of the update
+    norm: Array
     moves: Array
     """f32[S, d] the updates, or f32[S, size] sketches. Each of several devices has the rows of the
     participants that it trained."""
-    home: Array | None = (
-        None  # f32[S, n]: the updates of client-side parameters; None: there are none
-    )
+    # f32[S, n]: the updates of client-side parameters; None: there are none
+    home: Array | None = None
     residual: Array | None = (
         # f32[S, d]: what compression has dropped of the participants' updates so far; None: it is
         # lost
         None
     )
-    optimiser: Array | None = (
-        None  # f32[S, m]: the states of the participants' optimisers; None: they are lost
-    )
+    # f32[S, m]: the states of the participants' optimisers; None: they are lost
+    optimiser: Array | None = None
 
 
 class Mixing(NamedTuple):
     """How the updates of a round move the clusters' models."""
 
-    mix: Array  # f32[K, S]: `mix @ updates` is added to the models
-    models: Array  # f32[K, d]: the clusters' models before the round
+    # f32[K, S]: `mix @ updates` is added to the models
+    mix: Array
+    # f32[K, d]: the clusters' models before the round
+    models: Array
     members: Array | None = None
     """f32[K, S]: `members @ buffers` gives the new momentum buffers of the clusters; None: clusters
     have no buffers."""
-    velocity: Array | None = None  # f32[K, d]: the clusters' momentum buffers before the round
+    # f32[K, d]: the clusters' momentum buffers before the round
+    velocity: Array | None = None
 
     def take(self, which: Array) -> Mixing:
         """Select the columns of the participants `which` i32[n]; a −1 gives a column of zeros."""
@@ -66,15 +70,16 @@ class Mixing(NamedTuple):
 class Trained(NamedTuple):
     """The result of a round of training."""
 
-    mixed: Mixed  # The clusters' models after the round, and the updates that were left out
-    velocity: (
-        Array | None
-    )  # f32[K, d]: the clusters' momentum buffers after the round; None: clusters have no buffers
+    # The clusters' models after the round, and the updates that were left out
+    mixed: Mixed
+    # f32[K, d]: the clusters' momentum buffers after the round; None: clusters have no buffers
+    velocity: Array | None
     kept: Kept
     dealt: Dealt | None
     """Which device trained which participants; each device keeps the `kept.moves` of its own. None:
     one device trained all."""
-    plan: Plan  # The execution plan by which the participants were trained
+    # The execution plan by which the participants were trained
+    plan: Plan
     flight: Flight | None = (
         # The updates in flight, with the new ones; None: all updates have been mixed in their round
         None
@@ -160,10 +165,12 @@ def _sum_part(rule: Rule, updates: Updates, mixing: Mixing, size: int | None) ->
     numbers."""
     delta = jnp.asarray(updates.delta)
     norm = jnp.linalg.norm(delta, axis=1)
-    without_noise = rule._replace(noise=None)  # noise comes once, on the sum of all parts
+    # Noise comes once, on the sum of all parts
+    without_noise = rule._replace(noise=None)
     moved, finite = sum_by(without_noise, mixing.mix, delta)
     buffers = None
-    if mixing.members is not None:  # a broken client is left out of both sums
+    # A broken client is left out of both sums
+    if mixing.members is not None:
         rows = jnp.where(finite[:, None], jnp.asarray(updates.velocity), jnp.nan)
         buffers = sum_by(without_noise, mixing.members, rows)[0]
     moves = delta if size is None else sketch(delta, size)

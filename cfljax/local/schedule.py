@@ -28,8 +28,10 @@ may begin an epoch."""
 class Work(NamedTuple):
     """The amount of a client's training in a round. Static. One of `epochs` and `steps` is None."""
 
-    epochs: int | None  # The number of passes over the client's data
-    steps: int | None  # The number of optimiser steps, on the same sequence of batches
+    # The number of passes over the client's data
+    epochs: int | None
+    # The number of optimiser steps, on the same sequence of batches
+    steps: int | None
     batch: (
         int | None
         # Samples per step; None: each step sees all samples of the client, so that an epoch is one
@@ -48,20 +50,26 @@ class Work(NamedTuple):
 class Task(NamedTuple):
     """The job of one participant: its entries of `Jobs`."""
 
-    key: Array  # The random key of this client in this round
-    client: Array  # i32[] its position on the client axis
-    mask: Array  # bool[] whether it trains at all
-    work: Array  # f32[] the share of its local steps that it does
-    start: Array  # f32[d] the parameters that it starts from
-    anchor: Array | None  # f32[d] the parameters that the proximal term pulls to; None: `start`
-    velocity: Array | None  # f32[d] the momentum buffer that it starts with; None: zeros
-    weights: Array | None = (
-        None  # f32[N] the weights of its samples' losses; None: all weights are 1
-    )
-    home: Array | None = None  # f32[m] its client-side numbers; None: there are none
-    residual: Array | None = (
-        None  # f32[d] what compression has dropped of its updates; None: it is lost
-    )
+    # The random key of this client in this round
+    key: Array
+    # i32[] its position on the client axis
+    client: Array
+    # bool[] whether it trains at all
+    mask: Array
+    # f32[] the share of its local steps that it does
+    work: Array
+    # f32[d] the parameters that it starts from
+    start: Array
+    # f32[d] the parameters that the proximal term pulls to; None: `start`
+    anchor: Array | None
+    # f32[d] the momentum buffer that it starts with; None: zeros
+    velocity: Array | None
+    # f32[N] the weights of its samples' losses; None: all weights are 1
+    weights: Array | None = None
+    # f32[m] its client-side numbers; None: there are none
+    home: Array | None = None
+    # f32[d] what compression has dropped of its updates; None: it is lost
+    residual: Array | None = None
     optimiser: Array | None = (
         # f32[m] the state of its optimiser, which is not finite if it is to begin; None: it begins
         None
@@ -72,9 +80,12 @@ class Course(NamedTuple):
     """The numbers of samples and steps in one participant's training. They do not depend on the way
     of training."""
 
-    samples: Array  # i32[] the number of its samples; 0 if it does no step
-    total: Array  # i32[] the number of its steps in the round
-    per_epoch: Array  # i32[] the number of steps in an epoch
+    # i32[] the number of its samples; 0 if it does no step
+    samples: Array
+    # i32[] the number of its steps in the round
+    total: Array
+    # i32[] the number of steps in an epoch
+    per_epoch: Array
     # f32[] the number of samples that its steps see in all, counted each time; at least 1
     visited: Array
     epochs: Array | None
@@ -89,8 +100,10 @@ class Orders(NamedTuple):
     """The shuffles of a client's epochs. A shuffle i32[L], L a multiple of `batch`: positions in
     random order, then filler."""
 
-    batch: int  # Samples per step
-    draw: Callable[[Array], Array]  # (number of the epoch i32[]) -> its shuffle i32[L]
+    # Samples per step
+    batch: int
+    # (number of the epoch i32[]) -> its shuffle i32[L]
+    draw: Callable[[Array], Array]
     all: Array | None
     """i32[epochs, L] the shuffles of all epochs; None: each is drawn when its epoch begins. For a
     small client, sorting all at once takes about as long as sorting one."""
@@ -110,8 +123,10 @@ class Orders(NamedTuple):
 class StepSamples(NamedTuple):
     """The samples that a step sees, or the samples of all steps, with a leading axis."""
 
-    positions: Array  # i32[B] positions in the client's list
-    mask: Array  # bool[B]: False for padding
+    # i32[B] positions in the client's list
+    positions: Array
+    # bool[B]: False for padding
+    mask: Array
     # i32[] the number of samples without padding: the sum of the mask, given here so that steps
     # need not compute it
     samples: Array
@@ -126,9 +141,11 @@ Visit = Callable[[Carry, StepSamples | None, Array], Carry]
 class Stepwise(NamedTuple):
     """The training of one client, step by step."""
 
-    begin: Callable[[], Tree]  # Return the state before the first step
+    # Return the state before the first step
+    begin: Callable[[], Tree]
     visit: Visit[Tree]
-    end: Callable[[Tree], Updates]  # Return the client's update from the state after the last step
+    # Return the client's update from the state after the last step
+    end: Callable[[Tree], Updates]
 
 
 def train_steps(federation: Federation, task: Task | Jobs, work: Work) -> Array:
@@ -268,9 +285,8 @@ def follow(
 def steps_at(course: Course, orders: Orders, number: Array) -> StepSamples:
     """Return the samples of the steps number i32[...], if the shuffles of all epochs are known."""
     assert orders.all is not None
-    number = jnp.asarray(
-        number, jnp.int32
-    )  # without compilation a loop counts with Python's numbers
+    # Without compilation a loop counts with Python's numbers
+    number = jnp.asarray(number, jnp.int32)
     before = jax.lax.div(number, jnp.broadcast_to(course.per_epoch, number.shape))
     in_epoch = number - before * course.per_epoch
     return _step_samples(

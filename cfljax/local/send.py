@@ -28,19 +28,20 @@ class Sending(NamedTuple):
     """The options of the tables `train.compress`, `train.attack` and `train.robust` that are not
     traced. Static. The traced numbers (`privacy.clip`, `attack.share`, …) are in `hyper`."""
 
-    compress: str = ""  # How updates are compressed: "topk", "int8", "sign", or "" for not at all
-    kept: float = 0.0  # The share of an update's numbers that "topk" sends
-    nearest: bool = (
-        False  # Whether "int8" rounds to the nearest value; False: at random, up or down
-    )
-    attack: str = (
-        ""  # What attackers do: "sign_flip", "noise", "label_flip", or "" if there are none
-    )
-    seed: int = 0  # The seed of the random choice of attackers
-    robust: str = ""  # The statistic of kernels/robust.py that replaces the mean; "": the mean
-    feedback: bool = (
-        False  # Whether clients keep what compression drops, and add it to their next update
-    )
+    # How updates are compressed: "topk", "int8", "sign", or "" for not at all
+    compress: str = ""
+    # The share of an update's numbers that "topk" sends
+    kept: float = 0.0
+    # Whether "int8" rounds to the nearest value; False: at random, up or down
+    nearest: bool = False
+    # What attackers do: "sign_flip", "noise", "label_flip", or "" if there are none
+    attack: str = ""
+    # The seed of the random choice of attackers
+    seed: int = 0
+    # The statistic of kernels/robust.py that replaces the mean; "": the mean
+    robust: str = ""
+    # Whether clients keep what compression drops, and add it to their next update
+    feedback: bool = False
 
 
 def modifies(sending: Sending, hyper: Hyper) -> bool:
@@ -79,9 +80,8 @@ def receive(
         )
     if "privacy.clip" in hyper:
         shorter = jnp.minimum(1.0, hyper["privacy.clip"] / (jnp.linalg.norm(row) * unit))
-        row = row * jnp.where(
-            jnp.asarray(unit) > 0, shorter, 0.0
-        )  # an invalid row gets no noise, so send zeros
+        # An invalid row gets no noise, so send zeros
+        row = row * jnp.where(jnp.asarray(unit) > 0, shorter, 0.0)
     return row, residual
 
 

@@ -55,7 +55,8 @@ from cfljax.types import (
     Updates,
 )
 
-MAX_OWN_ROWS = 1 << 20  # The largest size of the rows that jobs get as their own
+# The largest size of the rows that jobs get as their own
+MAX_OWN_ROWS = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,7 +19,8 @@ from cfljax.types import Array, Federation, Model, Split, Tree
 ON_CPU, ON_ACCELERATOR = 1 << 20, 1 << 22
 """The most numbers in the largest intermediate array of a block. On a CPU it should fit into the
 cache (measured: scores of an MLP and a CNN then take four fifths of the time)."""
-BLOCKS_NAME = "sample_blocks"  # The name of the loop over the blocks in compiled programs
+# The name of the loop over the blocks in compiled programs
+BLOCKS_NAME = "sample_blocks"
 Carry = TypeVar("Carry")
 Visit = Callable[[Carry, Array, Array, Array, Array], Carry]
 """(carry, x f32[B, ...], y i32[B], s i32[B], valid bool[B]) -> the carry after a block of samples.
@@ -62,9 +63,8 @@ def _find_widths(
             (v.aval.size, any(inputs)) for v in equation.outvars if v.aval.shape[:1] == (1,)
         )
         inside, passed = list(equation.params.values()), inputs
-        if (
-            platforms := equation.params.get("branches_platforms")
-        ) is not None:  # only one of the branches is compiled
+        # Only one of the branches is compiled
+        if (platforms := equation.params.get("branches_platforms")) is not None:
             branches = zip(equation.params["branches"], platforms, strict=True)
             inside, passed = (
                 [branch for branch, names in branches if ("cpu" in (names or ())) == on_cpu],
@@ -114,7 +114,8 @@ def fold_blocks(
             return part_named(device, devices)
 
     def part_named(device: Array, devices: int) -> Carry:
-        if owner is not None:  # all these blocks are this device's
+        # All these blocks are this device's
+        if owner is not None:
             return jax.lax.fori_loop(0, blocks, body, zero)
         number = (blocks - device + devices - 1) // devices
         return jax.lax.fori_loop(

@@ -19,17 +19,23 @@ from cfljax.types import Array, Federation, LocalStep, Model, Tree, Updates
 class Samples(NamedTuple):
     """Samples of one client, padded to B."""
 
-    x: Array  # f32[B, ...]: what the network gets
-    y: Array  # i32[B]: the labels
-    mask: Array  # bool[B]: False for padding
-    weight: Array | None = None  # f32[B]: the factor of each sample's loss; None: all factors are 1
+    # f32[B, ...]: what the network gets
+    x: Array
+    # i32[B]: the labels
+    y: Array
+    # bool[B]: False for padding
+    mask: Array
+    # f32[B]: the factor of each sample's loss; None: all factors are 1
+    weight: Array | None = None
 
 
 class Gradient(NamedTuple):
     """The loss of a batch, and the gradient by the parameters."""
 
-    loss: Array  # f32[]: the mean over the samples, without the model's penalty
-    samples: Array  # f32[]: the number of samples in the batch, padding left out
+    # f32[]: the mean over the samples, without the model's penalty
+    loss: Array
+    # f32[]: the number of samples in the batch, padding left out
+    samples: Array
     # The gradient of the mean loss (of the summed loss with `summed`) plus the gradient of the
     # model's penalty
     grads: Tree
@@ -64,10 +70,11 @@ def batch_gradient(
 
     def divided(params: Tree) -> tuple[Array, Array]:
         loss = loss_sum(model, params, batch, key)
+        # The samples' losses are divided, not all numbers of the gradient
         return (
             loss if summed else loss / divisor,
             loss,
-        )  # the samples' losses are divided, not all numbers of the gradient
+        )
 
     grads, loss = jax.grad(divided, has_aux=True)(params)
     return _build_gradient(model, params, loss, grads, count, divide=False)
@@ -143,8 +150,10 @@ class Position(NamedTuple):
     """The state of a client's training between two steps."""
 
     params: Tree
-    optimiser: Tree  # The state of the optimiser
-    loss: Array  # f32[]: the sum of the losses of all samples seen so far
+    # The state of the optimiser
+    optimiser: Tree
+    # f32[]: the sum of the losses of all samples seen so far
+    loss: Array
 
 
 class Turns(NamedTuple):
@@ -154,8 +163,10 @@ class Turns(NamedTuple):
     # How many first epochs train the head alone; then the body trains, with a fresh optimiser. 0:
     # both train in all.
     epochs: int
-    head: np.ndarray  # bool[d]: the head's numbers
-    trains: np.ndarray  # bool[d]: the numbers that train at all
+    # bool[d]: the head's numbers
+    head: np.ndarray
+    # bool[d]: the numbers that train at all
+    trains: np.ndarray
 
     def masks(self, unravel: Callable[[Array], Tree]) -> tuple[Tree, Tree]:
         """Return (what trains before the first turn is over, what trains afterwards), as trees of
@@ -187,9 +198,8 @@ def make_training(
         rule, numbers, params if task.anchor is None else model.unravel(task.anchor)
     )
     masks = None if turns is None else turns.masks(model.unravel)
-    most = (
-        federation.train.longest if model.statistics else MAX_TILE
-    )  # statistics need all samples of a step at once
+    # Statistics need all samples of a step at once
+    most = federation.train.longest if model.statistics else MAX_TILE
     whole = whole_batch(federation, task.client, task.weights, most) if orders is None else None
 
     def step(position: Position, gradient: Gradient, number: Array) -> Position:
@@ -199,9 +209,8 @@ def make_training(
             return every(position, gradient, masks[0])
         turn = turns.epochs * course.per_epoch
         first = number < turn
-        begun = rule.init(
-            position.params, velocity
-        )  # the body's optimiser has not seen the head's steps
+        # The body's optimiser has not seen the head's steps
+        begun = rule.init(position.params, velocity)
         fresh = jax.tree.map(
             lambda new, old: jnp.where(number == turn, new, old), begun, position.optimiser
         )
@@ -263,7 +272,8 @@ def make_stepper(rule: StepRule, numbers: LocalStep, anchor: Tree) -> Callable[.
 
     def step(position: Position, gradient: Gradient, trains: Tree | None = None) -> Position:
         loss, count, grads = gradient
-        if mu is not None:  # FedProx: the gradient of mu/2 · ‖w − anchor‖²
+        # FedProx: the gradient of mu/2 · ‖w − anchor‖²
+        if mu is not None:
             grads = jax.tree.map(lambda g, w, a: g + mu * (w - a), grads, position.params, anchor)
         if decay is not None:
             grads = jax.tree.map(lambda g, w: g + decay * w, grads, position.params)
@@ -272,7 +282,8 @@ def make_stepper(rule: StepRule, numbers: LocalStep, anchor: Tree) -> Callable[.
         if running is not None:
             grads = jax.tree.map(lambda set_, g: jnp.zeros_like(g) if set_ else g, running, grads)
         params, state = rule.step(grads, position.optimiser, position.params)
-        if running is not None:  # their gradient is old − new
+        # Their gradient is old − new
+        if running is not None:
             set_to = lambda set_, new, old, g: old - g if set_ else new  # noqa: E731
             params = jax.tree.map(set_to, running, params, position.params, gradient.grads)
         if trains is not None:

@@ -42,23 +42,23 @@ class Setting:
     """The settings of local training. All fields are static."""
 
     model: Model
-    work: Work  # The amount of a participant's training in a round
-    optimizer: str = "sgd"  # The name of the optimiser: "sgd", or one of optax
-    arguments: tuple[
-        tuple[str, object], ...
-    ] = ()  # Arguments of the optimiser besides the learning rate
+    # The amount of a participant's training in a round
+    work: Work
+    # The name of the optimiser: "sgd", or one of optax
+    optimizer: str = "sgd"
+    # Arguments of the optimiser besides the learning rate
+    arguments: tuple[tuple[str, object], ...] = ()
     plan: Plan = Plan()
     sending: Sending = Sending()
-    step_of: Callable[[Hyper], LocalStep] = (
-        LocalStep.of
-    )  # (numbers of the run) -> numbers of a local step
-    steps_of: StepsOf | None = None  # The method's own steps, instead of the optimiser's
+    # (numbers of the run) -> numbers of a local step
+    step_of: Callable[[Hyper], LocalStep] = LocalStep.of
+    # The method's own steps, instead of the optimiser's
+    steps_of: StepsOf | None = None
     parts: ModelParts | None = None
     """Which parts of a model stay with the client, and which do not train; None: all train and
     travel."""
-    keeps_state: bool = (
-        False  # Whether optimisers go on from round to round (`ClientState.optimiser`)
-    )
+    # Whether optimisers go on from round to round (`ClientState.optimiser`)
+    keeps_state: bool = False
 
     @property
     def sequential(self) -> bool:
@@ -69,8 +69,10 @@ class Setting:
 class Way(NamedTuple):
     """A training backend."""
 
-    size: int  # The largest number of samples of a client for it
-    train: Callable[[Task, Course], Updates]  # Trains one client and returns its update
+    # The largest number of samples of a client for it
+    size: int
+    # Trains one client and returns its update
+    train: Callable[[Task, Course], Updates]
 
 
 def is_plain_sgd(solver: Setting) -> bool:
@@ -161,7 +163,8 @@ def list_ways(
         if solver.sequential and done < keys.SHORT_LENGTH and longest > 4 * keys.SHORT_LENGTH
         else ()
     )
-    rungs = () if solver.plan.alike else SHUFFLE_LENGTHS  # all clients of one size need one length
+    # All clients of one size need one length
+    rungs = () if solver.plan.alike else SHUFFLE_LENGTHS
     limits = itertools.pairwise((done, *short, longest) if done < longest else ())
     return [
         *map(on_gram, sizes),

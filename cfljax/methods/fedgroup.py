@@ -49,7 +49,7 @@ import numpy as np
 from cfljax import keys
 from cfljax.devices.compiled import quick_jit
 from cfljax.errors import SpecError
-from cfljax.kernels.choose import random_of
+from cfljax.kernels.choose import pick_random_cluster
 from cfljax.kernels.inter_group import READINGS, inter_group, newcomer_group
 from cfljax.lazy import jnp
 from cfljax.methods.fedavg import FedAvg
@@ -189,9 +189,9 @@ class FedGroup(FedAvg):
         )
         closest = quick_jit(newcomer_group)  # eq. 9
         if not self.newcomers_train:
-            guess[others] = np.asarray(quick_jit(random_of)(ask.fold("rac"), ask.uid, active))[
-                others
-            ]
+            guess[others] = np.asarray(
+                quick_jit(pick_random_cluster)(ask.fold("rac"), ask.uid, active)
+            )[others]
         elif not self.moving:
             guess[others] = ask.joining(
                 start, others, lambda moves: closest(directions, moves, active), **self.length
@@ -205,7 +205,7 @@ class FedGroup(FedAvg):
         own = state.labels[ask.cohort.ids]
         if self.newcomers_train or self.rac == "once":
             return super().choose(ask, state)
-        drawn = random_of(
+        drawn = pick_random_cluster(
             keys.fold(ask.key, "rac"), ask.federation.uid[ask.cohort.ids], state.memory.active
         )
         return jnp.where(state.memory.founder[ask.cohort.ids] & (own >= 0), own, drawn)

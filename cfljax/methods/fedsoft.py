@@ -42,7 +42,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cfljax.kernels.choose import drawn_by
+from cfljax.kernels.choose import select_by_weight
 from cfljax.kernels.mix import replace_by, sum_by
 from cfljax.lazy import jax, jnp
 from cfljax.local.reports import report
@@ -151,7 +151,9 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         u = shares[cohort.ids]
         weight = jnp.where(cohort.mask, u.T * sizes(federation, cohort), 0.0)
         uid = federation.uid[cohort.ids]
-        weight = drawn_by(key, weight, cohort.mask, uid, hyper["selected"]).astype(jnp.float32)
+        weight = select_by_weight(key, weight, cohort.mask, uid, hyper["selected"]).astype(
+            jnp.float32
+        )
         mix = weight / jnp.maximum(jnp.sum(weight, axis=1, keepdims=True), 1e-30)
         cohort = cohort._replace(mask=cohort.mask & jnp.any(mix > 0, axis=0))
 

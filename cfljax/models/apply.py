@@ -91,9 +91,8 @@ def _wrap_linen(module: linen.Module, sample: jax.ShapeDtypeStruct, name: str) -
                 **arguments[False],
             )
 
-    shapes = jax.eval_shape(
-        lambda: variables(jax.random.key(0))
-    )  # traced, so that nothing is compiled for it
+    # Traced, so that nothing is compiled for it
+    shapes = jax.eval_shape(lambda: variables(jax.random.key(0)))
     running = {
         (*path[:-1], RUNNING + path[-1]): path for path in flatten_dict(shapes.get(STATISTICS, {}))
     }
@@ -131,14 +130,14 @@ def _wrap_linen(module: linen.Module, sample: jax.ShapeDtypeStruct, name: str) -
             STATISTICS: jax.lax.stop_gradient(unflatten_dict(used)),
         }
         if mask is not None:
-            some = jnp.any(mask)  # a batch of padding leaves them alone
+            # A batch of padding leaves them alone
+            some = jnp.any(mask)
             mask = mask | ~some
         with _one_sample_each(name), nn.intercept_methods(_normalise_by(mask, name, layers, fixed)):
             if key is None:
                 return compute(given, x, **arguments[False])
-            with jax.threefry_partitionable(
-                True
-            ):  # otherwise the padding of a batch would change the masks of its samples
+            # Otherwise the padding of a batch would change the masks of its samples
+            with jax.threefry_partitionable(True):
                 rngs = {"dropout": fold(key, "dropout")}
                 if mask is None:
                     return compute(given, x, rngs=rngs, **arguments[True])
@@ -201,9 +200,8 @@ def _normalise_by(
         if mask is not None:
             of_samples = mask.reshape(-1, *[1] * (jnp.ndim(x) - 1))
             here = of_samples if here is None else here & of_samples
-        object.__setattr__(
-            module, "use_running_average", None
-        )  # flax accepts it once, from the module or from the call
+        # Flax accepts it once, from the module or from the call
+        object.__setattr__(module, "use_running_average", None)
         try:
             return next_fun(x, use_running_average=fixed, mask=here)
         finally:
@@ -250,13 +248,13 @@ def _wrap_nnx(factory: Callable[[nnx.Rngs], nnx.Module], name: str) -> Functions
 
     def apply(params: Tree, x: Array, key: Array | None) -> Array:
         training = key is not None
-        module = nnx.merge(
-            graph, params, _seed_streams(streams, key), copy=True
-        )  # a copy: variables belong to one trace
+        # A copy: variables belong to one trace
+        module = nnx.merge(graph, params, _seed_streams(streams, key), copy=True)
         module.set_attributes(
             deterministic=not training, use_running_average=not training, raise_if_not_found=False
         )
-        with jax.threefry_partitionable(True):  # as above
+        # As above
+        with jax.threefry_partitionable(True):
             return module(x, **_training_argument(type(module).__call__, training))
 
     return lambda key: parts(key)[1], apply, ()

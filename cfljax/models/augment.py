@@ -16,16 +16,15 @@ class Augmentation(NamedTuple):
     # Side of the square that is cut out (anywhere in training, from the centre in evaluation); 0:
     # the whole image
     crop: int = 0
-    flip: bool = False  # Mirror the image, left to right, with probability 1/2
+    # Mirror the image, left to right, with probability 1/2
+    flip: bool = False
     # The largest amount that is added to or subtracted from all pixels, in the units of the model's
     # input
     brightness: float = 0.0
-    contrast: float = (
-        0.0  # Each channel is stretched about its mean by a factor of 1 ± this at most
-    )
-    standardise: bool = (
-        False  # Standardise each image to mean 0 and variance 1, in training and evaluation
-    )
+    # Each channel is stretched about its mean by a factor of 1 ± this at most
+    contrast: float = 0.0
+    # Standardise each image to mean 0 and variance 1, in training and evaluation
+    standardise: bool = False
 
 
 def make_training(how: Augmentation) -> Callable[[jax.Array, jax.Array], jax.Array]:
@@ -33,9 +32,8 @@ def make_training(how: Augmentation) -> Callable[[jax.Array, jax.Array], jax.Arr
     only, not on padding after it."""
 
     def apply(key: jax.Array, x: jax.Array) -> jax.Array:
-        with jax.threefry_partitionable(
-            True
-        ):  # otherwise a row of the draw would depend on the number of rows
+        # Otherwise a row of the draw would depend on the number of rows
+        with jax.threefry_partitionable(True):
             drawn = jax.random.uniform(fold(key, "augment"), (x.shape[0], 5))
         return jax.vmap(lambda numbers, image: _augment(numbers, image, how))(drawn, x)
 

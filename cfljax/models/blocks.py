@@ -80,9 +80,8 @@ _Kept = tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]
 def _normalise(
     x: jax.Array, scale: jax.Array, bias: jax.Array, groups: int, most: float | None, epsilon: float
 ) -> tuple[jax.Array, _Kept]:
-    wide = x.astype(
-        jnp.promote_types(x.dtype, jnp.float32)
-    )  # in bfloat16 the difference of the two means would be rounding
+    # In bfloat16 the difference of the two means would be rounding
+    wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
     mean, square = (_of_group(jnp.sum(of, (1, 2)), groups, x.shape) for of in (wide, wide * wide))
     spread = jax.lax.rsqrt(jnp.maximum(square - mean * mean, 0.0) + epsilon)
     factor = scale * spread
@@ -267,12 +266,12 @@ def convolve_windows(
             return jax.vmap(lambda x, kernel: _multiply_windows(x, kernel, stride, padding))(
                 x, kernel
             ), True
-        if several[0]:  # more images of one kernel
+        # More images of one kernel
+        if several[0]:
             made = value(x.reshape(-1, *x.shape[2:]), kernel)
             return made.reshape(number, -1, *made.shape[1:]), True
-        made = value(
-            x, jnp.moveaxis(kernel, 0, 3).reshape(*kernel.shape[1:4], -1)
-        )  # more outputs of one x
+        # More outputs of one x
+        made = value(x, jnp.moveaxis(kernel, 0, 3).reshape(*kernel.shape[1:4], -1))
         return jnp.moveaxis(made.reshape(*made.shape[:3], number, -1), 3, 0), True
 
     value.def_vmap(many)
@@ -287,7 +286,8 @@ def _gradients_of_windows(
     exact = jax.ShapeDtypeStruct(x.shape, jnp.float32)
     of_kernel = windows.reshape(-1, windows.shape[-1]).T @ change.reshape(-1, change.shape[-1])
     factors = kernel.reshape(-1, kernel.shape[-1]).T
-    of_windows = (change @ factors).astype(jnp.float32)  # of which many are added up
+    # Of which many are added up
+    of_windows = (change @ factors).astype(jnp.float32)
     (of_x,) = jax.linear_transpose(lambda x: _gather_windows(x, kernel, stride, padding), exact)(
         of_windows
     )

@@ -25,13 +25,12 @@ class FirstDense(NamedTuple):
     """A model whose first layer is dense: logits = rest(params, x.reshape(B, -1) @ kernel +
     bias)."""
 
-    kernel: tuple[
-        str, ...
-    ]  # Keys that lead to the kernel f32[inputs, h] in the unravelled parameters
-    bias: tuple[str, ...]  # Keys that lead to the bias f32[h]
-    rest: Callable[
-        [Tree, Array], Array
-    ]  # (params, f32[B, h] the outputs of the first layer) -> logits f32[B, outputs]
+    # Keys that lead to the kernel f32[inputs, h] in the unravelled parameters
+    kernel: tuple[str, ...]
+    # Keys that lead to the bias f32[h]
+    bias: tuple[str, ...]
+    # (params, f32[B, h] the outputs of the first layer) -> logits f32[B, outputs]
+    rest: Callable[[Tree, Array], Array]
 
 
 class Net(NamedTuple):
@@ -49,9 +48,8 @@ class Net(NamedTuple):
     """(key, x f32[B, ...]) -> x as the network sees it in training (crops, flips)."""
     evaluation: Callable[[Array], Array] | None = None
     """x f32[B, ...] -> x as the network sees it outside of training, of the same shape."""
-    penalty: Callable[[Tree], Array] | None = (
-        None  # params -> f32[]: regularisation that is added to the loss
-    )
+    # Params -> f32[]: regularisation that is added to the loss
+    penalty: Callable[[Tree], Array] | None = None
     first: FirstDense | None = None
     own: tuple[OfLogits, OfLogits] | None = None
     """(loss, whether correct) in place of `loss`'s functions; in training it may read more columns
@@ -118,7 +116,8 @@ def as_model(
     """Convert the network (or Net) to functions of flat vectors. Only shapes are evaluated: no
     parameters are allocated."""
     net = network if isinstance(network, Net) else Net(network)
-    if _GIVEN.fullmatch(name):  # errors call it as its author does
+    # Errors call it as its author does
+    if _GIVEN.fullmatch(name):
         name = str(getattr(net.network, "__name__", type(net.network).__name__))
     if net.loss not in _LOSSES:
         raise SpecError(
@@ -137,7 +136,8 @@ def as_model(
                 shapes,
                 sample,
             )
-    except (TypeError, ValueError, RuntimeError) as error:  # RuntimeError: flax's own
+    except (TypeError, ValueError, RuntimeError) as error:
+        # RuntimeError: flax's own
         reason = str(error).strip().split("\n")[0]
         raise SpecError(
             f'model "{name}" cannot take samples of shape {sample.shape[1:]}: {reason}'
@@ -311,9 +311,8 @@ def make_flattening(
 
     @functools.partial(jax.jit, inline=True)
     def unravel(flat: Array) -> Tree:
-        parts = jax.lax.split(
-            flat, sizes
-        )  # its transpose is one concatenation, not a sum of padded vectors
+        # Its transpose is one concatenation, not a sum of padded vectors
+        parts = jax.lax.split(flat, sizes)
         return jax.tree.unflatten(
             tree, [part.reshape(form) for part, form in zip(parts, forms, strict=True)]
         )

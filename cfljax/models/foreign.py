@@ -19,23 +19,22 @@ Arrays = Mapping[str, np.ndarray]
 class Family(NamedTuple):
     """How one kind of file names its layers."""
 
-    mark: str  # A parameter by which such a file is known
-    block: (
-        str  # What the names in a block begin with. The blocks of a file are ours, in their order.
-    )
-    inside: list[
-        Mapping[str, str]
-    ]  # Layers of a block → ours: the first table of which the block has all layers
-    outside: Mapping[
-        str, str
-    ]  # Patterns of other layers, and of parameters that belong to none → ours
+    # A parameter by which such a file is known
+    mark: str
+    # What the names in a block begin with. The blocks of a file are ours, in their order.
+    block: str
+    # Layers of a block → ours: the first table of which the block has all layers
+    inside: list[Mapping[str, str]]
+    # Patterns of other layers, and of parameters that belong to none → ours
+    outside: Mapping[str, str]
 
 
 FAMILIES = [
     Family(**each)
     for each in tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))["family"]
 ]
-_TOGETHER = "attention.together"  # Queries, keys and values in one layer
+# Queries, keys and values in one layer
+_TOGETHER = "attention.together"
 
 
 def rename_arrays(arrays: Arrays, blocks: Sequence[str], where: str) -> Arrays:
@@ -115,7 +114,8 @@ def _convert(name: str, array: np.ndarray) -> dict[str, np.ndarray]:
 
 
 _FORMS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "embed_kernel": lambda of: of.transpose(2, 3, 1, 0) if of.ndim == 4 else of,  # of a convolution
+    # Of a convolution
+    "embed_kernel": lambda of: of.transpose(2, 3, 1, 0) if of.ndim == 4 else of,
     "class_token": lambda of: of[0, 0] if of.ndim == 3 and of.shape[:2] == (1, 1) else of,
     "embed_positions": lambda of: of[0] if of.ndim == 3 and len(of) == 1 else of,
 }

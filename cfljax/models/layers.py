@@ -206,7 +206,8 @@ def _count_tiles(batch: int, size: int, least: int) -> tuple[int, int]:
     """Return the padded number of images, and the images per tile: as many of this size as fit into
     TILE_FLOATS or `least`."""
     fewest = -(-batch // max(1, max(TILE_FLOATS, least) // size))
-    number = min(range(fewest, 3 * fewest), key=lambda n: -(-batch // n) * n)  # the least padding
+    # The least padding
+    number = min(range(fewest, 3 * fewest), key=lambda n: -(-batch // n) * n)
     together = -(-batch // number)
     return number * together, together
 
@@ -280,7 +281,8 @@ def lstm(
     f32[inputs, 4h], recurrent f32[h, 4h], bias f32[4h], the gates in the order input, forget, cell,
     output."""
     width = recurrent.shape[0]
-    driven = jnp.swapaxes(x @ kernel + bias, 0, 1)  # all steps in one product; f32[T, B, 4h]
+    # All steps in one product; f32[T, B, 4h]
+    driven = jnp.swapaxes(x @ kernel + bias, 0, 1)
 
     def step(
         carry: tuple[jax.Array, jax.Array], drive: jax.Array

@@ -28,7 +28,8 @@ class Conv(nn.Module):
         )
         if self.alone:
             return blocks.depthwise(x, kernel, self.form, self.stride)
-        if self.size == 1:  # in all forms
+        # In all forms
+        if self.size == 1:
             return layers.product(x[:, :: self.stride, :: self.stride], kernel[0, 0])
         return layers.convolve(x, kernel, self.form, stride=self.stride)
 
@@ -37,7 +38,8 @@ class Norm(nn.Module):
     """Group normalisation."""
 
     groups: int
-    most: float | None = None  # Clip to [0, most]; None: do not clip
+    # Clip to [0, most]; None: do not clip
+    most: float | None = None
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -106,7 +108,8 @@ class ResNet(nn.Module):
     classes: int
     form: str
     projected: bool
-    large: bool  # Begin with a 7 × 7 convolution and pooling, for large images
+    # Begin with a 7 × 7 convolution and pooling, for large images
+    large: bool
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -156,12 +159,12 @@ class Inverted(nn.Module):
 class MobileNet(nn.Module):
     """MobileNetV2."""
 
-    stages: tuple[
-        tuple[int, int, int, int], ...
-    ]  # (how much wider, channels, blocks, stride of the first) of each stage
+    # (how much wider, channels, blocks, stride of the first) of each stage
+    stages: tuple[tuple[int, int, int, int], ...]
     first: int
     last: int
-    stride: int  # Of the first convolution
+    # Of the first convolution
+    stride: int
     groups: int
     classes: int
     dropout: float

@@ -35,9 +35,8 @@ class Attention(nn.Module):
         kernels, biases = zip(
             *(Affine(width, name=name)(width) for name in ("query", "key", "value")), strict=True
         )
-        together = x @ jnp.concatenate(kernels, 1) + jnp.concatenate(
-            biases
-        )  # one product instead of three
+        # One product instead of three
+        together = x @ jnp.concatenate(kernels, 1) + jnp.concatenate(biases)
         queries, keys, values = jnp.split(together, 3, -1)
         return nn.Dense(width, name="out")(blocks.attend(queries, keys, values, self.heads, seen))
 
@@ -66,7 +65,8 @@ class Block(nn.Module):
 class Transformer(nn.Module):
     """A transformer over tokens or vectors that has learnt positions."""
 
-    vocabulary: int  # 0: the samples are sequences of vectors
+    # 0: the samples are sequences of vectors
+    vocabulary: int
     width: int
     depth: int
     heads: int
@@ -125,7 +125,8 @@ class Characters(nn.Module):
     outputs: int
     every: bool
     forget_bias: float
-    padding: int = -1  # As a transformer's
+    # As a transformer's
+    padding: int = -1
 
     @nn.compact
     def __call__(self, x: jax.Array, deterministic: bool = True) -> jax.Array:

@@ -31,11 +31,12 @@ from cfljax.models.starts import to_normal
 from cfljax.models.weights import Start, read_start
 from cfljax.types import Array, Model, Tree
 
+# Models whose head sees the mean of all pixels
 POOLED_MODELS = (
     "resnet20",
     "resnet18",
     "mobilenet_v2",
-)  # Models whose head sees the mean of all pixels
+)
 ATTENTION_LAYERS = ("query", "key", "value", "out")
 """The layers of an attention, as here and in flax's own, whose kernels have an axis for the
 heads."""
@@ -46,8 +47,10 @@ class Adapters(NamedTuple):
 
     rank: int
     alpha: float
-    where: str  # "attention", "dense" or "all"
-    head: bool  # Whether the head trains, as a whole
+    # "attention", "dense" or "all"
+    where: str
+    # Whether the head trains, as a whole
+    head: bool
 
 
 def apply_start(model: Model, options: object, lora: Adapters | None) -> Model:
@@ -109,9 +112,12 @@ def _make_draw(model: Model, start: Start, jitter: float) -> Callable[[Array], A
 class Division(NamedTuple):
     """The parameters of a network that train."""
 
-    shapes: Tree  # The tree of the parameters that train
-    whole: Callable[[Tree], Tree]  # params -> the parameters of the whole network
-    draw: Callable[[Array], Tree]  # key -> params
+    # The tree of the parameters that train
+    shapes: Tree
+    # Params -> the parameters of the whole network
+    whole: Callable[[Tree], Tree]
+    # Key -> params
+    draw: Callable[[Array], Tree]
 
 
 def _divide(model: Model, parts: Division) -> Model:
@@ -249,9 +255,8 @@ def _adapter_shape(
         "attention" if attention else "dense",
     ):
         return None
-    inputs = math.prod(
-        shape[: len(shape) - 1 if own == "out" else 1]
-    )  # heads × numbers of a head are what "out" gets
+    # Heads × numbers of a head are what "out" gets
+    inputs = math.prod(shape[: len(shape) - 1 if own == "out" else 1])
     return inputs, math.prod(shape) // inputs
 
 

@@ -15,7 +15,8 @@ from cfljax.types import Array, Tree
 INIT_NAMES = ("lecun", "he", "glorot", "torch")
 START_HELP = "initial weights: lecun, he (truncated normal), glorot, torch (uniform)"
 
-_IFCA = {  # layer: spread of the kernel, and the bias
+# Layer: spread of the kernel, and the bias
+_IFCA = {
     "conv_0": (0.05, 0.0),
     "conv_1": (0.05, 0.1),
     "dense_0": (0.04, 0.1),
@@ -62,11 +63,13 @@ def _init_parameter(
     *above, name = path
     if name in ("scale", "running_var"):
         return jnp.ones_like(drawn)
-    if name == "embed_kernel":  # a dense layer on the squares of an image
+    # A dense layer on the squares of an image
+    if name == "embed_kernel":
         return _init_kernel(word, "", "kernel", {"kernel": layer["embed_kernel"]}, drawn)
     if name.startswith(("embed_", "class_")):
         return jnp.zeros_like(drawn) if name == "embed_bias" else 0.02 * to_truncated(drawn)
-    if "kernel" not in layer:  # normalisation
+    # Normalisation
+    if "kernel" not in layer:
         return jnp.zeros_like(drawn)
     return _init_kernel(word, above[-1], name, layer, drawn)
 
@@ -78,7 +81,8 @@ def _init_kernel(
     *window, inputs, outputs = layer["kernel"].shape
     inputs, outputs = math.prod(window) * inputs, math.prod(window) * outputs
     if recurrent is not None:
-        outputs //= 4  # each of the four gates counts as a layer
+        # Each of the four gates counts as a layer
+        outputs //= 4
     if word == "ifca":
         spread, level = _IFCA[kind]
         return jnp.full_like(drawn, level) if name == "bias" else spread * to_truncated(drawn)
@@ -90,9 +94,8 @@ def _init_kernel(
         return _orthogonal(drawn)
     if word == "glorot":
         return drawn * math.sqrt(6 / (inputs + outputs))
-    return (
-        to_truncated(drawn) / 0.8796256610342398 * math.sqrt((2 if word == "he" else 1) / inputs)
-    )  # to variance 1 first
+    # To variance 1 first
+    return to_truncated(drawn) / 0.8796256610342398 * math.sqrt((2 if word == "he" else 1) / inputs)
 
 
 def to_normal(drawn: Array) -> Array:

@@ -142,9 +142,8 @@ def make_transformer(
     )
 
     def published(path: tuple[str, ...], drawn: Array) -> Array | None:
-        if (
-            path[-1] == "kernel"
-        ):  # what is added to the sequence is smaller, the more blocks add to it
+        # What is added to the sequence is smaller, the more blocks add to it
+        if path[-1] == "kernel":
             return (
                 0.02
                 * to_normal(drawn)

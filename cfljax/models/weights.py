@@ -17,23 +17,27 @@ from cfljax.types import Model
 if TYPE_CHECKING:
     from cfljax.models.apply import Network
 
+# The statistics of batch normalisation
 STATISTICS = (
     "running_mean",
     "running_var",
     "num_batches_tracked",
-)  # The statistics of batch normalisation
+)
 
 
 class Start(NamedTuple):
     """A model's parameters from a file."""
 
-    flat: np.ndarray  # f32[d]; 0 for parameters that the file lacks
-    known: np.ndarray  # bool[d]: the parameters that the file has
-    misfit: str  # The head of another shape than the model's, in words; "" if it fits
-    spare: tuple[str, ...] = ()  # The parts of the file that the model does not use, in words
-    batches: int = (
-        0  # Layers of batch normalisation whose means and variances the model does not use
-    )
+    # f32[d]; 0 for parameters that the file lacks
+    flat: np.ndarray
+    # bool[d]: the parameters that the file has
+    known: np.ndarray
+    # The head of another shape than the model's, in words; "" if it fits
+    misfit: str
+    # The parts of the file that the model does not use, in words
+    spare: tuple[str, ...] = ()
+    # Layers of batch normalisation whose means and variances the model does not use
+    batches: int = 0
 
 
 def has_batch_statistics(path: str) -> bool:
@@ -63,7 +67,8 @@ def read_arrays(path: str) -> dict[str, np.ndarray]:
     one."""
     from safetensors import safe_open
 
-    load()  # with JAX comes ml_dtypes, by which numpy knows bfloat16
+    # With JAX comes ml_dtypes, by which numpy knows bfloat16
+    load()
     where = f'model.weights = "{path}"'
     file = Path(path).expanduser()
     if not file.is_file():
@@ -71,7 +76,8 @@ def read_arrays(path: str) -> dict[str, np.ndarray]:
     try:
         with safe_open(file, framework="np") as arrays:
             return {name: _to_float(arrays.get_tensor(name)) for name in arrays.keys()}  # noqa: SIM118 (it is no dict)
-    except Exception as error:  # safetensors and numpy raise several kinds
+    except Exception as error:
+        # Safetensors and numpy raise several kinds
         reason = " ".join(str(error).split())[:100]
         raise SpecError(f"{where}: is not a complete safetensors file ({reason})") from error
 
@@ -124,7 +130,8 @@ def read_start(model: Model, path: str, forget_bias: float = 0.0, flattened: boo
     if missing:
         more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
         raise SpecError(f'{where}: does not fit model "{model.name}": {missing[0]}{more}')
-    if misfit:  # of a head one half alone would be of no use
+    # Of a head one half alone would be of no use
+    if misfit:
         of_head = [name.startswith(f"{head}/") for name in names]
         known[np.repeat(of_head, [math.prod(leaf.shape) for _, leaf in leaves])] = False
     if not np.isfinite(flat).all():

@@ -11,7 +11,7 @@ import pytest
 import cfljax
 from cfljax.config import Train
 from cfljax.errors import SpecError
-from cfljax.kernels.choose import drawn_by
+from cfljax.kernels.choose import select_by_weight
 from cfljax.methods import METHODS
 from cfljax.methods.fedrc import label_weights
 from cfljax.round.soft import NEWCOMER_STEPS, Mixed, Soft, method_of
@@ -199,7 +199,7 @@ def test_a_client_of_fedsoft_whose_update_is_broken_has_not_trained(start):
 def test_clusters_draw_by_their_odds_and_by_identity():
     odds = np.array([[4, 2, 1, 1, 0], [1, 1, 1, 1, 9]], np.float32)
     mask, uid = np.array([True, True, True, True, False]), np.array([5, 3, 8, 1, 2], np.int32)
-    draw = jax.jit(jax.vmap(drawn_by, in_axes=(0, None, None, None, None)))
+    draw = jax.jit(jax.vmap(select_by_weight, in_axes=(0, None, None, None, None)))
     found = np.asarray(draw(jax.random.split(jax.random.key(0), 4000), odds, mask, uid, 0.25))
     assert (found.sum(axis=2) == 1).all()
     assert np.abs(found[:, 0].mean(axis=0) - np.array([4, 2, 1, 1, 0]) / 8).max() < 0.03
