@@ -1,16 +1,26 @@
-"""Measure cfljax on a GPU or TPU: agreement with a CPU, runs side by side, a row of a published
-table, precision, flags of XLA, and other simulators on the same device.
+"""Measure cfljax on a GPU or TPU in eight minutes, the most valuable parts first.
 
     python -m benchmarks.accelerator --json benchmarks/results/DEVICE.json
+    python -m benchmarks.accelerator --json FILE --data FOLDER    # with mnist.npz and cifar10.npz
     python -m benchmarks.accelerator --json FILE --only wide-W1,table --seconds 280
-    python -m benchmarks.accelerator --tiny        # the same on small sizes, anywhere
+    python -m benchmarks.accelerator --json FILE --small          # small sizes, anywhere
+    python -m benchmarks.accelerator --json FILE --reference      # two cores, to compare with
     python -m benchmarks.accelerator --show benchmarks/results/DEVICE.json
 
-Each piece is a process of its own, because a TPU belongs to one process; this one never starts JAX.
-The pieces run in the order of `PIECES`, most valuable first. The file is written after each piece;
-the same command again measures what the file lacks. A piece that fails leaves a row with the
-`reason` and is tried again at the next start. No piece begins after `--seconds`. What the pieces
-print goes to DEVICE.log. Exit code 1: a piece failed, or the device disagrees with the CPU.
+Nothing is installed or downloaded: without `--data` arrays of the data sets' shapes are made from a
+seed. Parts (`PIECES`, in this order): a) W1 and W2, 256 runs side by side; b) ten methods of
+FedGroup's Table 3, 32 seeds each, with programs that are compiled before; c) W3, W5 and a ResNet-18
+with batch normalisation, one run and 16 side by side, and whether models agree with a CPU's; d) all
+methods of the board with a CNN, 5 seeds; e) plain PyTorch on the same device: a loop over clients,
+`torch.func.vmap` over them, and 16 processes; g) sweeps of experiments/todo.toml, whose records lie
+beside FILE. A row that misses its aim (`AIMS`) has f) a profile: the dearest kernels, launches per
+local step, and gaps. `MORE` is measured if `--only` names it.
+
+Each piece is a process of its own, which is ended when its time is over; this one never starts JAX.
+FILE is written after each piece, whole or not at all, also when this program is ended by Ctrl-C or
+SIGTERM; the same command again measures what the file lacks. A piece that fails leaves a row with
+the `reason`, one that cannot be measured here says why (`skipped`). What the pieces print goes to
+FILE's .log. Exit code 1: a piece failed, or the device disagrees with the CPU.
 """
 
 from __future__ import annotations
@@ -25,14 +35,21 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks.markdown import markdown
 from benchmarks.measure import write_rows
 
 ROOT = Path(__file__).parents[1]
-PATIENCE = 280
-"""Seconds after which a piece is given up."""
+COMMAND = [sys.executable, "-m", "benchmarks.accelerator_pieces"]
+REFERENCE = Path(__file__).with_name("results") / "reference-2-cores.json"
+"""What two cores need, as `--reference` writes it."""
+AGAIN = ("reason", "skipped", "left")
+"""Of rows that are measured at the next start: it failed, could not be, or is not at its end."""
+GRACE = 5.0
+"""Seconds that a piece has to end by itself, before it is killed."""
+SLOWLY = 3600.0
+"""Seconds after which a piece is ended on a CPU, which may have other work."""
 COMMAND_BUFFERS = (
     "--xla_gpu_enable_command_buffer=FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,DYNAMIC_SLICE_FUSION"
 )
@@ -44,96 +61,205 @@ FLAGS = {
     "no-buffers": "--xla_gpu_enable_command_buffer=",
 }
 """XLA flags that may change how many kernels the host launches."""
+
+
+class Piece(NamedTuple):
+    """A measurement in a process of its own."""
+
+    part: str  # Its letter in the list above
+    kind: str  # The function of `accelerator_pieces`
+    seconds: float  # It is ended after these
+
+
 PIECES = {
-    "agreement": "agreement",
-    "wide-W1": "wide",
-    "flags-default": "flags",
-    "flags-while": "flags",
-    "flags-while-small": "flags",
-    "wide-Q": "wide",
-    "wide-QI": "wide",
-    "wide-W2": "wide",
-    "wide-W4": "wide",
-    "table": "table",
-    "flags-unrolled": "flags",
-    "flags-no-buffers": "flags",
-    "precision-W4": "precision",
-    "precision-W2": "precision",
-    "wide-W3": "wide",
-    "wide-W5": "wide",
-    "precision-W3": "precision",
-    "peer-W1-torch": "peer",
-    "peer-W4-torch": "peer",
-    "peer-W1-torch-vmap": "peer",
-    "peer-W4-torch-vmap": "peer",
-    "peer-W1-fedjax": "peer",
-    "peer-W4-fedjax": "peer",
+    "wide-W1": Piece("a", "wide", 75),
+    "wide-W2": Piece("a", "wide", 75),
+    "table": Piece("b", "table", 240),
+    "wide-W3": Piece("c", "wide", 75),
+    "wide-W5": Piece("c", "wide", 100),
+    "wide-R18": Piece("c", "wide", 110),
+    "agreement": Piece("c", "agreement", 60),
+    "board": Piece("d", "board", 120),
+    "peer-W1-torch": Piece("e", "peer", 60),
+    "peer-W3-torch": Piece("e", "peer", 60),
+    "peer-W1-torch-vmap": Piece("e", "peer", 60),
+    "peer-W3-torch-vmap": Piece("e", "peer", 60),
+    "peer-W1-torch-16": Piece("e", "peer", 90),
+    "peer-W3-torch-16": Piece("e", "peer", 90),
+    "evidence": Piece("g", "evidence", 3600),
 }
-"""Name -> kind, most valuable first."""
+MORE = {
+    **{f"widths-{name}": Piece("more", "widths", 280) for name in ("W1", "W2", "W4", "Q", "QI")},
+    **{f"flags-{name}": Piece("more", "flags", 280) for name in FLAGS},
+    **{f"precision-{name}": Piece("more", "precision", 280) for name in ("W4", "W2", "W3")},
+    **{
+        f"peer-{name}-{system}": Piece("more", "peer", 280)
+        for name in ("W1", "W4")
+        for system in ("fedjax", "torch", "torch-vmap")
+        if (name, system[:5]) != ("W1", "torch")
+    },
+}
+REFERRED = ("wide-W1", "wide-W2", "wide-W3", "wide-W5", "table")
+"""The pieces that `--reference` measures."""
+
+
+class Aim(NamedTuple):
+    """What a figure of a row should reach."""
+
+    figure: str
+    least: float
+
+
+AIMS = {
+    ("W1", 256): Aim("times_two_cores", 10),
+    ("W2", 256): Aim("times_two_cores", 10),
+    ("table", 320): Aim("times_two_cores", 10),
+    ("W3", 1): Aim("share_of_peak", 0.5),
+    ("W3", 16): Aim("share_of_peak", 0.5),
+    # Products of 16 to 64 channels: two cores reach half of their own peak with them
+    ("W5", 1): Aim("share_of_peak", 0.25),
+    ("W5", 16): Aim("share_of_peak", 0.25),
+    ("R18", 1): Aim("share_of_peak", 0.5),
+    ("R18", 16): Aim("share_of_peak", 0.5),
+}
+"""(name, runs) -> its aim."""
+HIDDEN = (
+    *("piece", "part", "small", "piece_s", "aim", "profile"),
+    *("device", "backend", "versions", "git"),
+)
+"""Keys of a row that its line leaves out."""
 Row = dict[str, Any]
 
 
-def run_piece(name: str, given: argparse.Namespace, folder: Path, log: Any) -> list[Row]:
-    """Measure one piece in a process of its own; a failure is a row with its reason."""
+def two_cores() -> dict[str, float]:
+    """Return name -> milliseconds of a run and round on two cores."""
+    rows = json.loads(REFERENCE.read_text(encoding="utf-8")) if REFERENCE.is_file() else []
+    return {row["name"]: row["ms_per_run_round"] for row in rows if "ms_per_run_round" in row}
+
+
+def judge(row: Row) -> Row:
+    """Return the row with what it is compared with: two cores, and its aim. Small sizes have
+    none."""
+    if row.get("small"):
+        return row
+    there = two_cores().get(row.get("name", ""))
+    if there is not None and "ms_per_run_round" in row:
+        row = row | {"times_two_cores": there / row["ms_per_run_round"]}
+    aim = AIMS.get((row.get("name", ""), row.get("runs", 0)))
+    if aim is None or aim.figure not in row:
+        return row
+    found = row[aim.figure]
+    return row | {
+        "aim": {"of": aim.figure, "at_least": aim.least, "found": found, "met": found >= aim.least}
+    }
+
+
+def read_rows(file: Path | None) -> list[Row]:
+    """Return the rows of a file; none if there is no file."""
+    if file is None or not file.is_file():
+        return []
+    rows: list[Row] = json.loads(file.read_text(encoding="utf-8"))
+    return rows
+
+
+def end(child: subprocess.Popen[bytes]) -> None:
+    """End a piece and all that it has started: kindly, then by force."""
+    for number, patience in ((signal.SIGTERM, GRACE), (signal.SIGKILL, None)):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(patience)
+
+
+class Ended(Exception):
+    """This program was asked to end while a piece was measured, of which there are these rows."""
+
+    def __init__(self, rows: list[Row], code: int):
+        super().__init__()
+        self.rows, self.code = rows, code
+
+
+def run_piece(
+    name: str, given: argparse.Namespace, folder: Path, log: Any, seconds: float
+) -> list[Row]:
+    """Measure one piece in a process of its own; a failure is a row with its reason. What it has
+    measured before it fails, or is ended, is kept."""
     out = folder / "piece.json"
     out.unlink(missing_ok=True)
-    flags = FLAGS[name.removeprefix("flags-")] if name.startswith("flags-") else ""
-    environment = os.environ | {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {flags}".strip()}
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.accelerator_pieces",
-        name,
-        str(folder),
-        str(out),
-    ] + ["--tiny"] * given.tiny
-    begin = time.perf_counter()
+    about = {
+        "name": name,
+        "folder": str(folder),
+        "out": str(out),
+        "keep": str((given.json or folder / "none.json").absolute().with_suffix(".evidence")),
+        "small": given.small,
+        "reference": given.reference,
+        "seconds": seconds,
+    }
+    environment = dict(os.environ)
+    if flags := FLAGS.get(name.removeprefix("flags-"), ""):
+        environment["XLA_FLAGS"] = f"{environment.get('XLA_FLAGS', '')} {flags}".strip()
+    if given.data is not None:
+        environment["CFLJAX_DATA"] = str(given.data.absolute())
+    if given.reference:
+        environment["JAX_PLATFORMS"] = "cpu"
+    command = [*COMMAND, json.dumps(about)]
+    begin, code = time.perf_counter(), 0
     child = subprocess.Popen(
         command, cwd=ROOT, stdout=log, stderr=log, env=environment, start_new_session=True
     )
     try:
-        code = child.wait(PATIENCE)
-        reason = f"exit code {code}"
+        ended = child.wait(seconds)
+        reason = f"exit code {ended}" if ended else ""
     except subprocess.TimeoutExpired:
-        reason = f"not done after {PATIENCE} s"
+        reason = f"not done after {seconds:.0f} s"
+    except (KeyboardInterrupt, SystemExit) as error:
+        reason, code = "interrupted", error.code if isinstance(error, SystemExit) else 130
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
-    rows: list[Row] = (
-        json.loads(out.read_text(encoding="utf-8"))
-        if out.is_file()
-        else [{"name": name, "reason": reason}]
-    )
-    return [
-        {"piece": name, **row, "piece_s": round(time.perf_counter() - begin, 1)} for row in rows
-    ]
+        end(child)
+    rows = read_rows(out)
+    if reason:
+        rows.append({"name": name, "reason": reason})
+    spent = round(time.perf_counter() - begin, 1)
+    part = (PIECES | MORE)[name].part
+    rows = [{"piece": name, "part": part, **judge(row), "piece_s": spent} for row in rows]
+    if code:
+        raise Ended(rows, code)
+    return rows
 
 
 def format_row(row: Row) -> str:
     """Return a row as one line."""
     if "reason" in row:
         return f"{row['piece']}: FAILED: {row['reason']}"
-    figures = {
-        k: v for k, v in row.items() if k not in ("piece", "name", "device", "piece_s", "versions")
-    }
-    return f"{row['piece']}: " + ", ".join(
+    if "skipped" in row:
+        return f"{row['piece']}: skipped: {row['skipped']}"
+    figures = {k: v for k, v in row.items() if k not in HIDDEN}
+    line = f"{row['piece']}: " + ", ".join(
         f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in figures.items()
     )
+    return line + (f"; aim {format_aim(row['aim'])}" if "aim" in row else "")
+
+
+def format_aim(aim: Row) -> str:
+    """Return an aim in words, and whether it is met."""
+    return f"{aim['of']} ≥ {aim['at_least']:g}: {'met' if aim['met'] else 'MISSED'}"
 
 
 def show(rows: list[Row]) -> str:
-    """Return the rows in Markdown: a table of runs side by side, and a line for each other row."""
+    """Return the rows in Markdown: a table of runs side by side, a line for each other row, and the
+    profiles."""
     head = (
         "device",
         "workload",
         "runs",
         "ms a round, all runs",
         "ms a run and round",
+        "times two cores",
         "of the float32 peak",
         "peak, MiB",
+        "aim",
     )
-    wide = [r for r in rows if "ms_per_run_round" in r]
+    wide = [r for r in rows if "share_of_peak" in r]
     cells = [
         (
             r["device"],
@@ -141,50 +267,78 @@ def show(rows: list[Row]) -> str:
             r["runs"],
             f"{r['ms_per_round']:.3g}",
             f"{r['ms_per_run_round']:.3g}",
+            f"{r['times_two_cores']:.3g}" if "times_two_cores" in r else "–",
             f"{100 * r['share_of_peak']:.2g} %",
             f"{r.get('device_peak_mib', 0):.0f}",
+            format_aim(r["aim"]) if "aim" in r else "–",
         )
         for r in wide
     ]
-    return "\n".join(
-        [markdown(head, cells), "", *(f"- {format_row(r)}" for r in rows if r not in wide)]
+    lines = [markdown(head, cells), "", *(f"- {format_row(r)}" for r in rows if r not in wide)]
+    for row in rows:
+        if profile := row.get("profile"):
+            lines += ["", *show_profile(f"{row['name']} × {row['runs']}", profile)]
+    return "\n".join(lines)
+
+
+def show_profile(name: str, profile: Row) -> list[str]:
+    """Return the lines of a profile."""
+    if not profile["kernels"]:
+        return [f"{name}: the trace has no kernel."]
+    gaps = profile["gaps"]
+    head = (
+        f"{name}: {profile['launches_per_step']:.1f} launches per local step, "
+        f"{100 * profile['share_in_products']:.0f} % of the kernels' time in products, "
+        f"{100 * gaps['share_of_span']:.0f} % of the time in gaps (median {gaps['median_us']:.1f} "
+        f"µs, longest {gaps['longest_us']:.0f} µs)"
     )
+    cells = [
+        (f"`{each['name']}`", each["launches"], f"{each['ms']:.3g}", f"{100 * each['share']:.1f} %")
+        for each in profile["kernels"]
+    ]
+    return [head, "", markdown(("kernel", "launches", "ms", "share"), cells)]
 
 
 def measure(given: argparse.Namespace) -> int:
     """Measure the pieces that the file lacks."""
     begin = time.perf_counter()
-    wanted = given.only.split(",") if given.only else list(PIECES)
-    if unknown := [name for name in wanted if name not in PIECES]:
-        raise SystemExit(f"--only {unknown[0]}: there are {', '.join(PIECES)}")
-    rows: list[Row] = (
-        json.loads(given.json.read_text(encoding="utf-8"))
-        if given.json and given.json.is_file()
-        else []
-    )
+    usual = REFERRED if given.reference else PIECES
+    wanted = given.only.split(",") if given.only else list(usual)
+    if unknown := [name for name in wanted if name not in PIECES | MORE]:
+        raise SystemExit(f"--only {unknown[0]}: there are {', '.join(PIECES | MORE)}")
+    rows, well = read_rows(given.json), True
     log_file = given.json.with_suffix(".log") if given.json else Path(os.devnull)
     log_file.parent.mkdir(parents=True, exist_ok=True)
-    well = True
+
+    def add(name: str, new: list[Row]) -> None:
+        nonlocal rows, well
+        rows = [row for row in rows if row["piece"] != name] + new
+        for row in new:
+            print(format_row(row), flush=True)
+            well = well and "reason" not in row and row.get("holds", True)
+        write_rows(rows, given.json)
+
     with (
         tempfile.TemporaryDirectory(prefix="cfljax-accelerator-") as folder,
         log_file.open("a", encoding="utf-8") as log,
     ):
         for name in wanted:
-            if any(row["piece"] == name and "reason" not in row for row in rows):
+            old = [row for row in rows if row["piece"] == name]
+            if old and not any(word in row for word in AGAIN for row in old):
                 continue
-            if time.perf_counter() - begin > given.seconds:
-                print(
-                    f"{given.seconds:.0f} s are over: {name} and later pieces are left for "
-                    "the next start",
-                    flush=True,
-                )
+            left = given.seconds - (time.perf_counter() - begin) - GRACE
+            if left <= 0:
+                print(f"{given.seconds:.0f} s are over: the next start goes on with {name}")
                 break
-            new = run_piece(name, given, Path(folder), log)
-            rows = [row for row in rows if row["piece"] != name] + new
-            for row in new:
-                print(format_row(row), flush=True)
-                well = well and "reason" not in row and row.get("holds", True)
-            write_rows(rows, given.json)
+            most = SLOWLY if given.reference or given.small else (PIECES | MORE)[name].seconds
+            try:
+                new = run_piece(name, given, Path(folder), log, min(left, most))
+            except Ended as ended:
+                add(name, ended.rows)
+                return ended.code
+            add(name, new)
+            if any("no accelerator" in row.get("reason", "") for row in new):
+                break
     print(f"{time.perf_counter() - begin:.0f} s in all")
     return 0 if well else 1
 
@@ -194,18 +348,24 @@ def main(arguments: list[str] | None = None) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--json", type=Path, help="the file of results; it is resumed")
-    parser.add_argument("--tiny", action="store_true", help="small sizes: does it run?")
+    parser.add_argument("--data", type=Path, help="a folder with mnist.npz and cifar10.npz")
+    parser.add_argument("--small", action="store_true", help="small sizes: does it run?")
+    parser.add_argument(
+        "--reference", action="store_true", help="measure a CPU, one run on all cores"
+    )
     parser.add_argument("--only", default="", help="some pieces, separated by commas")
     parser.add_argument(
-        "--seconds", type=float, default=float("inf"), help="begin no piece after this many seconds"
+        "--seconds", type=float, help="end after this many seconds; default: 480, or no end"
     )
     parser.add_argument(
         "--show", type=Path, metavar="FILE", help="print this file as Markdown; measure nothing"
     )
     given = parser.parse_args(arguments)
     if given.show is not None:
-        print(show(json.loads(given.show.read_text(encoding="utf-8"))))
+        print(show(read_rows(given.show)))
         return 0
+    if given.seconds is None:
+        given.seconds = float("inf") if given.reference else 480.0
     return measure(given)
 
 
@@ -215,4 +375,7 @@ if __name__ == "__main__":
         signal.SIGHUP,
     ):  # so that the piece ends, too, and leaves the device
         signal.signal(each, lambda number, _: sys.exit(128 + number))
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:  # between two pieces
+        sys.exit(130)

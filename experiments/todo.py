@@ -1,9 +1,11 @@
 """What is still to be run, most claims per hour first: a list, or a program that fills idle cores
 with it for days.
 
-    python experiments/todo.py                                      # the list: how long on two
-    cores, and on a chip CFLJAX_DATA=FOLDER python experiments/todo.py --run --most 3    # run what
-    takes at most 3 hours, while cores are idle
+    python experiments/todo.py       # the list: how long on two cores, and on a chip
+    # run what takes at most 3 hours, while cores are idle
+    CFLJAX_DATA=FOLDER python experiments/todo.py --run --most 3
+    # the same on an accelerator, CNNs first; records lie in FILE's folder .evidence
+    python -m benchmarks.accelerator --only evidence --data FOLDER --seconds 3600 --json FILE
 
 Jobs stand in todo.toml. Each is a sweep into results/todo/NAME, at the lowest priority; stopped at
 any time, it goes on where it was when the program is started again. A job that is done becomes a
@@ -52,6 +54,11 @@ class Job(NamedTuple):
     def worth(self) -> float:
         """Claims per hour."""
         return 0.0 if math.isnan(self.hours) else self.value / max(self.hours, 1 / 60)
+
+    def minutes_on(self, chip: dict[str, object]) -> float:
+        """Minutes on a chip, which is no faster than two cores without convolutions; at least one,
+        for compiling."""
+        return max(60 * self.hours / (float(str(chip["cnn"])) if self.cnn else 1.0), 1.0)
 
     def state(self) -> str:
         """`done`, `3 of 9 runs`, or "" if it has not begun."""
@@ -163,8 +170,14 @@ def next_job(every: list[Job], most: float) -> Job | None:
     return next((job for job in every if job.hours <= most and job.state() != "done"), None)
 
 
-def command(job: Job) -> list[str]:
-    """Return the sweep of a job."""
+def order_for_card(every: list[Job], chip: dict[str, object]) -> list[Job]:
+    """Return the jobs whose time is known, CNNs first, then most claims per minute of the chip."""
+    known = [job for job in every if not math.isnan(job.hours)]
+    return sorted(known, key=lambda job: (not job.cnn, -job.value / job.minutes_on(chip)))
+
+
+def command(job: Job, out: Path | None = None) -> list[str]:
+    """Return the sweep of a job into a folder; None: its folder in results/todo."""
     sets = [word for flag in job.sets for word in ("--set", flag)]
     return [
         sys.executable,
@@ -173,8 +186,13 @@ def command(job: Job) -> list[str]:
         str(job.spec),
         *sets,
         "--out",
-        str(PLACE / job.name),
+        str(PLACE / job.name if out is None else out),
     ]
+
+
+def export(out: Path, record: Path) -> list[str]:
+    """Return the command that makes a record of a sweep that is done."""
+    return [sys.executable, "-m", "cfljax.load", str(out), "--export", str(record)]
 
 
 def idle() -> bool:
@@ -192,15 +210,7 @@ def run(most: float) -> int:
         ended = subprocess.run(["nice", "-n", "19", *command(job)], check=False).returncode
         if ended == 0:
             ended = subprocess.run(
-                [
-                    sys.executable,
-                    "-m",
-                    "cfljax.load",
-                    str(PLACE / job.name),
-                    "--export",
-                    str(RECORDS / job.name),
-                ],
-                check=False,
+                export(PLACE / job.name, RECORDS / job.name), check=False
             ).returncode
         print(
             f"{job.name}: "

@@ -91,6 +91,18 @@ def test_the_list_says_how_long_a_cnn_takes_on_a_chip_and_what_is_done(place, to
     ]  # what is done stands last
 
 
+def test_an_accelerator_begins_with_cnns_and_leaves_out_what_takes_nobody_knows_how_long(
+    place, todo
+):
+    every, chip = todo.jobs(place / "todo.toml", place / "records")
+    assert [job.name for job in todo.order_for_card(every, chip)] == ["long", "known"]
+    assert every[1].minutes_on(chip) == pytest.approx(24)
+    assert every[0].minutes_on(chip) == pytest.approx(60 * every[0].hours)
+    out, record = place / "out", place / "records" / "long"
+    assert todo.command(every[1], out)[-1] == str(out)
+    assert todo.export(out, record)[-2:] == ["--export", str(record)]
+
+
 def test_every_job_of_the_project_is_a_sweep_that_can_be_run(todo):
     every, chip = todo.jobs()
     assert chip["cnn"] > 1 and len({job.name for job in every}) == len(every)
