@@ -160,7 +160,7 @@ def sweep(
     checked = read_spec(QUICKSTART if spec is None else spec, sets)
     store = _opened(out, checked.name)
     carry_out(checked, store, Options(keep, quiet, retry_failed))
-    return Results(store.folder, target=target, sweep=checked.shown())
+    return Results(store.folder, target=target, sweep=checked.describe_sweep())
 
 
 def tune(
@@ -195,7 +195,7 @@ def tune(
         Options(keep, quiet),
         None if then_compare is None else list(then_compare),
     )
-    return Results(store.folder, sweep=last.shown())
+    return Results(store.folder, sweep=last.describe_sweep())
 
 
 def _opened(out: str | os.PathLike[str] | None, name: str) -> Store:

@@ -32,9 +32,9 @@ def describe(
 ) -> str:
     """Describe the data set and its partition in a table, with `--set` flags as in a sweep; `png`:
     a file to draw it into; `samples`: a file to draw samples into."""
-    config = _config(name, sets or []).drawn_for(0)
+    config = _config(name, sets or []).with_seed(0)
     source = load(name, config.source, config.path, seed=int(config.seed) if name in SOURCES else 0)
-    parts = config.deal(source)
+    parts = config.divide_unchecked(source)
     source = parts.source or source
     counts = seen_counts(parts, source)
     title = " x ".join(

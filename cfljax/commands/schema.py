@@ -34,7 +34,7 @@ TABLES: dict[str, type] = {
     **{f"train.{name}": options for name, options in train.TABLES.items()},
     "train.privacy.choice": transit.Choice,
     "train.server": train_tables.Server,
-    "train.plan": train.Forced,
+    "train.plan": train.PlanOptions,
     "search": grid.Search,
 }
 """Where a table stands in a spec -> its options."""
@@ -239,7 +239,9 @@ class _Options:
                 *(meta.get("choices") or ()),
                 *((name.meta.get("choices") if name else None) or ()),
             ]
-            words += [] if cls is None else ["auto"] if cls is train.Forced else transit.NONE_WORDS
+            words += (
+                [] if cls is None else ["auto"] if cls is train.PlanOptions else transit.NONE_WORDS
+            )
             return [{"enum": list(dict.fromkeys(words))} if words else {"type": "string"}]
         bounds = (
             {word: meta[key] for key, word in BOUNDS.items() if meta.get(key) is not None}
@@ -251,7 +253,7 @@ class _Options:
     def special(self, where: str) -> list[Table]:
         """List the schemas of a value that the declaration of its option does not say."""
         if where == "data.arrive":
-            late = self.of(data._Late, where)
+            late = self.of(data._ArriveKeys, where)
             return [
                 a_table(
                     {"from" if name == "start" else name: schema for name, schema in late.items()}

@@ -153,17 +153,17 @@ def run(flags: argparse.Namespace) -> int:
             }
         )
         if not flags.no_report:
-            live = LivePage(folder, spec.shown(), flags.target, flags.open)
+            live = LivePage(folder, spec.describe_sweep(), flags.target, flags.open)
             options = options._replace(ended=live.write)
             if sys.stdout.isatty() and not flags.quiet:
                 print(f"Report, updated during the runs: {format_link(live.path)}")
-        logged = spec.shown() | {"named": spec.named()}
+        logged = spec.describe_sweep() | {"named": spec.labels_by_id()}
         with following(folder, flags.log, logged, lambda line: print(line, file=sys.stderr)):
             if shape is not None:
                 outcome = carry_out(spec, store, options)
             else:
                 outcome = launch(spec, store, options, flags.workers, _for_workers(flags, folder))
-    results = Results(folder, target=flags.target, sweep=spec.shown())
+    results = Results(folder, target=flags.target, sweep=spec.describe_sweep())
     print(comparison(results))
     computed = (
         f"{outcome.computed} run{'s' if outcome.computed != 1 else ''} computed"

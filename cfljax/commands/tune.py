@@ -81,7 +81,7 @@ def run(flags: argparse.Namespace) -> int:
     hands = Hands(flags.workers, _for_workers(flags, store.folder))
     table, last = tune(spec, plan, store, options, seeds, hands)
     print(text(table))
-    results = Results(store.folder, sweep=last.shown())
+    results = Results(store.folder, sweep=last.describe_sweep())
     if seeds is not None:
         print(f"\n{comparison(results)}")
     print(f"\n{spec.name}: results: {store.folder}")

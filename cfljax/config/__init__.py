@@ -25,7 +25,7 @@ names, and then an option counts for those that have it.
 
 from cfljax.config.data import Arrive, Data, draw_arrivals
 from cfljax.config.read import Spec, read_spec
-from cfljax.config.run import Chosen, Run
+from cfljax.config.run import NamedOptions, Run
 from cfljax.config.train import Train
 
-__all__ = ["Arrive", "Chosen", "Data", "Run", "Spec", "Train", "draw_arrivals", "read_spec"]
+__all__ = ["Arrive", "NamedOptions", "Data", "Run", "Spec", "Train", "draw_arrivals", "read_spec"]

@@ -18,7 +18,7 @@ from cfljax.errors import DataError, SpecError, suggest
 from cfljax.federation import PARTITIONS
 from cfljax.federation.options import Crossed, DriftOptions, GroupView
 from cfljax.federation.validation import count_newcomers
-from cfljax.registry.checksums import hash_file, hash_or_failure, hash_parts
+from cfljax.registry.checksums import hash_file, hash_or_failure, hash_partition
 from cfljax.registry.gone import RENAMED
 from cfljax.registry.options import Options, T, Table, check, list_files, option, show
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cfljax.types import Parts, Source
 
 _ARRIVE = ("clients", "rate", "round", "from", "until")
-# Changes how the data are read, not which data
+# Options that change how the data are read, not which data: no part of an id
 _NOT_IN_ID = ("checksums",)
 
 
@@ -41,8 +41,8 @@ class Arrive:
     first: int = 0  # The earliest round in which a late client arrives
     last: int = 0  # The latest; the round of each client is drawn uniformly from `first` to `last`
 
-    def written(self) -> Table:
-        """Return the table `arrive` as a spec writes it."""
+    def to_table(self) -> Table:
+        """Return the table `data.arrive` as a spec writes it."""
         count = {"clients": self.clients} if self.clients else {"rate": self.rate}
         return {**count, "from": self.first, "until": self.last}
 
@@ -87,8 +87,8 @@ class NewClients:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Late:
-    """The keys of the table `arrive` (`start` stands for `from`)."""
+class _ArriveKeys:
+    """The keys of the table `data.arrive`. `start` stands for `from`, which is a word of Python."""
 
     clients: int | None = option(None, "how many clients come late", low=1)
     rate: float | None = option(None, "which fraction of the clients comes late", above=0, high=1)
@@ -175,28 +175,28 @@ class Data:
     true_groups: str | None = None
     view_shares: tuple[float, ...] = ()
 
-    def drawn_for(self, seed: int) -> Data:
-        """Replace `seed = "run"` by the seed of the run."""
+    def with_seed(self, seed: int) -> Data:
+        """Replace `seed = "run"` by the seed of a run. Other data are returned as they are."""
         if self.seed != "run":
             return self
         drawn = dataclasses.replace(self, seed=seed)
-        # It reads the same files
-        vars(drawn)["_undrawn"] = self
+        # Both read the same files: `contents` hashes them once for all seeds
+        vars(drawn)["_before_seeding"] = self
         return drawn
 
-    def flat(self, plain: Callable[[Options], Table] = to_plain) -> Table:
-        """Return one table, as in a spec."""
+    def to_table(self, plain: Callable[[Options], Table] = to_plain) -> Table:
+        """Return one table, as in a spec. `plain` converts an Options instance to a table."""
         table = {
             key: value
             for key, value in plain(self).items()
             if key not in ("source", "parts") and value != []
         }
         if self.arrive is not None:
-            table["arrive"] = self.arrive.written()
+            table["arrive"] = self.arrive.to_table()
         if self.drift is not None:
             table["drift"] = write_drift(self.drift)
         if self.views:
-            table["views"] = [each.written(plain) for each in self.views]
+            table["views"] = [each.to_table(plain) for each in self.views]
         return table | plain(self.source) | plain(self.parts)
 
     @property
@@ -213,16 +213,16 @@ class Data:
     def identity(self) -> str:
         """Return all that decides who holds which samples: canonical JSON of the options, and
         checksums of what is read."""
-        return " ".join([self._options, *self.contents.values()])
+        return " ".join([self._canonical_options, *self.contents.values()])
 
     @cached_property
-    def spelled(self) -> str:
-        """Return the same without reading the data: files count by their path instead of their
-        contents."""
+    def cheap_id(self) -> str:
+        """Return the same as `identity` without reading the data: a file counts by its path instead
+        of its contents. A sweep groups its runs by it before any file is read."""
         read = {"path": Path(self.path).expanduser()} if self.path is not None else {}
         read |= self._files | list_files(self.parts)
         paths = [f"{name}={os.path.realpath(file)}" for name, file in read.items()]
-        return " ".join([self._options, *paths])
+        return " ".join([self._canonical_options, *paths])
 
     @property
     def _files(self) -> dict[str, Path]:
@@ -231,15 +231,17 @@ class Data:
         return list_files(self.source) | {f"drift.{name}": file for name, file in drift.items()}
 
     @cached_property
-    def _options(self) -> str:
+    def _canonical_options(self) -> str:
+        """The options as canonical JSON, with the names that they had when ids were introduced."""
         said = {
             key: value
-            for key, value in self.flat(to_essential).items()
+            for key, value in self.to_table(to_essential).items()
             if key not in (*_NOT_IN_ID, "path")
         }
         own = {field.name for field in dataclasses.fields(self.parts)}
         for old, new in RENAMED.get(self.name, {}).items():
-            # An id of before means the value for both sides if the partition has the old name.
+            # Until 0.2.0 one key held the value of both sides if the partition had an option of the
+            # old name. Ids keep that spelling, so that they stay as they were.
             if old in own and old in said:
                 said[new] = getattr(self.source, new)
             elif old not in own and new in said:
@@ -255,18 +257,25 @@ class Data:
         from cfljax.data import SOURCES, data_checksum
 
         users_partition = PARTITIONS.origin(self.partition) is not None
-        if "_undrawn" in vars(self) and not users_partition and SOURCES.origin(self.name) is None:
-            return dict(vars(self)["_undrawn"].contents)
-        found = {"data": data_checksum(self.name, self.source, self.path, seed=self._drawn)}
+        # The package's sources and partitions read the same files whatever the seed; a user's may
+        # not, so that theirs are hashed for each seed
+        if (
+            "_before_seeding" in vars(self)
+            and not users_partition
+            and SOURCES.origin(self.name) is None
+        ):
+            return dict(vars(self)["_before_seeding"].contents)
+        found = {"data": data_checksum(self.name, self.source, self.path, seed=self._source_seed)}
         found |= {f"data.{name}": hash_file(file) for name, file in self._files.items()}
         if users_partition:
             found["partition"] = hash_or_failure(
-                lambda: hash_parts(self.deal(self._load(found["data"])))
+                lambda: hash_partition(self.divide_unchecked(self._load(found["data"])))
             )
         return {what: value for what, value in found.items() if value}
 
     @property
-    def _drawn(self) -> int:
+    def _source_seed(self) -> int:
+        """The seed that a generated data set is drawn from; 0 for a data set that is read."""
         from cfljax.data import SOURCES
 
         return int(self.seed) if self.name in SOURCES and self.seed != "run" else 0
@@ -275,24 +284,27 @@ class Data:
         """Load the data set; raise a DataError if it has changed since `contents` was computed."""
         return self._load(self.contents.get("data", ""))
 
-    def _load(self, wanted: str) -> Source:
+    def _load(self, checksum: str) -> Source:
+        """Load the data set; raise a DataError if it has another checksum ("": any will do)."""
         from cfljax.data import load_checked
 
-        return load_checked(self.name, self.source, self.path, self._drawn, wanted)
+        return load_checked(self.name, self.source, self.path, self._source_seed, checksum)
 
     def divide(self, source: Source) -> Parts:
         """Divide the samples among clients; raise a DataError if that has changed since `contents`
         was computed."""
-        parts = self.deal(source)
-        if (wanted := self.contents.get("partition")) is not None and hash_parts(parts) != wanted:
+        parts = self.divide_unchecked(source)
+        if (wanted := self.contents.get("partition")) is not None and hash_partition(
+            parts
+        ) != wanted:
             raise DataError(
                 f'data.partition = "{self.partition}": has changed since the runs were '
                 "planned; start the sweep again"
             )
         return parts
 
-    def deal(self, source: Source) -> Parts:
-        """Divide the samples among clients, whatever was planned."""
+    def divide_unchecked(self, source: Source) -> Parts:
+        """Divide the samples among clients, without comparing the result with `contents`."""
         from cfljax.federation.views import divide_with_views
 
         make = PARTITIONS.entry(self.partition).make
@@ -309,50 +321,60 @@ class Data:
 
 
 def make_data(names: dict[str, str], classes: tuple[type, ...], where: str, values: Table) -> Data:
-    """Check a table and make the Data. `classes`: the Options classes of the source, of the
-    partition, and DataOptions."""
+    """Check a `data` table and make the Data.
 
-    def checked(cls: type[T]) -> T:
+    Args:
+        names: the `name` of the data set, and the `partition`.
+        classes: the Options classes of the source and of the partition, and DataOptions.
+        where: the table as messages name it.
+        values: the options of all three classes."""
+
+    def check_own(cls: type[T]) -> T:
+        """Check the options of one class; `make_drafts` has made sure that each belongs to one."""
         known = {field.name for field in dataclasses.fields(cls)}
         return check(cls, {key: value for key, value in values.items() if key in known}, where)
 
-    source: Options = checked(classes[0])
-    parts: Options = checked(classes[1])
-    common = checked(DataOptions)
+    source: Options = check_own(classes[0])
+    parts: Options = check_own(classes[1])
+    common = check_own(DataOptions)
     late = None if common.arrive is None else read_arrive(common.arrive, f"{where}.arrive")
-    unlabelled = {"steps": [0]} if (common.new_clients or {}).get("shots") == 0 else {}
-    new = (
-        None
-        if common.new_clients is None
-        else check(NewClients, unlabelled | common.new_clients, f"{where}.new_clients")
-    )
+    new = None
+    if common.new_clients is not None:
+        # Clients without labels cannot train: their default is to be scored without a step
+        unlabelled = {"steps": [0]} if common.new_clients.get("shots") == 0 else {}
+        new = check(NewClients, unlabelled | common.new_clients, f"{where}.new_clients")
     crossed = Crossed(common.views, common.view_shares, common.true_groups)
     views = read_views(crossed, names["partition"], parts, where)
-    drift = (
-        None
-        if common.drift is None
-        else read_drift(common.drift, names["partition"], parts, views, f"{where}.drift")
-    )
-    shared = (common.path, common.seed, common.normalise, late, common.validation, new, drift)
+    drift = None
+    if common.drift is not None:
+        drift = read_drift(common.drift, names["partition"], parts, views, f"{where}.drift")
     return Data(
         names["name"],
         names["partition"],
         source,
         parts,
-        *shared,
-        views,
-        common.true_groups,
-        common.view_shares,
+        path=common.path,
+        seed=common.seed,
+        normalise=common.normalise,
+        arrive=late,
+        validation=common.validation,
+        new_clients=new,
+        drift=drift,
+        views=views,
+        true_groups=common.true_groups,
+        view_shares=common.view_shares,
     )
 
 
 def read_arrive(table: Table, where: str) -> Arrive:
-    """Check an `arrive` table."""
+    """Check the table `data.arrive`. `where`: the table as messages name it."""
     for key in table:
         if key not in _ARRIVE:
             raise SpecError(f"{where}.{key}: there is no such option" + suggest(key, _ARRIVE))
     late = check(
-        _Late, {"start" if key == "from" else key: value for key, value in table.items()}, where
+        _ArriveKeys,
+        {"start" if key == "from" else key: value for key, value in table.items()},
+        where,
     )
     if (late.clients is None) == (late.rate is None):
         raise SpecError(
@@ -374,8 +396,12 @@ def read_arrive(table: Table, where: str) -> Arrive:
 
 
 def draw_arrivals(arrive: Arrive | None, trains: np.ndarray, seed: int) -> np.ndarray:
-    """Draw the first round i32[C] in which each client can take part; it is 0 for clients that
-    never train."""
+    """Draw the first round i32[C] in which each client can take part.
+
+    Args:
+        arrive: the option; None: all clients are there from round 0.
+        trains: bool[C]: the clients that train. For the others the round is 0.
+        seed: of the data."""
     rounds = np.zeros(len(trains), np.int32)
     if arrive is None:
         return rounds
@@ -385,6 +411,7 @@ def draw_arrivals(arrive: Arrive | None, trains: np.ndarray, seed: int) -> np.nd
         raise SpecError(
             f"data.arrive.clients = {count}: there are only {len(training)} clients that train"
         )
+    # The second word (the letters "arrv") keeps these draws apart from all others of the seed
     rng = np.random.default_rng([seed, 0x61727276])
     late = training[rng.permutation(len(training))[:count]]
     rounds[late] = rng.integers(arrive.first, arrive.last, size=count, endpoint=True)

@@ -56,7 +56,7 @@ def _suggest_full_name(key: str) -> str:
 
 def parse_value(text: str, where: str) -> Value:
     """Parse the value of a flag: TOML, a word without quotes, or several of them with commas
-    between them (a list)."""
+    between them (a list). `where`: the flag as messages name it."""
     text = text.strip()
     is_toml, value = _parse_toml(text)
     if is_toml:
@@ -72,17 +72,22 @@ def parse_value(text: str, where: str) -> Value:
 
 
 def _parse_toml(text: str) -> tuple[bool, Value]:
+    """Return whether the text is one value of TOML, and the value."""
     try:
         table = tomllib.loads(f"x = {text}")
     except (ValueError, RecursionError):
         return False, None
     value = table.get("x")
+    # A text with a line break could hold further keys, and a date is no value of a spec
     return set(table) == {"x"} and isinstance(value, (str, int, float, list, dict)), value
 
 
 def split_commas(text: str) -> list[str]:
     """Split the text at commas that are not inside brackets or quotes."""
-    parts, depth, quote, last = [], 0, "", 0
+    parts = []
+    depth = 0
+    quote = ""
+    last = 0
     for at, char in enumerate(text):
         if quote:
             quote = "" if char == quote else quote
@@ -127,6 +132,7 @@ def _sort_sets(sets: list[Flag]) -> list[Flag]:
 
 
 def _list_leaves(path: tuple[str, ...], value: Value) -> list[tuple[tuple[str, ...], Value]]:
+    """List the path and value of each option in the value, which may be a table of tables."""
     if not isinstance(value, dict):
         return [(path, value)]
     return [leaf for key, inner in value.items() for leaf in _list_leaves((*path, key), inner)]
@@ -173,8 +179,8 @@ def _set_method(methods: list[Table], path: list[str], value: Value, where: str)
 
 
 def set_path(table: Table, path: list[str], value: Value, where: str) -> Table:
-    """Copy the table with the value set at that path; a name on the way becomes a table with that
-    name."""
+    """Copy the table with the value set at that path. A name on the way becomes a table with that
+    name: `train.compress.keep=0.1` works where the spec has `compress = "topk"`."""
     key, rest = path[0], path[1:]
     if not rest:
         return lay_options(table, {key: value}) if key in EXCLUSIVE else {**table, key: value}

@@ -58,7 +58,7 @@ def to_plain(value: Options | Value) -> Value:
     return value
 
 
-# Returns the part of an id for a file that an option names
+# A function that returns what stands in an id for a file that an option names
 OfFile = Callable[[Path], str]
 
 
@@ -86,7 +86,7 @@ def to_essential(value: Options) -> Table:
 
 
 def _at_default(field: dataclasses.Field[Value], value: Value) -> bool:
-    # Participation: 1 client is not 1.0, all of them
+    # The type counts: a participation of 1 is one client, of 1.0 all of them
     return type(value) is type(field.default) and bool(value == field.default)
 
 

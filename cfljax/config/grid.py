@@ -57,14 +57,17 @@ class Grid(NamedTuple):
     def size(self) -> int:
         """The number of its runs before rules exclude some."""
 
-        def both(drafts: list[Draft]) -> tuple[int, int]:
+        def count_both(drafts: list[Draft]) -> tuple[int, int]:
+            """Count the points without a random option, and all points."""
             return sum(d.count for d in drafts if not d.random), sum(d.count for d in drafts)
 
         total = 0
         for entrant in self.entrants:
             pairs = [
-                both(drafts) for drafts in (self.data, self.models, entrant.trains, [entrant.draft])
+                count_both(drafts)
+                for drafts in (self.data, self.models, entrant.trains, [entrant.draft])
             ]
+            # A combination with a random option is drawn `samples` times, any other runs once
             fixed = math.prod(f for f, _ in pairs)
             every = math.prod(e for _, e in pairs)
             total += fixed + (every - fixed) * (self.samples or 1)
@@ -80,21 +83,24 @@ def make_grid(raw: Table) -> Grid:
     if samples is not None:
         samples = check_value(samples, int, {"low": 1, "high": MAX_RUNS}, "samples")
 
-    def numbered(kind: str) -> Iterator[tuple[Table, str]]:
+    def list_with_keys(kind: str) -> Iterator[tuple[Table, str]]:
+        """Yield the tables of a kind with their key in messages."""
         many = len(raw[kind]) > 1
         return ((table, f"{kind}[{i}]" if many else kind) for i, table in enumerate(raw[kind]))
 
     data = [
-        d for table, where in numbered("data") for d in make_data_drafts(table, where, search_seed)
+        d
+        for table, where in list_with_keys("data")
+        for d in make_data_drafts(table, where, search_seed)
     ]
     models = [
         d
-        for table, where in numbered("model")
+        for table, where in list_with_keys("model")
         for d in make_model_drafts(table, where, search_seed)
     ]
     trains = [
         d
-        for table, where in numbered("train")
+        for table, where in list_with_keys("train")
         for d in make_train_drafts(table, where, search_seed)
     ]
     defaults = need_table(raw.get("defaults", {}), "defaults")
@@ -231,7 +237,7 @@ def make_runs(grids: list[Grid], rules: list[Rule], warn: list[str]) -> list[Run
         warn.append("samples: no option has a range to draw from at random")
     runs: list[Run] = []
     checked: set[tuple[int, ...]] = set()
-    # One for each set of drafts, which has all options of the sweep
+    # One combination for each set of drafts: together they have all options of the sweep
     seen: dict[tuple[int, ...], Combination] = {}
     for combination in itertools.chain.from_iterable(list_combinations(grid) for grid in grids):
         if rules:
@@ -273,14 +279,15 @@ def list_combinations(grid: Grid) -> Iterator[Combination]:
 
 def _make_run(c: Combination, checked: set[tuple[int, ...]], warn: list[str]) -> Run:
     data, model, train, method = (
-        point.made(c.sample) for point in (c.data, c.model, c.train, c.method)
+        point.build(c.sample) for point in (c.data, c.model, c.train, c.method)
     )
     key = (id(data), id(model), id(train), id(method))
-    # The points keep these objects, so that an id means one of them
+    # Many runs share their parts, so that each set of parts is checked once. The points keep the
+    # parts alive, so that no `id` is used twice.
     if key not in checked:
         checked.add(key)
         _check_together(data, train)
-        check_stop(train.stops, data.validation)
+        check_stop(train.stop_table, data.validation)
         check_parts(c.label, method.options, train)
         check_start(c.label, method.options, model.options, train, data)
         _check_unlabelled(data, method.options, train, f"method.{c.label}")
@@ -317,7 +324,7 @@ def _check_together(data: Data, train: Train) -> None:
                 f"train.rounds = {train.rounds} ends a run before the last change, in round {last}"
             )
             raise SpecError(f"data.drift.{given}: {why}")
-        if train.forced.keep:
+        if train.plan_options.keep:
             raise SpecError(
                 "train.plan.keep = true: Gram matrices cannot be kept if data.drift changes "
                 "the data; leave it out"
@@ -325,8 +332,8 @@ def _check_together(data: Data, train: Train) -> None:
     clients = getattr(data.parts, "clients", None)
     if not isinstance(clients, int) or data.partition == "user":
         return
-    if train.buffered is not None:
-        check_buffer(train.buffered, train.participants(clients))
+    if train.asynchronous_table is not None:
+        check_buffer(train.asynchronous_table, train.participants(clients))
     if isinstance(train.participation, int) and train.participation > clients:
         raise SpecError(
             f"train.participation = {train.participation}: there are only {clients} clients "

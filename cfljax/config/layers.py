@@ -61,8 +61,12 @@ def tidy(raw: Table) -> Table:
 
 
 def list_tables(value: Value, where: str, named: bool = True) -> list[Table]:
-    """Convert one table or a list of them to a list; where tables have names, a name stands for a
-    table with only that name."""
+    """Convert one table or a list of them to a list.
+
+    Args:
+        value: as the spec has it.
+        where: its key in messages.
+        named: whether the tables have names; then a name stands for a table with only that name."""
     found: list[Table] = []
     for item in to_list(value, where):
         if isinstance(item, str) and named:
@@ -113,7 +117,7 @@ def lay_methods(methods: list[Table], value: Value, where: str) -> list[Table]:
         if not isinstance(item, str):
             raise SpecError(f"{where} = {show(item)}: must be a method's name or table")
         found = [table for table in methods if has_name(table, item)] or [{"name": item}]
-        # ["ifca, lr 1.0", "ifca"]: the name stands for all of them
+        # In ["ifca, lr 1.0", "ifca"] the name selects all tables of IFCA, the label one of them
         chosen += [table for table in found if table not in chosen]
     return chosen
 
@@ -125,7 +129,7 @@ def change_method(methods: list[Table], name: str, options: Table, where: str) -
             f"{where}.{name}: the spec has no such method" + suggest(name, list_names(methods))
         )
 
-    def changed(table: Table) -> Table:
+    def change(table: Table) -> Table:
         if "train" not in options:
             return {**table, **options}
         train = need_table(table.get("train", {}), f"method.{name}.train")
@@ -135,7 +139,7 @@ def change_method(methods: list[Table], name: str, options: Table, where: str) -
             "train": lay_options(train, need_table(options["train"], f"{where}.{name}.train")),
         }
 
-    return [changed(table) if has_name(table, name) else table for table in methods]
+    return [change(table) if has_name(table, name) else table for table in methods]
 
 
 def split_names(table: Table) -> list[Table]:

@@ -12,7 +12,7 @@ from cfljax.errors import SpecError, suggest
 from cfljax.lazy import jax, optax
 from cfljax.registry.options import Table, Value, show
 
-# Their update needs losses, which are not passed here
+# Optimisers whose update needs losses, which local training does not pass to it
 _NEED_MORE = ("lbfgs", "polyak_sgd")
 
 
@@ -40,6 +40,7 @@ def count_state(name: str, arguments: Table) -> int:
     """Return roughly how many numbers the optimiser stores per parameter: 2 for Adam."""
     from cfljax.round.stages.server import maker
 
+    # Many parameters, so that counters and other scalars of a state round to nothing
     size = 1 << 12
     state = jax.eval_shape(
         maker(name)(0.1, **arguments).init, jax.ShapeDtypeStruct((size,), "float32")
@@ -82,7 +83,7 @@ def check_optimiser(
     try:
         if name != "sgd" or arguments:
             _trace_step(name, FrozenTable(arguments))
-    # Optax raises many kinds of errors for wrong arguments
+    # optax raises many kinds of errors for wrong arguments
     except Exception as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise SpecError(

@@ -32,7 +32,7 @@ from cfljax.methods import METHODS
 from cfljax.registry import Registry, adopt
 from cfljax.registry.entries import Make, Origin, load_as
 from cfljax.registry.options import NoOptions, show
-from cfljax.registry.sources import find_package, find_program, hash_sources, list_imports_beside
+from cfljax.registry.sources import find_package, find_program, hash_code, list_imports_beside
 
 if TYPE_CHECKING:
     from cfljax.data.sources import MakeSource
@@ -51,7 +51,7 @@ MetricT = TypeVar("MetricT", bound="Callable[[Seen], Array | float]")
 _loaded: dict[str, str] = {}
 # The files of all plugins that were loaded
 _files: set[str] = set()
-# A time before this process loaded its first plugin
+# A time before this process loaded its first plug-in
 _BEGAN = time.time()
 
 
@@ -123,10 +123,14 @@ def _register(
 
 
 def load(names: Iterable[str], near: Path | None = None, where: str = "--plugin") -> list[str]:
-    """Load plugins: files (`my_method.py`; a relative name is looked for beside the spec, then in
-    the current folder) or modules (`my_package.methods`). A plugin that is loaded already is loaded
-    again only if its source has changed. Returns the names under which another process finds them
-    from any folder. `where` is the key or flag that errors name."""
+    """Load plug-ins, and return the names under which another process finds them from any folder. A
+    plug-in that is loaded already is loaded again only if its source has changed.
+
+    Args:
+        names: files (`my_method.py`) or modules (`my_package.methods`).
+        near: the folder of the spec. A relative file is looked for there, then in the current
+            folder.
+        where: the key or flag that errors name."""
     found = []
     for name in names:
         if not isinstance(name, str) or not name.strip():
@@ -150,6 +154,7 @@ def list_loaded() -> dict[str, str]:
 
 
 def _load_file(path: Path, where: str) -> str:
+    """Load a plug-in that is a file, and return its absolute path."""
     try:
         path = path.resolve(strict=True)
         files = find_program([path], path.parent)
@@ -171,6 +176,7 @@ def _load_file(path: Path, where: str) -> str:
 
 
 def _load_module(name: str, where: str) -> str:
+    """Load a plug-in that is an installed module, and return its name."""
     try:
         found = importlib.util.find_spec(name)
     except (ImportError, ValueError):
@@ -186,11 +192,18 @@ def _load_once(
     name: str, files: list[Path], import_it: Callable[[], ModuleType], where: str
 ) -> str:
     """Execute a plug-in that consists of these files, unless it was loaded from the same source
-    before. Returns its name."""
-    code = hash_sources(files)
+    before, and return its name.
+
+    Args:
+        name: the plug-in's file or module.
+        files: all files of its program.
+        import_it: imports or executes it.
+        where: the key or flag that errors name."""
+    code = hash_code(files)
     if _loaded.get(name) == code:
         return name
-    # It may be imported
+    # An earlier version may be among the imported modules, which `import` would return. It is not
+    # if the files are older than the process and were not loaded before.
     if name in _loaded or any(
         max(file.stat().st_mtime, file.stat().st_ctime) >= _BEGAN for file in files
     ):
@@ -201,7 +214,7 @@ def _load_once(
         ]:
             del sys.modules[module]
             parent, _, name_in_it = module.rpartition(".")
-            # `from . import helper` looks there first
+            # `from . import helper` takes an attribute of the package before it looks for a module
             if parent in sys.modules:
                 vars(sys.modules[parent]).pop(name_in_it, None)
     origin = Origin(code, name)
@@ -226,7 +239,8 @@ def _load_once(
 def _without_bytecode() -> Iterator[None]:
     """Import without writing compiled modules, which are outdated when a source changes again
     within a second."""
-    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    before = sys.dont_write_bytecode
+    sys.dont_write_bytecode = True
     try:
         yield
     finally:

@@ -46,13 +46,13 @@ class Spec:
             found.setdefault(run.id, run)
         return list(found.values())
 
-    def shown(self) -> Table:
+    def describe_sweep(self) -> Table:
         """Return what a results folder's plan stores of the sweep for its tables and pages: its
         name, the ids of its runs in order, and the rows of its table, each with its runs and the
         options that vary in them. A run that two rows share is in both."""
         rows: dict[tuple[str, bool], dict[str, Run]] = {}
         for run in self._runs:
-            for name in run.called:
+            for name in run.rows:
                 rows.setdefault(name, {}).setdefault(run.id, run)
         asked = [(follows, run) for (_, follows), row in rows.items() for run in row.values()]
         several = len({seed_of(run, follows) for follows, run in asked}) > 1
@@ -74,7 +74,7 @@ class Spec:
             "labels": labels,
         }
 
-    def named(self) -> dict[str, Table]:
+    def labels_by_id(self) -> dict[str, Table]:
         """Return the label and the varying options of each run, by id. A record of an earlier spec
         may have other ones."""
         return {run.id: {"label": run.label, "varies": dict(run.varies)} for run in self._runs}
@@ -108,7 +108,7 @@ def read_spec(
         parsed = [parse_set(flag) for flag in flags]
         parsed = [(path, sanitise(value, ".".join(path))) for path, value in parsed]
         warn: list[str] = []
-        runs, search = build(clean, parsed, warn)
+        runs, search = build_runs(clean, parsed, warn)
         name = next(
             (v for p, v in reversed(parsed) if p == ["name"]),
             clean.get("name", Path(file).stem or "sweep"),
@@ -122,7 +122,7 @@ def read_spec(
     )
 
 
-def build(raw: Table, sets: list[Flag], warn: list[str]) -> tuple[list[Run], Search]:
+def build_runs(raw: Table, sets: list[Flag], warn: list[str]) -> tuple[list[Run], Search]:
     """Build the runs and the search options. The chosen size is laid over base and includes, the
     flags over the result."""
     check_sets(sets, warn)

@@ -13,7 +13,7 @@ from cfljax.registry.options import Options
 from cfljax.round.config import MethodConfig
 
 
-class Configured(NamedTuple):
+class RunConfig(NamedTuple):
     """What decides whether a run is one of them."""
 
     method: str
@@ -24,7 +24,7 @@ class Configured(NamedTuple):
     train: Train
 
 
-def _scales_pixels(run: Configured) -> bool:
+def _scales_pixels(run: RunConfig) -> bool:
     """`normalise`: statistics of samples as clients see them, 0 for a pixel that never varies, and
     a least deviation. "pixel_all" changes only where views move pixels, which a user's partition
     is taken not to do."""
@@ -35,45 +35,45 @@ def _scales_pixels(run: Configured) -> bool:
     return turned or (data.drift is not None and data.drift.what == "rotation")
 
 
-def _may_have_statistics(run: Configured) -> bool:
+def _may_have_statistics(run: RunConfig) -> bool:
     """Whether the model has running statistics of BatchNorm, or is a user's and may have them."""
     from cfljax.models import MODELS
 
-    return getattr(run.model_options, "norm", "") == "batch" or not MODELS.ours(run.model)
+    return getattr(run.model_options, "norm", "") == "batch" or not MODELS.is_built_in(run.model)
 
 
-def _freezes_statistics(run: Configured) -> bool:
+def _freezes_statistics(run: RunConfig) -> bool:
     """`train.freeze`: frozen layers of BatchNorm train with their running statistics. Heads have
     none."""
     return bool(set(run.train.freeze or ()) - {"head"}) and _may_have_statistics(run)
 
 
-def _bills_arrivals(run: Configured) -> bool:
+def _bills_arrivals(run: RunConfig) -> bool:
     """`pacfl`: late clients are billed the models that they choose from, also with newcomers."""
     both = run.data.arrive is not None and run.data.new_clients is not None
     return run.method == "pacfl" and both
 
 
-def _counts_labels_again(run: Configured) -> bool:
+def _counts_labels_again(run: RunConfig) -> bool:
     """`fedrod` and `ccs_rfedavg`: labels are counted in each round, as clients see them after a
     drift."""
     data = run.data
     drift = run.data.drift
     if run.method not in ("fedrod", "ccs_rfedavg") or drift is None or drift.what == "rotation":
         return False
-    if drift.what == "labels" or not PARTITIONS.ours(data.partition):
+    if drift.what == "labels" or not PARTITIONS.is_built_in(data.partition):
         return True
     seen = {data.partition, *(view.name for view in data.views)}
     return not seen.isdisjoint(("label_swap", "label_permutation"))
 
 
-def _moves_statistics(run: Configured) -> bool:
+def _moves_statistics(run: RunConfig) -> bool:
     """`fedgroup`: inter-group aggregation leaves running statistics as they are averaged."""
     moves = run.method == "fedgroup" and getattr(run.options, "eta_g", 0.0) > 0
     return moves and _may_have_statistics(run)
 
 
-REVISIONS: dict[str, Callable[[Configured], bool]] = {
+REVISIONS: dict[str, Callable[[RunConfig], bool]] = {
     "normalise 2": _scales_pixels,
     "freeze 2": _freezes_statistics,
     "pacfl.arrive 2": _bills_arrivals,
@@ -83,6 +83,6 @@ REVISIONS: dict[str, Callable[[Configured], bool]] = {
 """What stands in the ids of the runs for which the function is true."""
 
 
-def list_revisions(run: Configured) -> tuple[str, ...]:
+def list_revisions(run: RunConfig) -> tuple[str, ...]:
     """Return what the id of a run says about results that are mended; () for most runs."""
     return tuple(name for name, concerns in REVISIONS.items() if concerns(run))

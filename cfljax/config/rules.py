@@ -90,7 +90,7 @@ class Rule:
         for key in self.wanted.keys() - self.found:
             parts = key.split(".")
             if parts[0] == "method" and len(parts) > 1 and parts[1] in METHODS:
-                # About a method that this sweep leaves out
+                # The rule is about a method that this sweep leaves out
                 continue
             known = (
                 options
@@ -141,7 +141,7 @@ def _look_up_option(point: Point, path: list[str], sample: int) -> Value:
         return point.draft.names[path[0]] if len(path) == 1 else _ABSENT
     if path[0] not in point.draft.fields:
         return _ABSENT
-    value = point.at(sample).get(path[0], point.draft.fields[path[0]].default)
+    value = point.values_for(sample).get(path[0], point.draft.fields[path[0]].default)
     for key in path[1:]:
         if isinstance(value, str) and key == "name":
             return value
@@ -152,7 +152,7 @@ def _look_up_option(point: Point, path: list[str], sample: int) -> Value:
 def _list_alternatives(value: Value, where: str) -> list[Value]:
     if value == [] or value == {}:
         raise SpecError(f"{where} = {show(value)}: matches nothing")
-    # A list may be the value itself, or the values
+    # A list may be the value of an option that is a list, or several values of one that is not
     alternatives = [value]
     if isinstance(value, list):
         alternatives += value
@@ -172,11 +172,11 @@ def _is_same(value: Value, wanted: Value) -> bool:
     return bool(value == wanted)
 
 
-# (name of a part, its kind) for each part that is named
-Pairs = tuple[tuple[str, str], ...]
+# (name of a part, who shares it) for each part that is named
+Parts = tuple[tuple[str, str], ...]
 
 
-def list_pairs(options: MethodConfig, train: Train) -> Pairs:
+def list_parts(options: MethodConfig, train: Train) -> Parts:
     """Return the parts of a run: from `train.parts` and `train.freeze`, or the method's own; () if
     models are shared whole."""
     return options.parts or (
@@ -185,14 +185,14 @@ def list_pairs(options: MethodConfig, train: Train) -> Pairs:
     )
 
 
-def stay_home(options: MethodConfig, train: Train) -> bool:
+def has_client_side_parts(options: MethodConfig, train: Train) -> bool:
     """Return whether parts of the models stay with the clients."""
-    return any(kind == "client" for _, kind in list_pairs(options, train))
+    return any(kind == "client" for _, kind in list_parts(options, train))
 
 
 def check_parts(label: str, options: MethodConfig, train: Train) -> None:
     """Reject a part that is both shared and frozen, and FedNova of what everybody shares."""
-    for part, kind in list_pairs(options, train):
+    for part, kind in list_parts(options, train):
         if kind == "all" and getattr(options, "average", "") == "nova":
             why = (
                 f"a part that all clients share is not averaged by steps; make it {part} = "
@@ -213,11 +213,12 @@ def check_start(
 ) -> None:
     """Reject a start from a file that is missing, or that parameters which do not train would
     need."""
-    # With JAX
+    # Imported here because it imports JAX
     from cfljax.models.options import common_options
 
     common = common_options(model)
-    weights, frozen = common.weights, common.frozen
+    weights = common.weights
+    frozen = common.frozen
     if weights is not None and not Path(weights).expanduser().is_file():
         raise SpecError(f'model.weights = "{weights}": there is no such file')
     if frozen and not weights:

@@ -11,7 +11,7 @@ from functools import cached_property
 
 from cfljax.config.data import Data
 from cfljax.config.frozen import OfFile, canonical, to_essential, to_plain
-from cfljax.config.revisions import Configured, list_revisions
+from cfljax.config.revisions import RunConfig, list_revisions
 from cfljax.config.train import Train
 from cfljax.registry import list_origins
 from cfljax.registry.checksums import hash_file
@@ -25,7 +25,7 @@ RESULTS_VERSION = 1
 
 
 @dataclasses.dataclass(frozen=True)
-class Chosen:
+class NamedOptions:
     """A name that the spec chooses from a registry, and its options."""
 
     name: str
@@ -40,19 +40,19 @@ class Run:
     label: str  # The name of the run's row in tables and figures; not part of the id
     options: MethodConfig
     data: Data
-    model: Chosen
+    model: NamedOptions
     train: Train
     seed: int
     varies: Table = dataclasses.field(default_factory=dict, compare=False, hash=False)
     """Dotted name → value of the options that differ between the runs of a sweep (method and seed
     are not listed)."""
-    called: tuple[tuple[str, bool], ...] = dataclasses.field(default=(), compare=False, hash=False)
+    rows: tuple[tuple[str, bool], ...] = dataclasses.field(default=(), compare=False, hash=False)
     """(label, whether the data are drawn from the run's seed) of each entry of the spec that asks
     for this run."""
 
     @cached_property
-    def _drawn(self) -> Data:
-        return self.data.drawn_for(self.seed)
+    def _seeded_data(self) -> Data:
+        return self.data.with_seed(self.seed)
 
     @property
     def data_seed(self) -> int:
@@ -68,15 +68,15 @@ class Run:
         return list_origins([*data, ("model", self.model.name), ("method", self.method), *metrics])
 
     @property
-    def foreign(self) -> tuple[str, ...]:
-        """Return the part of the id for the origins: their checksums. It is empty for a run that
-        uses the package alone."""
+    def plugin_hashes(self) -> tuple[str, ...]:
+        """The checksums of the users' sources, part of the id; () for a run that uses the package
+        alone."""
         return tuple(sorted({origin.code for origin in self.origins}))
 
     @cached_property
     def contents(self) -> dict[str, str]:
         """SHA-256 of the files and data that the run reads, by what they are for."""
-        clock = self.train.clocked
+        clock = self.train.clock_table
         parts = (
             ("model", self.model.options),
             ("method", self.options),
@@ -87,14 +87,14 @@ class Run:
             for what, options in parts
             for name, file in list_files(options).items()
         }
-        return self._drawn.contents | named
+        return self._seeded_data.contents | named
 
     def resolved(self) -> Table:
         """Return every option with its value, as nested tables without None. `seeds`, `method` and
         `plugins` are as in a spec."""
         plugins = sorted({origin.plugin for origin in self.origins if origin.plugin})
         return ({"plugins": plugins} if plugins else {}) | {
-            "data": self._drawn.flat(),
+            "data": self._seeded_data.to_table(),
             "model": {"name": self.model.name, **to_plain(self.model.options)},
             "method": {"name": self.method, **to_plain(self.options)},
             "train": to_plain(self.train),
@@ -105,9 +105,9 @@ class Run:
     def id(self) -> str:
         """16 hexadecimal digits: equal for runs that compute the same, whatever their labels or
         spelling."""
-        spelled = self._spell(self._drawn.identity, hash_file)
+        spelled = self._spell(self._seeded_data.identity, hash_file)
         mended = list_revisions(
-            Configured(
+            RunConfig(
                 self.method,
                 self.options,
                 self.data,
@@ -116,23 +116,25 @@ class Run:
                 self.train,
             )
         )
-        parts = (f"run {RESULTS_VERSION}", *spelled, *self.foreign, *mended)
+        parts = (f"run {RESULTS_VERSION}", *spelled, *self.plugin_hashes, *mended)
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
     @cached_property
-    def spelled(self) -> str:
-        """Return a string that is equal for runs with the same options. The data are not read, so
-        that paths count as they are."""
-        return "\n".join(self._spell(self._drawn.spelled, os.path.realpath))
+    def cheap_id(self) -> str:
+        """A string that is equal for runs with the same options. No data are read for it: a file
+        counts by its path."""
+        return "\n".join(self._spell(self._seeded_data.cheap_id, os.path.realpath))
 
     def _spell(self, data: str, of_file: OfFile) -> tuple[str, ...]:
+        """Return all options as text. `data`: the id of the data; `of_file`: what stands for a
+        file."""
         model = canonical(self.model.options, of_file)
         method = canonical(self.options, of_file)
         train = canonical(self.train, of_file)
         return data, f"{self.model.name} {model}", f"{self.method} {method}", train, str(self.seed)
 
     @property
-    def parts(self) -> tuple[Data, Chosen, Train, MethodConfig]:
+    def parts(self) -> tuple[Data, NamedOptions, Train, MethodConfig]:
         """The objects that have its options. Runs of a sweep share them."""
         return self.data, self.model, self.train, self.options
 
@@ -141,41 +143,46 @@ def merge_equal(runs: Iterable[Run]) -> list[Run]:
     """Return the distinct runs in their order, each with the rows of the table that ask for it and
     the options that vary."""
     found: dict[str, Run] = {}
-    called: dict[str, dict[tuple[str, bool], None]] = {}
+    # Dicts without values keep the order in which rows ask for a run
+    rows: dict[str, dict[tuple[str, bool], None]] = {}
     for run in runs:
-        found.setdefault(run.spelled, run)
-        called.setdefault(run.spelled, {})[run.label, run.data.seed == "run"] = None
-    for spelled, run in found.items():
-        object.__setattr__(run, "called", tuple(called[spelled]))
+        found.setdefault(run.cheap_id, run)
+        rows.setdefault(run.cheap_id, {})[run.label, run.data.seed == "run"] = None
+    for cheap_id, run in found.items():
+        # In place of a copy, which would lose the ids that the run has computed
+        object.__setattr__(run, "rows", tuple(rows[cheap_id]))
     return add_varies(list(found.values()))
 
 
 def add_varies(runs: list[Run]) -> list[Run]:
-    """Add to each run the options that differ between runs, compared with the same data set,
-    partition, model or method."""
-    views: dict[int, dict[Key, Value]] = {}
+    """Add to each run the options that differ between runs. An option of a data set, partition,
+    model or method is compared between the runs that have the same one."""
+    # Runs share their parts: a sweep of a million runs has few. So each part is read once, and `id`
+    # finds it; the runs keep the parts alive, so that no `id` is used twice.
+    values: dict[int, dict[Key, Value]] = {}
     for run in runs:
         for part in run.parts:
-            if id(part) not in views:
-                views[id(part)] = dict(_list_values(run, part))
-    differ = find_differing(views.values())
+            if id(part) not in values:
+                values[id(part)] = dict(_list_values(run, part))
+    differing = find_differing(values.values())
     shown = {
-        part: {name: value for (group, name), value in view.items() if (group, name) in differ}
-        for part, view in views.items()
+        part: {key[1]: value for key, value in each.items() if key in differing}
+        for part, each in values.items()
     }
     varied = []
     for run in runs:
         varies = {name: value for part in run.parts for name, value in shown[id(part)].items()}
         varied.append(dataclasses.replace(run, varies=varies))
-        # Which knows its spelling
-        vars(varied[-1])["_drawn"] = run._drawn
+        # A copy would compute the cheap id of its data once more
+        vars(varied[-1])["_seeded_data"] = run._seeded_data
     return varied
 
 
 def _list_values(run: Run, part: Value) -> list[tuple[Key, Value]]:
-    """Map (group, dotted name) to a part's values."""
+    """List ((group, dotted name), value) of the options in one of the run's parts. The group is the
+    name of the data set, model or method that an option belongs to; "" for options of all."""
     if part is run.data:
-        views = [each.written(to_essential) for each in part.views]
+        views = [each.to_table(to_essential) for each in part.views]
         common = [
             (("", f"data.{k}"), views if k == "views" else v)
             for k, v in _list_pairs(part)
@@ -194,4 +201,5 @@ def _list_values(run: Run, part: Value) -> list[tuple[Key, Value]]:
 
 
 def _list_pairs(options: Options) -> list[tuple[str, Value]]:
+    """List (name, plain value) of the options."""
     return [(f.name, to_plain(getattr(options, f.name))) for f in dataclasses.fields(options)]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from cfljax.config.data import DataOptions, make_data
-from cfljax.config.run import Chosen
+from cfljax.config.run import NamedOptions
 from cfljax.config.train import Train
 from cfljax.config.values import Field, Range, expand_axis, list_fields, to_list
 from cfljax.errors import CfljaxError, SpecError, suggest
@@ -26,16 +26,16 @@ RESERVED_KEYS = ("name", "label", "train")
 
 
 class Point:
-    """One choice of values for one table. It is checked when first used, so combinations that rules
-    exclude may be invalid."""
+    """One choice of values for one table. It is checked when it is first built, so that
+    combinations which rules exclude may be invalid."""
 
     def __init__(self, draft: Draft, values: Table):
         self.draft = draft
         self.values = values
         self.random = any(isinstance(v, Range) for v in values.values())
-        self._made: dict[int, Any] = {}
+        self._built: dict[int, Any] = {}
 
-    def at(self, sample: int) -> Table:
+    def values_for(self, sample: int) -> Table:
         """Return the values of the options, with random ranges drawn for that sample."""
         if not self.random:
             return self.values
@@ -46,12 +46,12 @@ class Point:
             for k, v in self.values.items()
         }
 
-    def made(self, sample: int) -> Any:
-        """Check the options and make a Data, Train or Chosen; the same object each time."""
+    def build(self, sample: int) -> Any:
+        """Check the options and make a Data, Train or NamedOptions; the same object each time."""
         sample = sample if self.random else 0
-        if sample not in self._made:
-            self._made[sample] = self.draft.build(self.at(sample))
-        return self._made[sample]
+        if sample not in self._built:
+            self._built[sample] = self.draft.build(self.values_for(sample))
+        return self._built[sample]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,10 +103,19 @@ def make_drafts(
     variants: list[Variant],
     build: Callable[..., object],
     search_seed: int,
-    elsewhere: Callable[[str], str] = lambda _: "",
+    explain: Callable[[str], str] = lambda _: "",
 ) -> list[Draft]:
     """Make a draft per variant. With several variants (a list of names) an option counts for those
-    that have it."""
+    that have it.
+
+    Args:
+        kind: of the table: "data", "model", "train" or "method".
+        where: its key in messages.
+        table: the options that the spec gives, without names.
+        variants: the choices of names.
+        build: makes the checked options from (names, classes, where, values).
+        search_seed: seeds the draws from random ranges.
+        explain: says of an unknown key what became of it, or what it belongs to; "": nothing."""
     own = list(map(_list_fields, variants))
     union = {key for fields in own for key in fields}
     for key in table:
@@ -116,7 +125,7 @@ def make_drafts(
             reserved = {"data": ("name", "partition"), "method": RESERVED_KEYS, "train": ()}.get(
                 kind, ("name",)
             )
-            near = elsewhere(key) or suggest(key, union | set(reserved))
+            near = explain(key) or suggest(key, union | set(reserved))
             raise SpecError(f"{where}.{key} = {show(table[key])}: there is no such option{near}")
     found = []
     for (names, classes, preset), fields in zip(variants, own, strict=True):
@@ -160,7 +169,7 @@ def make_data_drafts(table: Table, where: str, search_seed: int) -> list[Draft]:
             )
     rest = {key: value for key, value in table.items() if key not in ("name", "partition")}
 
-    def elsewhere(key: str) -> str:
+    def explain(key: str) -> str:
         renamed = {
             old: f"{old} of data set {name} is {new} now"
             for name in {each.names["name"] for each in variants}
@@ -175,7 +184,7 @@ def make_data_drafts(table: Table, where: str, search_seed: int) -> list[Draft]:
         listed = "; ".join(dict.fromkeys(each.names["partition"] for each in variants))
         return f" with partition {listed}; it belongs to {', '.join(owners)}" if owners else ""
 
-    return make_drafts("data", where, rest, variants, make_data, search_seed, elsewhere)
+    return make_drafts("data", where, rest, variants, make_data, search_seed, explain)
 
 
 def _check_names(
@@ -260,9 +269,9 @@ def make_method_draft(
 
 def _check_table(
     names: dict[str, str], classes: tuple[type, ...], where: str, values: Table
-) -> Chosen | Options:
+) -> NamedOptions | Options:
     options: Options = check(classes[0], values, where)
-    return Chosen(names["name"], options) if names else options
+    return NamedOptions(names["name"], options) if names else options
 
 
 def list_names(table: Table, key: str, where: str) -> list[str]:

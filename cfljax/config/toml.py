@@ -12,7 +12,9 @@ from pathlib import Path
 from cfljax.errors import SpecError, suggest
 from cfljax.registry.options import Table, Value
 
+# Deeper nesting is refused: recursive functions read the tables
 _MAX_DEPTH = 12
+# JSON and numpy hold integers of 64 bits
 _MAX_INTEGER = 2**63
 
 
@@ -33,7 +35,7 @@ def load(path: Path) -> Table:
         raise SpecError(f"line {line}: is not valid UTF-8") from None
     except RecursionError:
         raise SpecError("tables and lists are nested too deeply") from None
-    # TOMLDecodeError, and Python's own for numbers of thousands of digits
+    # A TOMLDecodeError, or Python's own error for a number of thousands of digits
     except ValueError as error:
         raise SpecError(_move_line(str(error))) from None
 
@@ -88,7 +90,7 @@ def sanitise(value: Value, where: str = "", depth: int = 0) -> Value:
         value = os.fspath(value)
     if isinstance(value, float) and not math.isfinite(value):
         raise SpecError(f"{where} = {value}: must be a finite number")
-    # A flag's bytes that Python could not read
+    # Python keeps the bytes of a flag that are not UTF-8 as lone surrogates
     if isinstance(value, str) and any("\ud800" <= c <= "\udfff" for c in value):
         raise SpecError(f"{where} = {value!r}: is not valid UTF-8")
     if not isinstance(value, (bool, int, float, str)):

@@ -21,7 +21,7 @@ from cfljax.registry.options import Table, Value, check, option, show
 
 
 @dataclasses.dataclass(frozen=True)
-class Forced:
+class PlanOptions:
     """The table `train.plan`: choices that replace the ones by measured speed. They change results
     in the last bits."""
 
@@ -192,6 +192,8 @@ class Train:
     )
 
     def __post_init__(self) -> None:
+        # Each way to write an option becomes one value here, so that runs which mean the same are
+        # equal and have one id
         if self.epochs is None and self.steps is None:
             object.__setattr__(self, "epochs", 1)
         if self.plan == "auto":
@@ -223,25 +225,29 @@ class Train:
     @property
     def divided_by(self) -> str:
         """The option that divides models into parts; "" if none does."""
-        return "train.parts" if self.parts else "train.freeze" if self.freeze else ""
+        if self.parts:
+            return "train.parts"
+        return "train.freeze" if self.freeze else ""
 
     @property
-    def forced(self) -> Forced:
+    def plan_options(self) -> PlanOptions:
         """The choices about the execution plan that the spec makes."""
-        return check(Forced, dict(self.plan) if isinstance(self.plan, dict) else {}, "train.plan")
+        return check(
+            PlanOptions, dict(self.plan) if isinstance(self.plan, dict) else {}, "train.plan"
+        )
 
     @property
-    def stops(self) -> Stop | None:
+    def stop_table(self) -> Stop | None:
         """When a run ends early; None: never."""
         return self.stop if isinstance(self.stop, Stop) else None
 
     @property
-    def clocked(self) -> Clock | None:
+    def clock_table(self) -> Clock | None:
         """The simulated clock; None: there is none."""
         return self.clock if isinstance(self.clock, Clock) else None
 
     @property
-    def buffered(self) -> Asynchronous | None:
+    def asynchronous_table(self) -> Asynchronous | None:
         """How the server aggregates asynchronously; None: it waits for all participants."""
         return self.asynchronous if isinstance(self.asynchronous, Asynchronous) else None
 
@@ -293,8 +299,8 @@ class Train:
                 f"512, devices = 2 }}"
             )
         if (
-            self.clocked is not None
-            and self.clocked.trace
+            self.clock_table is not None
+            and self.clock_table.trace
             and (privacy := self.transit.privacy) is not None
             and privacy.noise > 0
         ):
@@ -303,9 +309,13 @@ class Train:
                 f"{where}.clock.trace with {where}.privacy.noise = {privacy.noise}: {why}"
             )
         check_asynchronous(
-            self.buffered, self.clocked, self.transit, self.forced.stream, self.participation
+            self.asynchronous_table,
+            self.clock_table,
+            self.transit,
+            self.plan_options.stream,
+            self.participation,
         )
-        _check_robust(self, self.forced, where)
+        _check_robust(self, self.plan_options, where)
         if self.metrics:
             from cfljax.engine.metrics import METRICS
 
@@ -324,9 +334,9 @@ def read_parts(value: Value) -> FrozenTable | None:
         return None
     for name, kind in value.items():
         if kind not in SHARING:
-            told = suggest(kind, SHARING) if isinstance(kind, str) else ""
+            near = suggest(kind, SHARING) if isinstance(kind, str) else ""
             raise SpecError(
-                f'train.parts.{name} = {show(kind)}: must be "all", "cluster" or "client"' + told
+                f'train.parts.{name} = {show(kind)}: must be "all", "cluster" or "client"' + near
             )
     return FrozenTable(value) if set(value.values()) - {"cluster"} else None
 
@@ -344,7 +354,7 @@ def read_frozen(value: Value) -> tuple[str, ...] | None:
     return tuple(sorted(set(names)))
 
 
-def _check_robust(train: Train, forced: Forced, where: str) -> None:
+def _check_robust(train: Train, forced: PlanOptions, where: str) -> None:
     """Reject options that exclude a robust rule, which needs all updates at once and without
     noise."""
     privacy, _, _, robust = train.transit
@@ -379,7 +389,8 @@ def _check_optimizer(train: Train, where: str) -> None:
             f"{where} = {show(train.optimizer)}: the table needs a name, as in {{ name = "
             f'"adam", b1 = 0.8 }}'
         )
-    (name, arguments), momentum = train.optimizer_pair, train.momentum
+    name, arguments = train.optimizer_pair
+    momentum = train.momentum
     check_optimiser(name, arguments, where, "train.lr")
     if momentum and name != "sgd":
         raise SpecError(

@@ -54,7 +54,7 @@ class Privacy:
 
 
 @dataclasses.dataclass(frozen=True)
-class Named:
+class NamedTable:
     """A table with a name that decides which options it has; the options of other names are
     None."""
 
@@ -76,7 +76,7 @@ class Named:
 
 
 @dataclasses.dataclass(frozen=True)
-class Compress(Named):
+class Compress(NamedTable):
     """The table `train.compress`: the form in which an update is sent."""
 
     OWNERS = {"keep": (0.01, ("topk",)), "rounding": ("stochastic", ("int8",))}
@@ -99,13 +99,14 @@ class Compress(Named):
     def bytes(self, d: int) -> int:
         """Count the bytes of a compressed vector of d numbers."""
         if self.name == "topk":
-            # A number and its index
+            # Each number is sent with its index, 4 bytes each
             return 8 * count_kept(self.keep, d)
+        # The scale, a float32, and a byte or a bit for each number
         return 4 + (d if self.name == "int8" else -(-d // 8))
 
 
 @dataclasses.dataclass(frozen=True)
-class Attack(Named):
+class Attack(NamedTable):
     """The table `train.attack`: clients that send false updates."""
 
     OWNERS = {"factor": (1.0, ("sign_flip", "noise"))}
@@ -123,7 +124,7 @@ class Attack(Named):
 
 
 @dataclasses.dataclass(frozen=True)
-class Robust(Named):
+class Robust(NamedTable):
     """The table `train.robust`: a statistic of the members' updates instead of their weighted
     mean."""
 
@@ -162,7 +163,8 @@ class Transit(NamedTuple):
         return made if isinstance(made, Choice) else None
 
 
-# Words that mean the same as leaving the table out. They are for lists of values.
+# Words that mean the same as leaving the table out. A list of values needs them: it cannot leave
+# one out.
 NONE_WORDS = ("none", "mean")
 TABLES: dict[str, type[Any]] = {
     "privacy": Privacy,
@@ -187,11 +189,12 @@ def read_table(value: Value, name: str, kind: type) -> Any:
     return check(kind, table, where)
 
 
-def keeps_dropped(options: MethodConfig, transit: Transit) -> bool:
+def uses_error_feedback(options: MethodConfig, transit: Transit) -> bool:
     """Return whether clients keep what compression drops of their updates."""
     return transit.compress is not None and transit.compress.feedback and options.sends
 
 
 def count_kept(share: float | None, d: int) -> int:
     """Return how many of d numbers are sent for this share: at least one."""
+    # Without the margin a product such as 0.07 · 100 = 7.000000000000001 would round up to 8
     return min(d, max(1, math.ceil((share or 0.0) * d - 1e-6)))

@@ -113,7 +113,7 @@ def expand_entry(value: Value, field: Field, where: str) -> list[Value]:
             found = expand_range(match, value, where)
             ends = [check_value(v, field.hint, field.meta, where) for v in (found[0], found[-1])]
             if all(type(end) is int for end in ends):
-                # What is between two integers within bounds is one, too
+                # All values between two integers within the bounds are within them, too
                 return list(found)
             return [check_value(v, field.hint, field.meta, where) for v in found]
         if {int, float} & set(field.kinds) and (match := _SPACED.fullmatch(value)):
@@ -175,7 +175,7 @@ def expand_spaced(kind: str, inside: str, field: Field, shown: str, where: str) 
     if int(count) == 1:
         steps = np.array([low])
     else:
-        # Numbers near the end of float64 end in the error below
+        # Numbers that overflow float64 become infinite, which the error below reports
         with np.errstate(all="ignore"):
             steps = (
                 np.geomspace(low, high, int(count))

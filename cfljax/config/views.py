@@ -71,7 +71,7 @@ _IN_VIEWS = (
     "label_permutation",
     "feature_shift",
 )
-# Options of changes that are drawn
+# Options of changes that are drawn at random; a file lists its changes itself
 _DRAWN = ("kind", "at", "share")
 
 
@@ -87,7 +87,7 @@ def read_drift(
                     f"{where}.{key} = {show(table[key])}: the file lists all changes; leave "
                     f"{key} out"
                 )
-    if not PARTITIONS.ours(partition):
+    if not PARTITIONS.is_built_in(partition):
         return made
     groups = [getattr(parts, "groups", 1) if partition in _IN_VIEWS else 1]
     groups += [each.options.groups for each in views if each.name in _IN_VIEWS]

@@ -21,7 +21,7 @@ from cfljax.data.sources import (
     reads_folders,
 )
 from cfljax.errors import DataError
-from cfljax.registry.checksums import hash_files, hash_or_failure, hash_source
+from cfljax.registry.checksums import hash_data_set, hash_files, hash_or_failure
 from cfljax.registry.options import Options, Value, check, list_files
 from cfljax.types import Source
 
@@ -93,7 +93,7 @@ def data_checksum(name: str, options: Options, path: str | None = None, *, seed:
 def _checksum_user_data(name: str, options: Options, path: str | None, seed: int) -> str:
     source = load(name, options, path, seed=seed)
     _last_hashed.clear()
-    _last_hashed[name, options, path, seed, found := hash_source(source)] = source
+    _last_hashed[name, options, path, seed, found := hash_data_set(source)] = source
     return found
 
 
@@ -107,7 +107,7 @@ def load_checked(name: str, options: Options, path: str | None, seed: int, wante
     source = load(name, options, path, seed=seed)
     of_user = name in SOURCES and SOURCES.origin(name) is not None
     if (
-        hash_source(source) if of_user else data_checksum(name, options, path, seed=seed)
+        hash_data_set(source) if of_user else data_checksum(name, options, path, seed=seed)
     ) != wanted:
         raise DataError(
             f'data "{name}": has changed since the runs were planned; start the sweep again'

@@ -13,10 +13,10 @@ import numpy as np
 from cfljax import data, keys, models
 from cfljax.config import Run
 from cfljax.config.frozen import canonical
-from cfljax.config.rules import Pairs, list_pairs
+from cfljax.config.rules import Parts, list_parts
 from cfljax.config.train import Lora
 from cfljax.config.train_tables import check_buffer
-from cfljax.config.transit import keeps_dropped
+from cfljax.config.transit import uses_error_feedback
 from cfljax.devices import compiled
 from cfljax.devices.machine import Machine, make_mesh
 from cfljax.engine.outputs import vector_bytes
@@ -60,7 +60,7 @@ EVALUATIONS_PER_CHUNK = 10
 def assemble(run: Run, width: int, machine: Machine) -> Assembled:
     """Assemble federation, model, plan, solver and method of a run, for a batch of `width` runs on
     the machine."""
-    shape = machine.shape(width, run.train.forced.devices)
+    shape = machine.shape(width, run.train.plan_options.devices)
     sharded = _shards(run, shape.clients, machine)
     federation = host_federation(run) if sharded else federation_of(run)
     if not machine.sequential:
@@ -77,7 +77,7 @@ def assemble(run: Run, width: int, machine: Machine) -> Assembled:
             federation.train, grams=_grams(key_of(run), choice.gram_sizes, _frozen(run))
         )
         federation = dataclasses.replace(federation, train=train)
-    parts = list_pairs(run.options, run.train)
+    parts = list_parts(run.options, run.train)
     d = len(divide_model(model, parts).away) if parts else model.size
     check_labels(run, federation)
     _check_statistics(run, model, parts)
@@ -104,7 +104,7 @@ def assemble(run: Run, width: int, machine: Machine) -> Assembled:
     stages = make_stages(run.method, run.train, options, divided)
     method = _method(run.method, options, canonical(options), divided, mesh, stages)
     check_mixture(run, method, federation)
-    if run.train.clocked is not None:
+    if run.train.clock_table is not None:
         federation = with_devices(run, federation)
         settings = settings._replace(
             clock=vector_bytes(method.travels, model.size, settings.vector_up)
@@ -139,7 +139,7 @@ def check_tokens(run: Run) -> None:
     federation = host_federation(run)
     if (
         given is None
-        or not models.MODELS.ours(run.model.name)
+        or not models.MODELS.is_built_in(run.model.name)
         or len(sample_shape(federation)) != 1
     ):
         return
@@ -163,7 +163,7 @@ def check_tokens(run: Run) -> None:
         )
 
 
-def _check_statistics(run: Run, model: Model, parts: Pairs) -> None:
+def _check_statistics(run: Run, model: Model, parts: Parts) -> None:
     """Reject noise on running means and variances of BatchNorm, and warn if they are compressed."""
     transit = run.train.transit
     if transit.privacy is None and transit.compress is None:
@@ -203,7 +203,7 @@ def _warn_of_equal_starts(run: Run, model: Model) -> None:
 
 def with_devices(run: Run, federation: Federation) -> Federation:
     """Add the clients' devices to the federation if there is a simulated clock."""
-    clock = run.train.clocked
+    clock = run.train.clock_table
     if clock is None:
         return federation
     devices = make_devices(federation.clients, run.data_seed, clock.speed == "same", clock.trace)
@@ -232,8 +232,8 @@ def _finetuned(run: Run, federation: Federation, solver: Solver) -> Tuned | None
     return Tuned(tuple(range(clients)), (steps,), solver) if steps else None
 
 
-def _asynchronous(run: Run, model: Model, parts: Pairs, clients: int) -> Asynchronous | None:
-    if (table := run.train.buffered) is None:
+def _asynchronous(run: Run, model: Model, parts: Parts, clients: int) -> Asynchronous | None:
+    if (table := run.train.asynchronous_table) is None:
         return None
     check_buffer(table, run.train.participants(clients))
     return Asynchronous(table.buffer, len(divide_model(model, parts).home) if parts else 0)
@@ -299,7 +299,7 @@ def _settings(run: Run, clients: int, d: int, participants: int, sequential: boo
         sending = sending._replace(
             compress=way.name, kept=way.keep or 0.0, nearest=way.rounding == "nearest"
         )
-        sending = sending._replace(feedback=keeps_dropped(run.options, train.transit))
+        sending = sending._replace(feedback=uses_error_feedback(run.options, train.transit))
     return Settings(
         rounds=train.rounds,
         participants=participants,
@@ -316,7 +316,9 @@ def _settings(run: Run, clients: int, d: int, participants: int, sequential: boo
         sending=sending
         if attack is None
         else sending._replace(attack=attack.name, seed=attack.seed),
-        stop=None if train.stops is None else Stop(train.stops.patience, train.stops.metric),
+        stop=None
+        if train.stop_table is None
+        else Stop(train.stop_table.patience, train.stop_table.metric),
         vector_up=train.vector_bytes(d),
     )
 
@@ -324,7 +326,7 @@ def _settings(run: Run, clients: int, d: int, participants: int, sequential: boo
 def _shards(run: Run, devices: int, machine: Machine) -> bool:
     """Return whether the samples are dealt to the devices by client: if the run says so, or if one
     device's memory is too small."""
-    pool = run.train.forced.pool
+    pool = run.train.plan_options.pool
     if pool == "sharded" and devices == 1:
         raise SpecError(
             'train.plan.pool = "sharded": there is one device to a run; give more, as with '

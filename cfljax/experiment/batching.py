@@ -13,9 +13,9 @@ import numpy as np
 
 from cfljax.config.frozen import FrozenTable, canonical
 from cfljax.config.optimisers import count_state
-from cfljax.config.rules import stay_home
+from cfljax.config.rules import has_client_side_parts
 from cfljax.config.run import Run
-from cfljax.config.transit import keeps_dropped
+from cfljax.config.transit import uses_error_feedback
 from cfljax.errors import SpecError
 from cfljax.local.queue import choose_block
 from cfljax.registry.options import Value, drop_traced, list_traced
@@ -91,7 +91,7 @@ class Batch:
         run = self.first
         return (
             f"{run.model.name} {canonical(run.model.options)} {canonical(run.train.lora)} "
-            f"{run.foreign}"
+            f"{run.plugin_hashes}"
         )
 
     @property
@@ -158,14 +158,14 @@ def static_key(run: Run, seed: bool = True) -> str:
     """Return a key that is equal for runs that share a federation and a program; without `seed`, a
     program."""
     parts = (
-        run.data.drawn_for(run.seed).identity
+        run.data.with_seed(run.seed).identity
         if seed
-        else dataclasses.replace(run.data, seed=0).spelled,
+        else dataclasses.replace(run.data, seed=0).cheap_id,
         f"{run.model.name} {canonical(run.model.options)}",
         f"{run.method} {_static(run.options)}",
         _static(run.train),
         ",".join(sorted(list_hyper(run))),
-        *run.foreign,
+        *run.plugin_hashes,
     )
     return _short("\n".join(parts))
 
@@ -218,12 +218,12 @@ def _at_once(run: Run, size: Size) -> int:
     """Return the number of participants whose updates are held at once."""
     participants = run.train.slots(size.learners, size.clients)
     options = run.options
-    if run.train.buffered is not None:
+    if run.train.asynchronous_table is not None:
         # Before and after a step
         return 2 * participants
     if options.own or options.similarity == "exact" or run.train.transit.robust is not None:
         return participants
-    forced = run.train.forced.stream
+    forced = run.train.plan_options.stream
     block = choose_block(participants, size.parameters) if forced is None else forced
     return min(participants, block) if block else participants
 
@@ -232,10 +232,10 @@ def count_held(run: Run, size: Size) -> int:
     """Return the bytes that a run holds for all its clients at once, besides what its participants
     need."""
     numbers = run.options.per_client(size.clients, size.parameters)
-    if stay_home(run.options, run.train):
+    if has_client_side_parts(run.options, run.train):
         # Its model when it is scored
         numbers += size.parameters
-    if keeps_dropped(run.options, run.train.transit):
+    if uses_error_feedback(run.options, run.train.transit):
         numbers += size.parameters
     if run.train.keeps_state:
         name, arguments = run.train.optimizer_pair

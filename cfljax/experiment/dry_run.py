@@ -90,7 +90,7 @@ def communication(run: Run, size: Size) -> tuple[float, float]:
     d = size.parameters
     trained = participants * run.train.rounds
     begun, arrived = trained, trained
-    if (table := run.train.buffered) is not None:
+    if (table := run.train.asynchronous_table) is not None:
         arrived = min(table.buffer, participants) * run.train.rounds
         begun = participants + min(table.buffer, participants) * (run.train.rounds - 1)
     return 4.0 * d * begun, float(run.train.vector_bytes(d) * arrived)

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from cfljax.config import Run
-from cfljax.config.rules import list_pairs
-from cfljax.config.train import Forced
+from cfljax.config.rules import list_parts
+from cfljax.config.train import PlanOptions
 from cfljax.devices.machine import TYPICAL, Machine, Speed, speed_file
 from cfljax.local import predict, queue
 from cfljax.local.gram import first_layer
@@ -66,7 +66,7 @@ def choose(
 ) -> Choice:
     """Choose the plan: `train.plan`, else by measured speed and shapes. `runs`: how many a device
     computes side by side."""
-    forced = run.train.forced
+    forced = run.train.plan_options
     epochs = run.train.epochs
     head = run.options.head_epochs
     batch = None if run.train.batch == "full" else int(run.train.batch)
@@ -75,7 +75,7 @@ def choose(
     participants = run.train.slots(int(np.asarray(federation.trains).sum()), federation.clients)
     # A robust rule needs all updates at once, and those under way are kept
     stream = 0
-    if run.train.transit.robust is None and run.train.buffered is None:
+    if run.train.transit.robust is None and run.train.asynchronous_table is None:
         stream = choose_block(participants, model.size) if forced.stream is None else forced.stream
     plain = run.train.optimizer == "sgd" and not (
         run.options.own_steps or head or run.train.keeps_state
@@ -109,7 +109,9 @@ def choose(
     choice = Choice(
         plan, participants, work, (), devices, None, None, 4 * participants * model.size, steps, 0
     )
-    choice = choice._replace(buffer=0 if run.train.buffered is None else run.train.buffered.buffer)
+    choice = choice._replace(
+        buffer=0 if run.train.asynchronous_table is None else run.train.asynchronous_table.buffer
+    )
     if layer is None:
         return choice
     speed = TYPICAL if short else machine.speed
@@ -140,12 +142,12 @@ def choose(
 
 def _parts(run: Run, model: Model) -> ModelParts | None:
     """Return which parts of the run's models do not travel, or do not train; None: all do."""
-    pairs = list_pairs(run.options, run.train)
+    pairs = list_parts(run.options, run.train)
     return divide_model(model, pairs) if pairs else None
 
 
 def _gram_limit(
-    forced: Forced,
+    forced: PlanOptions,
     plan: Plan,
     layer: predict.Layer,
     work: Work,

@@ -65,7 +65,7 @@ class FederationKey(NamedTuple):
 
 def key_of(run: Run) -> FederationKey:
     """Return the key of a run's data."""
-    return FederationKey(run.data.drawn_for(run.seed), run.data_seed)
+    return FederationKey(run.data.with_seed(run.seed), run.data_seed)
 
 
 @functools.lru_cache(maxsize=2)
@@ -121,7 +121,7 @@ def check_clients(run: Run, federation: Federation) -> None:
     if getattr(run.options, "true_groups", False):
         need_groups(f'method "{run.method}"', federation)
     clusters = run.options.clusters
-    if METHODS.ours(run.method) and run.options.needs_clients and clusters > 1:
+    if METHODS.is_built_in(run.method) and run.options.needs_clients and clusters > 1:
         need_clients(federation, clusters, run.method)
 
 

@@ -35,8 +35,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cfljax.config import Run
-from cfljax.config.rules import stay_home
-from cfljax.config.transit import INSTALL_COMMAND, keeps_dropped
+from cfljax.config.rules import has_client_side_parts
+from cfljax.config.transit import INSTALL_COMMAND, uses_error_feedback
 from cfljax.errors import SpecError
 from cfljax.types import Federation
 
@@ -123,13 +123,13 @@ def hides_draw(run: Run, alike: bool) -> bool:
     """Return whether what becomes public does not tell who was drawn: one sum, with equal weights,
     of updates that do not depend on earlier draws. With a deadline, the clients that send are few,
     and fixed by public speeds, so the draw counts as known."""
-    if run.train.clocked is not None and run.train.clocked.deadline_s:
+    if run.train.clock_table is not None and run.train.clock_table.deadline_s:
         return False
     average = getattr(run.options, "average", "uniform")
     kept = (
         run.train.keeps_state
-        or keeps_dropped(run.options, run.train.transit)
-        or stay_home(run.options, run.train)
+        or uses_error_feedback(run.options, run.train.transit)
+        or has_client_side_parts(run.options, run.train)
     )
     return (
         run.options.one_sum

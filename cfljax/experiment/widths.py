@@ -71,7 +71,7 @@ def measure_bytes(batch: Batch, machine: Machine) -> tuple[float, int] | None:
         parts = assemble_batch(batch, machine)
         whole, federation = make_inputs(parts, batch.seeds, batch.hypers, alike=True)
         programs, _ = compile_programs(parts, split_into_groups(parts, whole)[0], federation)
-    shape = machine.shape(batch.width, batch.first.train.forced.devices)
+    shape = machine.shape(batch.width, batch.first.train.plan_options.devices)
     compiled = cast("tuple[jax.stages.Compiled, ...]", (programs.rounds, programs.evaluate))
     rounds, evaluate = (program.memory_analysis() for program in compiled)
     if rounds is None or evaluate is None:

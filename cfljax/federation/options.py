@@ -21,7 +21,7 @@ class GroupView:
     # An instance of the view's Options class
     options: Any = dataclasses.field(metadata={"beside": True})
 
-    def written(self, plain: Callable[[Options], Table]) -> Table | str:
+    def to_table(self, plain: Callable[[Options], Table]) -> Table | str:
         """Return the entry as a spec writes it."""
         table = (
             {"name": self.name} | ({"copies": True} if self.copies else {}) | plain(self.options)

@@ -227,7 +227,7 @@ def make_unit(
         )
     summary |= output.newcomers | output.finetuned
     summary["nonfinite_updates"] = int(output.history["nonfinite"][-1])
-    if (clock := run.train.clocked) is not None and clock.cost_per_s:
+    if (clock := run.train.clock_table) is not None and clock.cost_per_s:
         summary["cost"] = clock.cost_per_s * float(output.history["device_s"][-1])
     if run.train.transit.privacy is not None and federation is not None:
         summary |= (

@@ -78,7 +78,7 @@ def make_plan(
         "backend": before.get("backend") if before else machine.backend,
         "mesh": machine.mesh,
         "speed": machine.speed,
-        **spec.shown(),
+        **spec.describe_sweep(),
         "batches": [to_entry(batch) for batch in batches],
     }
     if before != json.loads(json.dumps(table)):

@@ -98,7 +98,7 @@ def _with_seeds(spec: Spec, seeds: tuple[int, ...]) -> list[Run]:
     settings."""
     first: dict[tuple[str, bool, str], Run] = {}
     for run in spec.runs():
-        for label, follows in run.called:
+        for label, follows in run.rows:
             data_seed = "run" if follows else run.data_seed
             data = (
                 run.data
@@ -106,7 +106,7 @@ def _with_seeds(spec: Spec, seeds: tuple[int, ...]) -> list[Run]:
                 else dataclasses.replace(run.data, seed=data_seed)
             )
             of_row = dataclasses.replace(run, label=label, data=data)
-            first.setdefault((label, follows, dataclasses.replace(of_row, seed=0).spelled), of_row)
+            first.setdefault((label, follows, dataclasses.replace(of_row, seed=0).cheap_id), of_row)
     return [dataclasses.replace(run, seed=seed) for run in first.values() for seed in seeds]
 
 
@@ -125,7 +125,7 @@ def _groups(runs: list[Run]) -> list[Group]:
     names = list(data.values())
     found: dict[tuple[str, str], dict[str, list[Run]]] = {}
     for run in runs:
-        setting = dataclasses.replace(run, seed=0).spelled
+        setting = dataclasses.replace(run, seed=0).cheap_id
         found.setdefault((run.label, canonical_data(run)), {}).setdefault(setting, []).append(run)
 
     def shown(key: str) -> str:
@@ -146,7 +146,7 @@ def _groups(runs: list[Run]) -> list[Group]:
 
 def canonical_data(run: Run) -> str:
     """Return a string that is equal for runs on the same data, whatever their seeds."""
-    return dataclasses.replace(run.data, seed=0).spelled + canonical({"seed": run.data.seed})
+    return dataclasses.replace(run.data, seed=0).cheap_id + canonical({"seed": run.data.seed})
 
 
 def _limit_settings(

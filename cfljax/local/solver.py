@@ -7,7 +7,7 @@ it were trained alone. Steps of a method's own are not a training backend: see
 
 To add a training backend, write a function (task, course) -> Updates and list it in
 `ways.list_ways` for clients up to some size. For a plan to choose it: a field of `types.Plan`, its
-key in `config.train.Forced`, the prediction of its time in `local.predict`, the choice and its
+key in `config.train.PlanOptions`, the prediction of its time in `local.predict`, the choice and its
 reasons in `experiment.execution`, and its word in records (`launch.batch.describe_plan`). Which
 clients train at a time, and on which device, is decided in `devices.spread` alone. Side by side (on
 an accelerator) there should be one way for all clients: a batched switch computes them all."""

@@ -21,7 +21,7 @@ from cfljax.files import cache_folder, write_whole
 if TYPE_CHECKING:
     from cfljax.types import Parts, Source
 
-# Files of at least this many bytes have their checksum cached; smaller files are read each time
+# A file of at least this many bytes has its checksum cached; a smaller one is read each time
 MIN_CACHED_BYTES = 1 << 20
 SETTLED_SECONDS = 2.0
 """Seconds after a file's last change before its checksum is cached: two versions within one tick of
@@ -58,6 +58,7 @@ def hash_file(file: Path) -> str:
         raise DataError(f"{file}: cannot be read ({e.strerror or e})") from e
     if after != before:
         raise DataError(f"{file}: changes while it is read; start again when it is complete")
+    # A file that has just changed may change again within one tick of the clock, and keep its time
     if before[1] >= MIN_CACHED_BYTES and time.time() - max(before[2:]) / 1e9 > SETTLED_SECONDS:
         # A full or read-only disk costs time at the next start, nothing else
         with contextlib.suppress(OSError):
@@ -68,16 +69,19 @@ def hash_file(file: Path) -> str:
 
 
 def _file_state(file: Path) -> list[int]:
+    """Return what changes when the file does: inode, size, and the times of contents and inode."""
     stat = file.stat()
     return [stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
 
 
-def hash_source(source: Source) -> str:
+def hash_data_set(source: Source) -> str:
     """Compute the SHA-256 over everything in a data set but its name."""
-    return _hash([(name, value) for name, value in source._asdict().items() if name != "name"])
+    return _hash_values(
+        [(name, value) for name, value in source._asdict().items() if name != "name"]
+    )
 
 
-def hash_parts(parts: Parts) -> str:
+def hash_partition(parts: Parts) -> str:
     """Compute the SHA-256 over the result of a partition: which client holds which samples."""
     named = {
         field.name: getattr(parts, field.name)
@@ -85,7 +89,7 @@ def hash_parts(parts: Parts) -> str:
         if field.name != "by_group"
     }
     made = named.pop("source")
-    return _hash([*named.items(), ("source", "" if made is None else hash_source(made))])
+    return _hash_values([*named.items(), ("source", "" if made is None else hash_data_set(made))])
 
 
 def hash_or_failure(make: Callable[[], str]) -> str:
@@ -100,11 +104,13 @@ def hash_or_failure(make: Callable[[], str]) -> str:
         return hashlib.sha256(f"{type(error).__name__}: {error}".encode()).hexdigest()
 
 
-def _hash(named: list[tuple[str, object]]) -> str:
+def _hash_values(named: list[tuple[str, object]]) -> str:
+    """Compute the SHA-256 over (name, value): arrays with their type and shape, lists item by item,
+    words and integers as text."""
     digest = hashlib.sha256()
     for name, value in named:
         if isinstance(value, list):
-            value = _hash([(str(at), each) for at, each in enumerate(value)])
+            value = _hash_values([(str(at), each) for at, each in enumerate(value)])
         if value is None or isinstance(value, (int, str)):
             digest.update(f"{name} {value}\n".encode())
         else:

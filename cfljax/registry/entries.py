@@ -22,11 +22,11 @@ from cfljax import lazy
 from cfljax.errors import SpecError, suggest
 from cfljax.registry.options import NoOptions, Table, check
 from cfljax.registry.sources import find_package as files_of_package
-from cfljax.registry.sources import find_program, hash_sources, source_text
+from cfljax.registry.sources import find_program, hash_code, source_text
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,60}")
 _when_replaced: list[Callable[[], None]] = []
-_of_kind: dict[str, Registry[Any]] = {}
+_registries: dict[str, Registry[Any]] = {}
 
 Make = TypeVar("Make", bound=Callable[..., object])
 """The kind of function that a registry's entries have, such as `Callable[[Seen], Array]` for
@@ -57,19 +57,19 @@ class Origin(NamedTuple):
     plugin: str = ""
 
 
-_loading: list[Origin] = []
+_current_origins: list[Origin] = []
 
 
 @contextlib.contextmanager
 def load_as(origin: Origin) -> Iterator[None]:
-    """Give this origin to everything that is registered in this context. JAX is loaded first, since
-    what registers may use it."""
+    """Give this origin to everything that is registered in this context. JAX is loaded first,
+    because what registers may use it."""
     lazy.load()
-    _loading.append(origin)
+    _current_origins.append(origin)
     try:
         yield
     finally:
-        _loading.pop()
+        _current_origins.pop()
 
 
 def _find_origin(make: Callable[..., object], options: type, version: object) -> Origin:
@@ -79,7 +79,7 @@ def _find_origin(make: Callable[..., object], options: type, version: object) ->
     file = _find_file(make)
     try:
         text = (
-            hash_sources(find_program([file], file.parent))
+            hash_code(find_program([file], file.parent))
             if file.is_file()
             else f"{source_text(make)}\n{_describe_fields(options)}"
         )
@@ -93,6 +93,7 @@ def _find_origin(make: Callable[..., object], options: type, version: object) ->
 
 
 def _find_file(make: Callable[..., object]) -> Path:
+    """Return the file that defines the function or class; Path("") if there is none."""
     made = inspect.unwrap(make)
     code = getattr(made, "__code__", None)
     module = sys.modules.get(getattr(made, "__module__", ""))
@@ -100,12 +101,14 @@ def _find_file(make: Callable[..., object]) -> Path:
 
 
 def _describe_fields(options: type) -> str:
+    """Return the options of a class as text: a notebook's class has no file to hash."""
     return source_text(
         [(f.name, f.type, f.default, dict(f.metadata)) for f in dataclasses.fields(options)]
     )
 
 
 def _find_object(line: str) -> Any:
+    """Import the object of a line "module:attribute"."""
     module, _, attribute = line.partition(":")
     return getattr(importlib.import_module(module), attribute)
 
@@ -119,22 +122,27 @@ def when_replaced(forget: Callable[[], None]) -> None:
 def list_origins(named: Iterable[tuple[str, str]]) -> tuple[Origin, ...]:
     """Return the origins of the users' entries among these (kind, name), each once. Names of the
     package have no origin, nor have kinds that no registry of this process knows."""
-    found = (_of_kind[kind].origin(name) for kind, name in named if kind in _of_kind)
+    found = (_registries[kind].origin(name) for kind, name in named if kind in _registries)
     return tuple(dict.fromkeys(origin for origin in found if origin is not None))
 
 
 def adopt(files: Collection[str], origin: Origin) -> None:
     """Give this origin to all that these files have registered: a plugin may be imported before it
     is named."""
-    for registry in _of_kind.values():
+    for registry in _registries.values():
         registry.adopt(files, origin)
 
 
 class Registry(Generic[Make]):
-    """The entries of one kind. `lines`: name -> "module:attribute" of an Entry, or of an object
-    from which `maker`, a function (name, object) -> Entry that is given as such a line, too, makes
-    it; "": it is a function without options. `group`: the entry points that add to it. `base`: a
-    class that all Options inherit from; it is added to a plug-in's Options that do not."""
+    """The entries of one kind.
+
+    Args:
+        kind: what messages call an entry, such as "method".
+        lines: name -> "module:attribute" of an Entry, of a function without options, or of an
+            object from which `maker` makes an Entry.
+        group: the entry points of installed packages that add to it.
+        base: a class that all Options inherit from; it is added to a plug-in's Options that do not.
+        maker: "module:attribute" of a function (name, object) -> Entry."""
 
     def __init__(
         self,
@@ -149,10 +157,10 @@ class Registry(Generic[Make]):
         self._maker = maker
         self.group = group
         self._lines: dict[str, str | Entry[Make]] = dict(lines)
-        self._own: dict[str, Origin] = {}
-        self._offered: dict[str, importlib.metadata.EntryPoint] | None = None
+        self._origins: dict[str, Origin] = {}
+        self._installed: dict[str, importlib.metadata.EntryPoint] | None = None
         if group is not None:
-            _of_kind[kind] = self
+            _registries[kind] = self
 
     def __iter__(self) -> Iterator[str]:
         return iter({**self._lines, **self._entry_points()})
@@ -169,24 +177,26 @@ class Registry(Generic[Make]):
                 f"{self.kind} {name!r}: a name begins with a letter and has letters, digits, "
                 "_ and - only"
             )
-        if name in self._lines and name not in self._own:
+        if name in self._lines and name not in self._origins:
             raise SpecError(f'{self.kind} "{name}" exists already')
         if not (isinstance(options, type) and dataclasses.is_dataclass(options)):
             raise SpecError(
                 f'{self.kind} "{name}": options = {options!r:.60}: must be a frozen '
                 "dataclass (the class itself)"
             )
-        if name in self._own:
+        if name in self._origins:
             for forget in _when_replaced:
                 forget()
         self._lines[name] = self._with_base(Entry(options, make))
-        self._own[name] = _loading[-1] if _loading else _find_origin(make, options, version)
+        self._origins[name] = (
+            _current_origins[-1] if _current_origins else _find_origin(make, options, version)
+        )
 
     def entry(self, name: str, where: str = "") -> Entry[Make]:
         """Return the entry of that name; a SpecError suggests the nearest name."""
         line = self._lines.get(name)
         if line is None and name in self._entry_points():
-            line = self._take(name)
+            line = self._load_entry_point(name)
         if line is None:
             raise SpecError(
                 f'{where or self.kind} = "{name}": unknown {self.kind}' + suggest(name, self)
@@ -202,15 +212,15 @@ class Registry(Generic[Make]):
             line = self._lines[name] = found
         return line
 
-    def ours(self, name: str) -> bool:
+    def is_built_in(self, name: str) -> bool:
         """Return whether the entry comes with the package."""
-        return name in self._lines and name not in self._own
+        return name in self._lines and name not in self._origins
 
     def origin(self, name: str) -> Origin | None:
         """Return where a user's entry comes from; None for an entry of the package."""
         if name not in self._lines and name in self._entry_points():
-            self._take(name)
-        own = self._own.get(name)
+            self._load_entry_point(name)
+        own = self._origins.get(name)
         if own is not None and not own.code:
             what = (
                 f'the source of {self.kind} "{name}" cannot be read, so its versions cannot be '
@@ -224,32 +234,35 @@ class Registry(Generic[Make]):
 
     def adopt(self, files: Collection[str], origin: Origin) -> None:
         """Give this origin to what these files have registered here."""
-        for name in self._own:
+        for name in self._origins:
             entry = self._lines[name]
             if isinstance(entry, Entry) and str(_find_file(entry.make)) in files:
-                self._own[name] = origin
+                self._origins[name] = origin
 
     def check(self, name: str, table: Table, where: str) -> Any:
         """Check the table and make an instance of the entry's Options class."""
         return check(self.entry(name, f"{where}.name").options, table, where)
 
     def _entry_points(self) -> dict[str, importlib.metadata.EntryPoint]:
-        if self._offered is None:
+        """Return the entry points of installed packages by name, looked up at the first call."""
+        if self._installed is None:
             found = importlib.metadata.entry_points(group=self.group) if self.group else ()
-            self._offered = {point.name: point for point in found if point.name not in self._lines}
-        return self._offered
+            self._installed = {
+                point.name: point for point in found if point.name not in self._lines
+            }
+        return self._installed
 
-    def _take(self, name: str) -> Entry[Make]:
+    def _load_entry_point(self, name: str) -> Entry[Make]:
         """Load the entry behind an entry point: an Entry, or a function that its module has
         registered."""
         point = self._entry_points()[name]
         package = "" if point.dist is None else f"{point.dist.name} {point.dist.version}"
         try:
-            code = hash_sources(find_program(files_of_package(point.module)))
+            code = hash_code(find_program(files_of_package(point.module)))
             origin = Origin(hashlib.sha256(f"{package} {code}".encode()).hexdigest(), point.module)
             with load_as(origin):
                 found = point.load()
-        # Whatever a foreign package raises on import
+        # A foreign package may raise anything on import
         except Exception as error:
             what = f"{type(error).__name__}: {error}"
             raise SpecError(
@@ -263,10 +276,11 @@ class Registry(Generic[Make]):
         entry = found if isinstance(found, Entry) else self._lines[name]
         assert isinstance(entry, Entry)
         entry = self._with_base(entry)
-        self._lines[name], self._own[name] = entry, origin
+        self._lines[name], self._origins[name] = entry, origin
         return entry
 
     def _with_base(self, entry: Entry[Make]) -> Entry[Make]:
+        """Return the entry with Options that have the options of `base`, too."""
         if issubclass(entry.options, self.base) or not dataclasses.is_dataclass(entry.options):
             return entry
         names = {
@@ -278,7 +292,7 @@ class Registry(Generic[Make]):
             )
         own = {field.name for field in dataclasses.fields(entry.options)}
         hints = get_type_hints(self.base)
-        # An option of the user's of this name stays
+        # An option that the user's class has under the same name stays
         more = [
             (
                 field.name,

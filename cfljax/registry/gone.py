@@ -1,5 +1,5 @@
-"""Options that earlier versions had: what a spec that still has one is told, and the value by which
-an old record may be read as if the option had never been there."""
+"""Options that earlier versions had: the message for a spec that still has one, and the value by
+which an old record may be read as if the option had never been there."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from typing import NamedTuple
 from cfljax.errors import SpecError
 from cfljax.registry.options import Meta, Table, Value, show
 
-_COUNTED = (
+_AUTO_CLUSTERS = (
     'clusters = "auto" went; `cfljax tune SPEC --set {0}.clusters=2,4,8` chooses by validation'
 )
-_TURNS = (
+_ALTERNATING = (
     'schedule = "alternate" went; method = "fedrep" trains an own head for its head_epochs, then '
     "the body for train.epochs"
 )
-_FADES = "went; give exponent: an update t steps old counts (1 + t)^-exponent"
+_STALENESS = "went; give exponent: an update t steps old counts (1 + t)^-exponent"
 
 
 class Gone(NamedTuple):
     """An option that went."""
 
     usual: Value  # Its default: a record with this value means what one without the option means
-    instead: str  # What a spec with it is told; {0} stands for its table
+    instead: str  # The message for a spec with it; {0} stands for its table
 
 
 OPTIONS: Mapping[str, Gone] = {
-    "method.auto": Gone("silhouette", _COUNTED),
-    "method.most": Gone(8, _COUNTED),
+    "method.auto": Gone("silhouette", _AUTO_CLUSTERS),
+    "method.most": Gone(8, _AUTO_CLUSTERS),
     "method.groups": Gone(
         "one", 'groups = "true" went; method = "oracle" is FedAvg inside each true group'
     ),
@@ -45,16 +45,16 @@ OPTIONS: Mapping[str, Gone] = {
     "data.test_cut": Gone(
         "shards", 'test_cut went; partition = "classes" has test samples by each client\'s classes'
     ),
-    "train.schedule": Gone(None, _TURNS),
-    "train.head_epochs": Gone(None, _TURNS),
-    "train.asynchronous.staleness": Gone("polynomial", f"staleness {_FADES}"),
-    "train.asynchronous.slope": Gone(None, f"hinge {_FADES}"),
-    "train.asynchronous.grace": Gone(None, f"hinge {_FADES}"),
+    "train.schedule": Gone(None, _ALTERNATING),
+    "train.head_epochs": Gone(None, _ALTERNATING),
+    "train.asynchronous.staleness": Gone("polynomial", f"staleness {_STALENESS}"),
+    "train.asynchronous.slope": Gone(None, f"hinge {_STALENESS}"),
+    "train.asynchronous.grace": Gone(None, f"hinge {_STALENESS}"),
 }
 """Table and option, as in a spec -> what became of it."""
 
 VALUES: Mapping[tuple[str, Value], str] = {
-    ("method.clusters", "auto"): _COUNTED,
+    ("method.clusters", "auto"): _AUTO_CLUSTERS,
     ("method.noise", "drop"): (
         'noise = "drop" went; noise = "isolate" makes each noise point a cluster of its own'
     ),
@@ -62,7 +62,7 @@ VALUES: Mapping[tuple[str, Value], str] = {
         'merge_to = "auto" went; `cfljax tune SPEC --set {0}.merge_to=2,4,8` chooses by validation'
     ),
 }
-"""Table and option, and a value that it had -> what a spec with this value is told."""
+"""Table and option, and a value that it had -> the message for a spec with this value."""
 
 
 RENAMED: Mapping[str, Mapping[str, str]] = {
@@ -76,7 +76,7 @@ RENAMED: Mapping[str, Mapping[str, str]] = {
 """Data set -> the name of an option until 0.2.0 -> its name, which no partition has for another
 option. Ids of runs keep the old names."""
 
-_OF_PARTITIONS = {
+_PARTITIONS_WITH_OPTION = {
     "alpha": ("quantity", "dirichlet", "pachinko"),
     "beta": ("pachinko",),
     "total": ("fedprox",),
@@ -88,9 +88,11 @@ def check_gone(table: str, key: str, value: Value, where: str, meta: Meta | None
     """Raise a SpecError for an option, or a value of an option, that went.
 
     Args:
-        table: as in a spec, "method" or "train.asynchronous". key: the option. value: what the spec
-        says, one value or a list. where: the table as a message names it. meta: what an option of
-        this name accepts today, perhaps a plug-in's; None: there is none."""
+        table: as in a spec, "method" or "train.asynchronous".
+        key: the option.
+        value: what the spec says, one value or a list.
+        where: the table as a message names it.
+        meta: what an option of this name accepts today, perhaps a plug-in's, or None."""
     name = f"{table}.{key}"
     if meta is None and name in OPTIONS:
         raise SpecError(f"{where}.{key} = {show(value)}: {OPTIONS[name].instead.format(where)}")
@@ -126,7 +128,7 @@ def _rename(table: Table) -> Table:
     gone = {
         old
         for old in renamed
-        if old != "clients" and table.get("partition") not in _OF_PARTITIONS[old]
+        if old != "clients" and table.get("partition") not in _PARTITIONS_WITH_OPTION[old]
     }
     now = {key: value for key, value in parts.items() if key not in gone}
     return now | {new: source[old] for old, new in renamed.items() if old in source}

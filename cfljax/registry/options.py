@@ -22,11 +22,8 @@ Table = dict[str, Value]
 # The type of an option, as its annotation says it: a class, a union of classes, or tuple[…] for a
 # list
 Hint = Any
-Meta = Mapping[
-    str, Value
-    # What an option accepts: `help`, `low`, `high`, `above`, `choices` and the other arguments of
-    # `option`
-]
+# What an option accepts: `help`, `low`, `high`, `choices` and the other arguments of `option`
+Meta = Mapping[str, Value]
 
 
 class Options(Protocol):
@@ -62,11 +59,15 @@ def option(
     """Declare a field of an Options class.
 
     Args:
-        low, high, above: `low ≤ value ≤ high`, `value > above`. choices: the words that the value
-        may be. traced: a number that a sweep may vary without compiling again; it reaches the
-        method through `hyper`. file: the name of a file, whose contents are part of a run's id
-        instead of the name. lists: keys of an option's table whose value is a list. beside: a table
-        whose keys are written beside the other options."""
+        default: immutable; left out: a spec must give the option.
+        help: the line of `--help` and of the page of spec keys.
+        low, high, above: `low ≤ value ≤ high`, `value > above`.
+        choices: the words that the value may be.
+        traced: a number that a sweep may vary without compiling again; it reaches the method
+            through `hyper`.
+        file: the name of a file, whose contents are part of a run's id instead of the name.
+        lists: keys of an option's table whose value is a list.
+        beside: a table whose keys are written beside the other options."""
     bounds = {"low": low, "high": high, "above": above, "choices": choices}
     meta = {"help": help, "traced": traced, "file": file, "lists": lists, "beside": beside} | bounds
     if isinstance(default, (list, dict)):
@@ -100,7 +101,7 @@ def check(cls: type[T], table: Table, where: str) -> T:
                 + (f" ({field.metadata['help']})" if field.metadata.get("help") else "")
             )
     made = cls(**values)
-    # A SpecError for options that cannot be combined
+    # A class may have a method `check`, which rejects options that exclude each other
     if hasattr(made, "check"):
         made.check(where)
     return made
@@ -135,6 +136,7 @@ def list_alternatives(hint: Hint) -> tuple[Hint, ...]:
 
 
 def _convert(value: Value, kind: Hint) -> tuple[bool, Value]:
+    """Return whether the value fits the type, and the converted value."""
     if kind is Any:
         return True, value
     if typing.get_origin(kind) is tuple:
@@ -147,12 +149,12 @@ def _convert(value: Value, kind: Hint) -> tuple[bool, Value]:
         return value is None, None
     if kind is bool:
         return isinstance(value, bool), value
+    # Python's booleans are integers, but `lr = true` is a mistake
     if isinstance(value, bool):
         return False, None
     if kind is float:
-        return isinstance(value, (int, float)), float(value) if isinstance(
-            value, (int, float)
-        ) else None
+        fits = isinstance(value, (int, float))
+        return fits, float(value) if fits else None
     if typing.get_origin(kind) is dict or kind is dict:
         return isinstance(value, dict), value
     return isinstance(value, kind), value
@@ -250,11 +252,12 @@ def drop_traced(options: T) -> T:
 
 
 def _list_tables(options: Options) -> dict[str, Options]:
+    """Return the options that are Options instances themselves, by name."""
     pairs = ((f.name, getattr(options, f.name)) for f in dataclasses.fields(options))
     return {name: value for name, value in pairs if is_options(value)}
 
 
-# (Group, dotted name) of an option: values of one group are compared
+# (group, dotted name) of an option. Only values of the same group are compared.
 Key = tuple[str, str]
 
 

@@ -91,7 +91,7 @@ def list_imports_beside(files: Iterable[Path], folder: Path) -> Iterator[tuple[P
                     yield file, name
 
 
-def hash_sources(files: Iterable[Path]) -> str:
+def hash_code(files: Iterable[Path]) -> str:
     """Return the SHA-256 over the contents of files, whatever their order and path."""
     return hashlib.sha256(
         "".join(sorted(hashlib.sha256(file.read_bytes()).hexdigest() for file in files)).encode()
@@ -113,6 +113,7 @@ def _is_installed(file: Path) -> bool:
     return not {"site-packages", "dist-packages"}.isdisjoint(file.parts)
 
 
+# Files are parsed again for each plug-in that imports them, so the answer is cached by contents
 @functools.lru_cache(maxsize=4096)
 def _find_imports(content: bytes) -> list[str]:
     """Return the first parts of the names that a file imports, with a dot in front if the import is

@@ -350,7 +350,9 @@ class Clustered(MethodConfig):
             raise SpecError(
                 f"{where}: {why}; give it train.participation = 1.0 and no train.dropout"
             )
-        if train.clocked is not None and (train.clocked.deadline_s or train.clocked.trace):
+        if train.clock_table is not None and (
+            train.clock_table.deadline_s or train.clock_table.trace
+        ):
             raise SpecError(f"{where}: {why}; give it a train.clock without deadline_s and trace")
 
     def warn_run(self, where: str, train: TrainOptions, data: Value) -> list[str]:

@@ -25,7 +25,7 @@ class TrainOptions(Protocol):
     dropout: float
 
     @property
-    def clocked(self) -> Any:
+    def clock_table(self) -> Any:
         """The options of the table `clock`; None: there is no simulated clock."""
 
     @property

@@ -71,7 +71,7 @@ def declared() -> set[Option]:
         Option(kind, owner, name)
         for kind, registry in REGISTRIES.items()
         for owner in registry
-        if registry.ours(owner)
+        if registry.is_built_in(owner)
         for name in list_fields(registry.entry(owner).options)
     }
     return found | {

@@ -175,7 +175,7 @@ def test_changes_come_from_a_file_and_its_contents_are_in_the_id(tmp_path):
     same = run_of({"file": str(other)})
     assert (
         same.id == run.id
-        and same.spelled != run.spelled
+        and same.cheap_id != run.cheap_id
         and list(run.contents) == ["data.drift.file"]
     )
     other.write_text("round,client,group\n4,1,2\n")

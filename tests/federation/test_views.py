@@ -16,7 +16,7 @@ from cfljax.federation import VIEWS
 from cfljax.federation.common import labels_seen
 from cfljax.federation.corruptions import corrupt_images
 from cfljax.federation.pack import pack
-from cfljax.registry.checksums import hash_parts
+from cfljax.registry.checksums import hash_partition
 from tests.federation.helpers import fake, parts, with_users
 from tests.federation.test_drift import what_clients_see
 from tests.padding import pad
@@ -35,7 +35,7 @@ def run_of(data):
 
 
 def dealt(source, seed=0, **data):
-    return dataclasses.replace(run_of(data).data, seed=seed).deal(source)
+    return dataclasses.replace(run_of(data).data, seed=seed).divide_unchecked(source)
 
 
 def test_label_mixes_and_two_views_by_hand():
@@ -158,8 +158,8 @@ def test_nobody_trains_on_a_validation_sample_in_any_group(views):
             "new_clients": {"share": 0.2, "shots": 5},
         }
     )
-    federation, source = host_federation(run), run.data.drawn_for(0).load()
-    made = run.data.drawn_for(0).deal(source)
+    federation, source = host_federation(run), run.data.with_seed(0).load()
+    made = run.data.with_seed(0).divide_unchecked(source)
     origin = np.arange(len(source.y_train)) if made.origin is None else made.origin
     of_pool = {
         tuple(x.ravel()): origin[row] for row, x in enumerate((made.source or source).x_train)
@@ -241,7 +241,7 @@ def test_partitions_of_one_view_keep_the_bits_that_they_had_before_there_were_vi
         "feature_shift": "3b4bbfde",
     }
     made = parts(name, fake(shape=(8, 8, 3)), clients=12, test_clients=4)
-    assert hash_parts(made)[:8] == (bits | {"corrupted": "827d1633"})[name]
+    assert hash_partition(made)[:8] == (bits | {"corrupted": "827d1633"})[name]
 
 
 def test_clients_of_equal_size_draw_mixes_of_classes():
@@ -291,7 +291,7 @@ def test_a_preset_is_the_protocol_and_each_option_can_be_overridden(name, row, s
 
     def datasets(sets, table):
         runs = read_spec(path, sets).runs()
-        written = list({run.data.spelled: run.data for run in runs}.values())[row]
+        written = list({run.data.cheap_id: run.data for run in runs}.values())[row]
         data = {"name": written.name, "partition": name} | table
         (run,) = read_spec({"data": data, "method": ["fedavg"], "train": {"rounds": 200}}).runs()
         return written, run.data
@@ -300,8 +300,10 @@ def test_a_preset_is_the_protocol_and_each_option_can_be_overridden(name, row, s
     assert full == preset
     small, preset = datasets(["size=small"], smaller)
     assert small == preset and small != full
-    source = small.drawn_for(0).load()
-    assert hash_parts(small.deal(source)) == hash_parts(preset.deal(source))
+    source = small.with_seed(0).load()
+    assert hash_partition(small.divide_unchecked(source)) == hash_partition(
+        preset.divide_unchecked(source)
+    )
 
 
 def test_a_preset_stands_beside_other_partitions_and_describe_says_what_it_became():
@@ -309,7 +311,7 @@ def test_a_preset_stands_beside_other_partitions_and_describe_says_what_it_becam
         "data": {"name": "digits", "partition": ["anda", "iid"], "clients": 12, "views": []},
         "method": ["fedavg"],
     }
-    assert len({run.data.spelled for run in read_spec(spec).runs()}) == 1
+    assert len({run.data.cheap_id for run in read_spec(spec).runs()}) == 1
     del spec["data"]["views"]
     assert [[view.name for view in run.data.views] for run in read_spec(spec).runs()] == [
         ["rotated"],
@@ -337,10 +339,11 @@ def test_a_spec_says_views_once_and_a_list_of_lists_is_an_axis():
     assert [len(run.data.views) for run in runs] == [1, 1, 2, 2] and len(
         {run.data.identity for run in runs}
     ) == 2
-    again = read_spec({"data": runs[2].data.flat(), "method": ["fedavg"]}).runs()[0]
+    again = read_spec({"data": runs[2].data.to_table(), "method": ["fedavg"]}).runs()[0]
     assert again.data.identity == runs[2].data.identity
     first, second = (
-        run.data.drawn_for(run.seed).deal(runs[0].data.drawn_for(0).load()) for run in runs[2:]
+        run.data.with_seed(run.seed).divide_unchecked(runs[0].data.with_seed(0).load())
+        for run in runs[2:]
     )
     assert not np.array_equal(first.labels, second.labels)
     assert runs[2].varies["data.views"] == ["label_swap", {"name": "rotated", "groups": 2}]

@@ -279,7 +279,7 @@ def test_a_record_names_the_plan_that_its_run_was_carried_out_by(whole):
         how == f"1 run at a time, {cores.count_threads()} threads" and "lanes = 1, gram = " in table
     )
     forced = (
-        spec(f"train.plan={table}}}", "method=fedavg", "seeds=[0]").runs()[0].train.forced
+        spec(f"train.plan={table}}}", "method=fedavg", "seeds=[0]").runs()[0].train.plan_options
     )  # so it may be written in a spec
     assert (forced.lanes, forced.stream, forced.devices, forced.pool) == (
         1,

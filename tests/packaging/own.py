@@ -16,12 +16,12 @@ REGISTRIES = (METHODS, MODELS, PARTITIONS, SOURCES, METRICS)
 def forgotten():
     """Whatever is registered inside is gone afterwards: other tests look at everything that is
     registered."""
-    before = [(dict(r._lines), dict(r._own), r._offered) for r in REGISTRIES]
+    before = [(dict(r._lines), dict(r._origins), r._installed) for r in REGISTRIES]
     loaded = dict(plugins._loaded)
     try:
         yield
     finally:
         for registry, (lines, own, offered) in zip(REGISTRIES, before, strict=True):
-            registry._lines, registry._own, registry._offered = lines, own, offered
+            registry._lines, registry._origins, registry._installed = lines, own, offered
         plugins._loaded.clear()
         plugins._loaded.update(loaded)

@@ -131,13 +131,13 @@ class Point(importlib.metadata.EntryPoint):
 
 
 def test_an_installed_package_offers_methods(monkeypatch):
-    METHODS._offered = {
+    METHODS._installed = {
         name: Point(name, "somewhere:x", "cfljax.methods") for name in ("offered", "broken")
     }
     assert "offered" in METHODS and "offered" in list(METHODS)
     (run,) = read_spec(SMALL | {"method": "offered"}).runs()
-    assert len(run.foreign) == 1 and run.resolved()["plugins"] == ["somewhere"]
-    assert "offered" in METHODS._own
+    assert len(run.plugin_hashes) == 1 and run.resolved()["plugins"] == ["somewhere"]
+    assert "offered" in METHODS._origins
     with pytest.raises(SpecError, match="neither an Entry"):
         read_spec(SMALL | {"method": "broken"})
 

@@ -212,7 +212,7 @@ def test_papers_have_the_names_of_papers_and_terminal_and_csv_those_of_specs(tmp
     assert {
         name: METHODS.entry(name).summary.partition(":")[0]
         for name in METHODS
-        if METHODS.ours(name)
+        if METHODS.is_built_in(name)
     } == DISPLAYED
 
 

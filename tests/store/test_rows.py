@@ -42,7 +42,7 @@ def start(folder, table):
                 run.id, run.seed, arrays, run.label, run.method, config=run.resolved()
             )
             store.write(run.id, record | {"varies": dict(run.varies)}, arrays)
-    store.write_plan(spec.shown())
+    store.write_plan(spec.describe_sweep())
     return folder
 
 
@@ -224,7 +224,7 @@ def test_a_start_shows_its_own_runs_when_another_has_laid_down_its_plan_since(tm
     start(tmp_path, mine)
     start(tmp_path, other)
     assert (
-        tables.comparison(Results(tmp_path, sweep=read_spec(mine).shown()))
+        tables.comparison(Results(tmp_path, sweep=read_spec(mine).describe_sweep()))
         .splitlines()[1]
         .startswith("fedavg")
     )
