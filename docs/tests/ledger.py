@@ -11,7 +11,7 @@ import pytest
 
 from cfljax.commands.schema import TABLES
 from cfljax.config import plugins, read, read_spec, train_tables
-from cfljax.config.data import DataOptions, _Late
+from cfljax.config.data import DataOptions, _ArriveKeys
 from cfljax.config.tables import Draft
 from cfljax.config.train import Train
 from cfljax.config.values import list_fields
@@ -24,7 +24,7 @@ from tests import blocks
 ROOT = Path(__file__).parents[2]
 LEDGER = ROOT / "docs" / "ledger.md"
 REGISTRIES = {"method": METHODS, "model": MODELS, "data set": SOURCES, "partition": PARTITIONS}
-SHARED = {"data": DataOptions, "train": Train, "data.arrive": _Late, **TABLES}
+SHARED = {"data": DataOptions, "train": Train, "data.arrive": _ArriveKeys, **TABLES}
 """Tables whose options do not depend on a name, and their classes."""
 
 

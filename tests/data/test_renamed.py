@@ -13,7 +13,7 @@ from cfljax.data import SOURCES
 from cfljax.data.sources import FileOptions
 from cfljax.errors import SpecError
 from cfljax.federation import PARTITIONS
-from cfljax.registry.gone import _OF_PARTITIONS, RENAMED, without_gone
+from cfljax.registry.gone import _PARTITIONS_WITH_OPTION, RENAMED, without_gone
 from cfljax.results.predict import run_of
 from cfljax.store import Store
 
@@ -47,7 +47,7 @@ def test_no_data_set_shares_an_option_with_a_partition():
 def test_the_partitions_that_had_the_old_names_are_listed():
     for old in RENAMED["synthetic"]:
         owners = {name for name in own(PARTITIONS) if old in fields(PARTITIONS.entry(name).options)}
-        assert owners == set(_OF_PARTITIONS.get(old, own(PARTITIONS)))
+        assert owners == set(_PARTITIONS_WITH_OPTION.get(old, own(PARTITIONS)))
 
 
 @pytest.mark.parametrize(

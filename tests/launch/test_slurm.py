@@ -116,7 +116,7 @@ def test_a_limit_of_jobs_at_a_time_holds_for_all_arrays(limited, most, monkeypat
     watch = slurm._Watch(None, SimpleNamespace(progress=SimpleNamespace(lines=2)), 0, limited)
     open_at_once = []
     monkeypatch.setattr(slurm, "MAX_ARRAY", 3)
-    monkeypatch.setattr(slurm, "SECONDS_BETWEEN", 0)
+    monkeypatch.setattr(slurm, "POLL_SECONDS", 0)
     monkeypatch.setattr(slurm, "_cancel", lambda *_: None)
     monkeypatch.setattr(slurm, "_submit", lambda _, jobs: list(jobs))
     monkeypatch.setattr(
@@ -164,7 +164,7 @@ def test_a_job_that_ends_early_goes_on_to_the_same_bits(
 ):
     pytest.importorskip("submitit")
     monkeypatch.setenv("CFLJAX_CHECKPOINT", "0")
-    monkeypatch.setattr(slurm, "SECONDS_BETWEEN", 0.1)
+    monkeypatch.setattr(slurm, "POLL_SECONDS", 0.1)
     ended, update = [], slurm._Watch.update
 
     def updated(self, job, rounds, accuracy=None):

@@ -182,7 +182,7 @@ def test_matrices_that_memory_has_no_room_for_are_made_in_turn(monkeypatch):
     federation = assemble.federation_of(run)
     model = assemble.model_of(run, federation)
     bytes_ = execution.choose(run, model, federation, machines.cpu(3)).kept
-    monkeypatch.setattr(execution, "ROOM", 4 * bytes_ - 1)
+    monkeypatch.setattr(execution, "MAX_KEPT_GRAM_BYTES", 4 * bytes_ - 1)
     assert (
         execution.choose(run, model, federation, machines.cpu(2)).kept == bytes_
     )  # what is made, and two copies
