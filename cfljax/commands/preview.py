@@ -46,7 +46,10 @@ def dry_run(spec: Spec) -> None:
         for run in spec.runs()
     }
     print(would_run(batches, size, crowd, [f"  {label}: {words}" for label, words in sent.items()]))
-    if any(batching.count_held(batch.first, size(batch)) > NO_DEVICE_HAS_LESS for batch in batches):
+    if any(
+        batching.count_client_state(batch.first, size(batch)) > NO_DEVICE_HAS_LESS
+        for batch in batches
+    ):
         from cfljax.devices.machine import (
             # starts JAX's backend, which takes seconds where there are accelerators
             describe_machine,
@@ -91,9 +94,9 @@ def explain(spec: Spec, workers: int | None) -> int:
             federation = assemble.federation_of(batch.first)
             model = assemble.model_of(batch.first, federation)
             name = f"{batch.first.label} on {batch.first.data.name}, {model.name}"
-            choice = execution.choose(batch.first, model, federation, machine, batch.width)
+            choice = execution.choose_plan(batch.first, model, federation, machine, batch.width)
             form = _explain_form(assemble.assemble_batch(batch, machine))
-            lines[batch.program_key] = f"{execution.explain(name, choice)}\n  {form}"
+            lines[batch.program_key] = f"{execution.explain_plan(name, choice)}\n  {form}"
     print("\n".join(lines.values()))
     print(times.describe_estimates(times.estimate(batches, sizes)))
     return 0

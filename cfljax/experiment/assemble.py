@@ -24,7 +24,7 @@ from cfljax.engine.settings import Assembled, Asynchronous, Settings, Stop, Tune
 from cfljax.errors import SpecError, SpecWarning
 from cfljax.experiment import federations
 from cfljax.experiment.batching import Batch
-from cfljax.experiment.execution import choose
+from cfljax.experiment.execution import PlanChoice, choose_plan
 from cfljax.experiment.features import compute_features
 from cfljax.experiment.federations import (
     FederationKey,
@@ -53,7 +53,8 @@ from cfljax.round.stages import Stage, add_stages, make_stages
 from cfljax.types import Federation, Grams, Method, Model
 from cfljax.types.federation import NEVER
 
-# Evaluations between two looks at a running batch
+# The most evaluations of a chunk, which is one call of the compiled program: after each chunk the
+# host can show progress, write a checkpoint, or stop
 EVALUATIONS_PER_CHUNK = 10
 
 
@@ -61,59 +62,34 @@ def assemble(run: Run, width: int, machine: Machine) -> Assembled:
     """Assemble federation, model, plan, solver and method of a run, for a batch of `width` runs on
     the machine."""
     shape = machine.shape(width, run.train.plan_options.devices)
-    sharded = _shards(run, shape.clients, machine)
-    federation = host_federation(run) if sharded else federation_of(run)
-    if not machine.sequential:
-        federation = flatten_samples(federation)
-    model = model_of(run, federation)
-    check_tokens(run)
-    _warn_of_equal_starts(run, model)
-    if common_options(run.model.options).frozen:
-        model, federation = _on_features(run, model)
-        federation = jax.device_get(federation) if sharded else federation
-    choice = choose(run, model, federation, machine, math.ceil(width / shape.runs))
+    sharded = _is_sharded(run, shape.clients, machine)
+    model, federation = _make_model_and_federation(run, machine, sharded)
+    choice = choose_plan(run, model, federation, machine, math.ceil(width / shape.runs))
     if choice.kept and not sharded:
-        train = dataclasses.replace(
-            federation.train, grams=_grams(key_of(run), choice.gram_sizes, _frozen(run))
-        )
+        grams = _compute_grams(key_of(run), choice.gram_sizes, _describe_frozen(run))
+        train = dataclasses.replace(federation.train, grams=grams)
         federation = dataclasses.replace(federation, train=train)
     parts = list_parts(run.options, run.train)
-    d = len(divide_model(model, parts).away) if parts else model.size
+    sent = len(divide_model(model, parts).away) if parts else model.size
     check_labels(run, federation)
     _check_statistics(run, model, parts)
-    settings = _settings(run, federation.clients, d, choice.participants, machine.sequential)
-    mesh = make_mesh(machine, shape)
-    optimizer, arguments = run.train.optimizer_pair
-    work = choice.work
-    # Which the method adds itself
-    if run.options.head_epochs:
-        work = work._replace(epochs=run.train.epochs, head=0)
-    solver = Solver(
-        model,
-        work,
-        optimizer,
-        tuple(arguments.items()),
-        choice.plan,
-        settings.sending,
-        keeps_state=run.train.keeps_state,
+    settings = _make_settings(
+        run, federation.clients, sent, choice.participants, machine.sequential
     )
+    mesh = make_mesh(machine, shape)
+    solver = _make_solver(run, model, choice, settings)
+    # New clients and fine-tuning train the whole model, the rounds only some of its parts
+    divided = solver.with_parts(divide_model(model, parts)) if parts else solver
     options = drop_traced(run.options)
-    divided = solver
-    if parts:
-        divided = solver.with_parts(divide_model(model, parts))
     stages = make_stages(run.method, run.train, options, divided)
-    method = _method(run.method, options, canonical(options), divided, mesh, stages)
+    method = _make_method(run.method, options, canonical(options), divided, mesh, stages)
     check_mixture(run, method, federation)
     if run.train.clock_table is not None:
         federation = with_devices(run, federation)
         settings = settings._replace(
-            clock=vector_bytes(method.travels, model.size, settings.vector_up)
+            clock=vector_bytes(method.travels, model.size, settings.vector_up),
+            asynchronous=_make_asynchronous(run, model, parts, int(federation.trains.sum())),
         )
-        settings = settings._replace(
-            asynchronous=_asynchronous(run, model, parts, int(federation.trains.sum()))
-        )
-    newcomers = _newcomers(run, federation, solver)
-    finetuned = _finetuned(run, federation, solver)
     return Assembled(
         method,
         model,
@@ -122,8 +98,43 @@ def assemble(run: Run, width: int, machine: Machine) -> Assembled:
         choice.plan,
         mesh,
         sharded,
-        newcomers=newcomers,
-        finetuned=finetuned,
+        newcomers=_make_newcomer_scoring(run, federation, solver),
+        finetuned=_make_fine_tuning(run, federation, solver),
+    )
+
+
+def _make_model_and_federation(
+    run: Run, machine: Machine, sharded: bool
+) -> tuple[Model, Federation]:
+    """Return the model that trains and the samples that it gets. `sharded`: the federation stays on
+    the host, from which each device gets its clients' samples."""
+    federation = host_federation(run) if sharded else federation_of(run)
+    if not machine.sequential:
+        federation = flatten_samples(federation)
+    model = model_of(run, federation)
+    check_tokens(run)
+    _warn_of_equal_starts(run, model)
+    if common_options(run.model.options).frozen:
+        model, federation = _replace_body(run, model)
+        federation = jax.device_get(federation) if sharded else federation
+    return model, federation
+
+
+def _make_solver(run: Run, model: Model, choice: PlanChoice, settings: Settings) -> Solver:
+    """Return the solver of local training, for the whole model."""
+    optimizer, arguments = run.train.optimizer_pair
+    work = choice.work
+    # The plan was chosen for all epochs of a client; the method adds those of the head itself
+    if run.options.head_epochs:
+        work = work._replace(epochs=run.train.epochs, head=0)
+    return Solver(
+        model,
+        work,
+        optimizer,
+        tuple(arguments.items()),
+        choice.plan,
+        settings.sending,
+        keeps_state=run.train.keeps_state,
     )
 
 
@@ -210,11 +221,12 @@ def with_devices(run: Run, federation: Federation) -> Federation:
     return dataclasses.replace(federation, devices=devices)
 
 
-def _newcomers(run: Run, federation: Federation, solver: Solver) -> Tuned | None:
-    if run.data.new_clients is None:
+def _make_newcomer_scoring(run: Run, federation: Federation, solver: Solver) -> Tuned | None:
+    """Return how clients that never train are scored after the last round; None: there are none."""
+    new = run.data.new_clients
+    if new is None:
         return None
     ids = tuple(np.flatnonzero(np.asarray(federation.arrive) == NEVER).tolist())
-    new = run.data.new_clients
     return Tuned(
         ids,
         new.steps,
@@ -224,15 +236,18 @@ def _newcomers(run: Run, federation: Federation, solver: Solver) -> Tuned | None
     )
 
 
-def _finetuned(run: Run, federation: Federation, solver: Solver) -> Tuned | None:
-    steps = (
-        run.options.finetune_steps if run.train.finetune_steps is None else run.train.finetune_steps
-    )
+def _make_fine_tuning(run: Run, federation: Federation, solver: Solver) -> Tuned | None:
+    """Return how clients are fine-tuned and scored after the last round; None: they are not."""
+    steps = run.train.finetune_steps
+    if steps is None:
+        steps = run.options.finetune_steps
     clients = min(run.train.eval_clients or federation.clients, federation.clients)
     return Tuned(tuple(range(clients)), (steps,), solver) if steps else None
 
 
-def _asynchronous(run: Run, model: Model, parts: Parts, clients: int) -> Asynchronous | None:
+def _make_asynchronous(run: Run, model: Model, parts: Parts, clients: int) -> Asynchronous | None:
+    """Return how the server aggregates asynchronously; None: it waits for all. `clients`: how many
+    train."""
     if (table := run.train.asynchronous_table) is None:
         return None
     check_buffer(table, run.train.participants(clients))
@@ -253,7 +268,7 @@ def model_of(run: Run, federation: Federation) -> Model:
     tokens = len(shape) == 1 and (
         hasattr(options, "vocabulary") or (pool.x.dtype == np.int32 and pool.table is None)
     )
-    return _model(
+    return _make_model(
         run.model.name,
         options,
         canonical(options),
@@ -266,19 +281,19 @@ def model_of(run: Run, federation: Federation) -> Model:
     )
 
 
-def _frozen(run: Run) -> tuple[str, Value, str] | None:
+def _describe_frozen(run: Run) -> tuple[str, Value, str] | None:
     """Return (name, options, their canonical JSON) of a model whose body is frozen; None: all of it
     trains."""
     options = run.model.options
     return (run.model.name, options, canonical(options)) if common_options(options).frozen else None
 
 
-def _on_features(run: Run, model: Model) -> tuple[Model, Federation]:
+def _replace_body(run: Run, model: Model) -> tuple[Model, Federation]:
     """Return the head of the run's model, and the federation of the features that it gets."""
     federation = federation_of(run)
-    frozen = _frozen(run)
+    frozen = _describe_frozen(run)
     assert frozen is not None
-    featured = _featured(key_of(run), *frozen)
+    featured = _compute_featured(key_of(run), *frozen)
     network = models.build(
         run.model.name,
         run.model.options,
@@ -290,16 +305,27 @@ def _on_features(run: Run, model: Model) -> tuple[Model, Federation]:
     return in_bfloat16(head) if run.train.precision == "bfloat16" else head, featured
 
 
-def _settings(run: Run, clients: int, d: int, participants: int, sequential: bool) -> Settings:
-    """Return what the run's program is compiled for. `d`: the number of parameters that travel."""
+def _make_settings(run: Run, clients: int, d: int, participants: int, sequential: bool) -> Settings:
+    """Return what the run's program is compiled for.
+
+    Args:
+        clients: how many there are.
+        d: the number of parameters that are sent.
+        participants: the slots of a round.
+        sequential: whether the clients of a device train one after another."""
     train = run.train
-    _, way, attack, robust = run.train.transit
+    stop = train.stop_table
+    _, compress, attack, robust = train.transit
     sending = Sending(robust="" if robust is None else robust.name)
-    if way is not None:
+    if compress is not None:
         sending = sending._replace(
-            compress=way.name, kept=way.keep or 0.0, nearest=way.rounding == "nearest"
+            compress=compress.name,
+            kept=compress.keep or 0.0,
+            nearest=compress.rounding == "nearest",
+            feedback=uses_error_feedback(run.options, train.transit),
         )
-        sending = sending._replace(feedback=uses_error_feedback(run.options, train.transit))
+    if attack is not None:
+        sending = sending._replace(attack=attack.name, seed=attack.seed)
     return Settings(
         rounds=train.rounds,
         participants=participants,
@@ -311,19 +337,16 @@ def _settings(run: Run, clients: int, d: int, participants: int, sequential: boo
         test_choice=train.test_clients_choose,
         eval_clients=train.eval_clients,
         precision=train.precision,
+        # Labels of each evaluation would take more than the rest of a record
         label_history=clients <= 10_000,
         metrics=train.metrics or (),
-        sending=sending
-        if attack is None
-        else sending._replace(attack=attack.name, seed=attack.seed),
-        stop=None
-        if train.stop_table is None
-        else Stop(train.stop_table.patience, train.stop_table.metric),
+        sending=sending,
+        stop=None if stop is None else Stop(stop.patience, stop.metric),
         vector_up=train.vector_bytes(d),
     )
 
 
-def _shards(run: Run, devices: int, machine: Machine) -> bool:
+def _is_sharded(run: Run, devices: int, machine: Machine) -> bool:
     """Return whether the samples are dealt to the devices by client: if the run says so, or if one
     device's memory is too small."""
     pool = run.train.plan_options.pool
@@ -338,7 +361,7 @@ def _shards(run: Run, devices: int, machine: Machine) -> bool:
 
 
 @functools.lru_cache(maxsize=8)
-def _model(
+def _make_model(
     name: str,
     options: Value,
     meaning: str,  # noqa: ARG001 (files that the options name may have changed)
@@ -349,6 +372,8 @@ def _model(
     tokens: bool = False,
     lora: Adapters | None = None,
 ) -> Model:
+    """Make the model, one object for runs with the same options: JAX finds compiled functions by
+    it. `meaning`: the options as canonical JSON, with the contents of the files that they name."""
     if classes < 1:
         raise SpecError(f'model "{name}": the data set has no classes')
     model = models.build(name, options, shape, classes, several)
@@ -356,9 +381,10 @@ def _model(
 
 
 @functools.lru_cache(maxsize=2)
-def _featured(key: FederationKey, name: str, options: Value, meaning: str) -> Federation:
+def _compute_featured(key: FederationKey, name: str, options: Value, meaning: str) -> Federation:
+    """Return the federation with the features of a frozen body instead of samples."""
     federation = device_federation(key)
-    divided = _model(
+    divided = _make_model(
         name, options, meaning, sample_shape(federation), federation.classes, federation.several
     )
     assert divided.whole is not None
@@ -370,15 +396,16 @@ def _featured(key: FederationKey, name: str, options: Value, meaning: str) -> Fe
 
 
 @functools.lru_cache(maxsize=1)
-def _grams(
+def _compute_grams(
     key: FederationKey, sizes: tuple[int, ...], frozen: tuple[str, Value, str] | None = None
 ) -> Grams:
-    federation = device_federation(key) if frozen is None else _featured(key, *frozen)
+    """Compute the Gram matrices of all clients, which later batches of the same data use, too."""
+    federation = device_federation(key) if frozen is None else _compute_featured(key, *frozen)
     return jax.device_put(compute_grams(federation, sizes))
 
 
 @functools.lru_cache(maxsize=16)
-def _method(
+def _make_method(
     name: str,
     options: Value,
     meaning: str,  # noqa: ARG001 (files that the options name may have changed)
@@ -394,7 +421,7 @@ def _method(
 @when_replaced
 def _forget() -> None:
     """Clear the caches of what was made by name, because a plug-in has been redefined."""
-    for kept in (data.load_checked, _featured, _grams, _model, _method):
+    for kept in (data.load_checked, _compute_featured, _compute_grams, _make_model, _make_method):
         kept.cache_clear()
     federations.clear_caches()
     compiled.forget()

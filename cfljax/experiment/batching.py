@@ -97,7 +97,7 @@ class Batch:
     @property
     def id(self) -> str:
         """16 hexadecimal digits, made of the runs and their order alone."""
-        return _short("\n".join(run.id for run in self.runs))
+        return _short_hash("\n".join(run.id for run in self.runs))
 
     @property
     def first(self) -> Run:
@@ -111,20 +111,20 @@ class Batch:
 
     @property
     def seeds(self) -> list[int]:
-        """The seed of each place in the program."""
+        """The seed of each slot of the program."""
         return [run.seed for run in self.padded]
 
     @property
     def hypers(self) -> list[dict[str, float]]:
-        """The traced numbers of each place in the program."""
+        """The traced numbers of each slot of the program."""
         return [list_hyper(run) for run in self.padded]
 
 
 def list_hyper(run: Run) -> dict[str, float]:
     """Return the numbers of a run that reach compiled code: the traced options of `train` and of
     the method."""
-    training = dict(_once(run.train, "_traced", lambda: list_traced(run.train)))
-    of_method = _once(run.options, "_traced", lambda: list_traced(run.options))
+    training = dict(_cache_in_options(run.train, "_traced", lambda: list_traced(run.train)))
+    of_method = _cache_in_options(run.options, "_traced", lambda: list_traced(run.options))
     both = training.keys() & of_method.keys()
     if both:
         raise TypeError(
@@ -138,11 +138,11 @@ def list_hyper(run: Run) -> dict[str, float]:
     return {**training, **of_method}
 
 
-def _once(options: object, name: str, make: Callable[[], Made]) -> Made:
+def _cache_in_options(options: object, name: str, make: Callable[[], Made]) -> Made:
     """Return what `make` returns, cached in the immutable options that it is made from: a sweep's
     runs share their options."""
     memory: dict[str, Made] | None = getattr(options, "__dict__", None)
-    # A class with slots
+    # An object of a class with slots has no place for the cache
     if memory is None:
         return make()
     if name not in memory:
@@ -150,24 +150,27 @@ def _once(options: object, name: str, make: Callable[[], Made]) -> Made:
     return memory[name]
 
 
-def _static(options: Value) -> str:
-    return str(_once(options, "_static", lambda: canonical(drop_traced(options))))
+def _describe_static(options: Value) -> str:
+    """Return the options without traced numbers as canonical JSON."""
+    return str(_cache_in_options(options, "_static", lambda: canonical(drop_traced(options))))
 
 
 def static_key(run: Run, seed: bool = True) -> str:
     """Return a key that is equal for runs that share a federation and a program; without `seed`, a
     program."""
+    if seed:
+        data = run.data.with_seed(run.seed).identity
+    else:
+        data = dataclasses.replace(run.data, seed=0).cheap_id
     parts = (
-        run.data.with_seed(run.seed).identity
-        if seed
-        else dataclasses.replace(run.data, seed=0).cheap_id,
+        data,
         f"{run.model.name} {canonical(run.model.options)}",
-        f"{run.method} {_static(run.options)}",
-        _static(run.train),
+        f"{run.method} {_describe_static(run.options)}",
+        _describe_static(run.train),
         ",".join(sorted(list_hyper(run))),
         *run.plugin_hashes,
     )
-    return _short("\n".join(parts))
+    return _short_hash("\n".join(parts))
 
 
 def make_batches(runs: Iterable[Run], limit: int | Callable[[list[Run]], int]) -> list[Batch]:
@@ -177,13 +180,14 @@ def make_batches(runs: Iterable[Run], limit: int | Callable[[list[Run]], int]) -
     groups: dict[str, list[Run]] = {}
     for run in runs:
         groups.setdefault(static_key(run), []).append(run)
-    made = []
+    batches = []
     for group in groups.values():
         most = limit(group) if callable(limit) else limit
         if most < 1:
             raise ValueError(f"a batch holds at least one run, not {most}")
-        made += _even(group, static_key(group[0], seed=False), math.ceil(len(group) / most))
-    return made
+        program = static_key(group[0], seed=False)
+        batches += _split_evenly(group, program, math.ceil(len(group) / most))
+    return batches
 
 
 def split_batch(batch: Batch) -> list[Batch]:
@@ -191,13 +195,14 @@ def split_batch(batch: Batch) -> list[Batch]:
     one stays."""
     if batch.width == 1:
         return [batch]
-    return _even(list(batch.runs), batch.program, min(2, len(batch.runs)))
+    return _split_evenly(list(batch.runs), batch.program, min(2, len(batch.runs)))
 
 
-def _even(group: list[Run], program: str, parts: int) -> list[Batch]:
+def _split_evenly(group: list[Run], program: str, parts: int) -> list[Batch]:
+    """Divide the runs into batches of one width, as equal as possible."""
     width = math.ceil(len(group) / parts)
-    pieces = (tuple(group[at : at + width]) for at in range(0, len(group), width))
-    return [Batch(piece, width, program) for piece in pieces]
+    segments = (tuple(group[at : at + width]) for at in range(0, len(group), width))
+    return [Batch(segment, width, program) for segment in segments]
 
 
 def estimate_memory(batch: Batch, size: Size) -> int:
@@ -205,21 +210,22 @@ def estimate_memory(batch: Batch, size: Size) -> int:
     clusters (kept, updated and evaluated) and of the participants that are held at once (start,
     weights, gradient, update), what is held for each client, and the state of the server's
     optimiser."""
-    run, d = batch.first, size.parameters
-    models = 3 * run.options.models_kept + 4 * _at_once(run, size)
+    run = batch.first
+    d = size.parameters
+    models = 3 * run.options.models_kept + 4 * _count_updates_held(run, size)
     if (server := run.train.server_table) is not None:
         models += (
             count_state(server.name, FrozenTable(server.arguments or {})) * run.options.models_kept
         )
-    return size.pool_bytes + batch.width * (4 * models * d + count_held(run, size))
+    return size.pool_bytes + batch.width * (4 * models * d + count_client_state(run, size))
 
 
-def _at_once(run: Run, size: Size) -> int:
+def _count_updates_held(run: Run, size: Size) -> int:
     """Return the number of participants whose updates are held at once."""
     participants = run.train.slots(size.learners, size.clients)
     options = run.options
     if run.train.asynchronous_table is not None:
-        # Before and after a step
+        # The updates in flight, before and after a step
         return 2 * participants
     if options.own or options.similarity == "exact" or run.train.transit.robust is not None:
         return participants
@@ -228,12 +234,12 @@ def _at_once(run: Run, size: Size) -> int:
     return min(participants, block) if block else participants
 
 
-def count_held(run: Run, size: Size) -> int:
+def count_client_state(run: Run, size: Size) -> int:
     """Return the bytes that a run holds for all its clients at once, besides what its participants
     need."""
     numbers = run.options.per_client(size.clients, size.parameters)
     if has_client_side_parts(run.options, run.train):
-        # Its model when it is scored
+        # Each client has a model of its own when it is scored
         numbers += size.parameters
     if uses_error_feedback(run.options, run.train.transit):
         numbers += size.parameters
@@ -245,7 +251,7 @@ def count_held(run: Run, size: Size) -> int:
 
 def check_memory(batch: Batch, size: Size, available: int) -> None:
     """Reject a batch if a run holds more for its clients than the available bytes of memory."""
-    if (needed := count_held(batch.first, size)) > available:
+    if (needed := count_client_state(batch.first, size)) > available:
         fewer = (
             '; similarity = "sketch" needs less'
             if batch.first.options.similarity == "exact"
@@ -268,5 +274,5 @@ def format_bytes(count: float) -> str:
     return f"{count:.0f} {units[0]}" if units[0] == "B" else f"{count:.3g} {units[0]}"
 
 
-def _short(text: str) -> str:
+def _short_hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -3,12 +3,18 @@ is trained."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 from cfljax.config.frozen import to_plain
 from cfljax.config.run import Run
-from cfljax.experiment.batching import Batch, Size, count_held, estimate_memory, format_bytes
+from cfljax.experiment.batching import (
+    Batch,
+    Size,
+    count_client_state,
+    estimate_memory,
+    format_bytes,
+)
 from cfljax.experiment.times import describe_estimates, estimate
 from cfljax.registry.options import show
 
@@ -16,63 +22,48 @@ if TYPE_CHECKING:
     from cfljax.experiment.privacy import Crowd
 
 
+class _Planned(NamedTuple):
+    """A batch, the sizes of its runs, and the seconds that it is expected to take, if known."""
+
+    batch: Batch
+    size: Size
+    seconds: float | None
+
+
 def dry_run(
-    made: list[Batch],
+    batches: list[Batch],
     size: Size | Callable[[Batch], Size],
     crowd: Callable[[Batch], Crowd] | None = None,
     sent: Iterable[str] = (),
 ) -> str:
-    """Describe in lines what would run. `size`: of all batches, or of each. `crowd`: the clients
-    that a batch draws from, for the ε of `train.privacy`. `sent`: lines on what methods send."""
-    programs = {batch.program_key for batch in made}
+    """Describe in lines what would run.
+
+    Args:
+        batches: all batches of the sweep.
+        size: the sizes of the runs of all batches, or a function that returns them for a batch.
+        crowd: returns the clients that a batch draws from, for the ε of `train.privacy`.
+        sent: lines on what the methods send."""
+    programs = {batch.program_key for batch in batches}
     lines = [
-        f"runs {sum(len(batch.runs) for batch in made)}, batches {len(made)}, programs to "
+        f"runs {sum(len(batch.runs) for batch in batches)}, batches {len(batches)}, programs to "
         f"compile {len(programs)}"
     ]
-    groups: dict[tuple[str, str], list[tuple[Batch, Size, float | None]]] = {}
-    notes: dict[str, None] = {}
-    sizes = [size(batch) if callable(size) else size for batch in made]
-    seconds = estimate(made, sizes)
-    for batch, of_batch, spent in zip(made, sizes, seconds, strict=True):
-        groups.setdefault((batch.first.data.name, batch.first.label), []).append(
-            (batch, of_batch, spent)
-        )
-        if needed := count_held(batch.first, of_batch):
-            notes[f"  {batch.first.label} holds for its clients: {format_bytes(needed)}"] = None
-        if of_batch.features:
-            notes[
-                "  features of the frozen body, computed once: "
-                f"{format_bytes(4 * of_batch.features)}"
-            ] = None
-        notes |= {} if crowd is None else dict.fromkeys(_privacy(batch, crowd))
+    sizes = [size(batch) if callable(size) else size for batch in batches]
+    seconds = estimate(batches, sizes)
+    planned = [_Planned(*each) for each in zip(batches, sizes, seconds, strict=True)]
     lines += [
-        _line("data", "method", "runs", "batches", "programs", "memory", "down", "up", "a run")
-    ]
-    largest = 0
-    for names, group in groups.items():
-        traffic = [
-            communication(run, of_batch) for batch, of_batch, _ in group for run in batch.runs
-        ]
-        down, up = map(sum, zip(*traffic, strict=True))
-        most = max(estimate_memory(batch, of_batch) for batch, of_batch, _ in group)
-        largest = max(largest, most)
-        compiled = len({batch.program_key for batch, *_ in group})
-        of_runs = [spent / len(batch.runs) for batch, _, spent in group if spent is not None]
-        each = f"{sum(of_runs) / len(of_runs):.3g} s" if of_runs else "?"
-        lines.append(
-            _line(
-                *names,
-                len(traffic),
-                len(group),
-                compiled,
-                format_bytes(most),
-                format_bytes(down),
-                format_bytes(up),
-                each,
-            )
+        _format_line(
+            "data", "method", "runs", "batches", "programs", "memory", "down", "up", "a run"
         )
-    lines += list(notes)
-    if made:
+    ]
+    groups: dict[tuple[str, str], list[_Planned]] = {}
+    for each in planned:
+        run = each.batch.first
+        groups.setdefault((run.data.name, run.label), []).append(each)
+    lines += [_describe_group(names, group) for names, group in groups.items()]
+    lines += dict.fromkeys(note for each in planned for note in _list_notes(each, crowd))
+    if batches:
+        largest = max(estimate_memory(each.batch, each.size) for each in planned)
         lines.append(f"memory {format_bytes(largest)} for the largest batch (estimate)")
         lines += [
             "down, up: bytes (simulated) for one model down and one update up per "
@@ -83,35 +74,67 @@ def dry_run(
     return "\n".join(lines)
 
 
+def _describe_group(names: tuple[str, str], group: list[_Planned]) -> str:
+    """Describe the batches of one data set and method in a line of the table."""
+    traffic = [communication(run, each.size) for each in group for run in each.batch.runs]
+    down, up = map(sum, zip(*traffic, strict=True))
+    largest = max(estimate_memory(each.batch, each.size) for each in group)
+    programs = len({each.batch.program_key for each in group})
+    of_runs = [each.seconds / len(each.batch.runs) for each in group if each.seconds is not None]
+    return _format_line(
+        *names,
+        len(traffic),
+        len(group),
+        programs,
+        format_bytes(largest),
+        format_bytes(down),
+        format_bytes(up),
+        f"{sum(of_runs) / len(of_runs):.3g} s" if of_runs else "?",
+    )
+
+
+def _list_notes(planned: _Planned, crowd: Callable[[Batch], Crowd] | None) -> Iterator[str]:
+    """Yield lines on what a batch holds for its clients, on a frozen body's features, and on its
+    ε."""
+    batch, size, _ = planned
+    if needed := count_client_state(batch.first, size):
+        yield f"  {batch.first.label} holds for its clients: {format_bytes(needed)}"
+    if size.features:
+        yield f"  features of the frozen body, computed once: {format_bytes(4 * size.features)}"
+    if crowd is not None:
+        yield from _describe_privacy(batch, crowd)
+
+
 def communication(run: Run, size: Size) -> tuple[float, float]:
     """Return the bytes (down, up) of a whole run: a model and an update per participant and round,
     or per start or arrival."""
     participants = run.train.participants(size.learners)
     d = size.parameters
-    trained = participants * run.train.rounds
-    begun, arrived = trained, trained
+    started = reported = participants * run.train.rounds
     if (table := run.train.asynchronous_table) is not None:
-        arrived = min(table.buffer, participants) * run.train.rounds
-        begun = participants + min(table.buffer, participants) * (run.train.rounds - 1)
-    return 4.0 * d * begun, float(run.train.vector_bytes(d) * arrived)
+        # The server waits for some updates, and starts as many clients after each step but the last
+        reported = min(table.buffer, participants) * run.train.rounds
+        started = participants + min(table.buffer, participants) * (run.train.rounds - 1)
+    return 4.0 * d * started, float(run.train.vector_bytes(d) * reported)
 
 
-def _privacy(batch: Batch, crowd: Callable[[Batch], Crowd]) -> list[str]:
+def _describe_privacy(batch: Batch, crowd: Callable[[Batch], Crowd]) -> list[str]:
+    """Describe the ε of each run of the batch that has `train.privacy`."""
     from cfljax.experiment.privacy import epsilon, epsilon_of_choices
 
-    def line(run: Run) -> str:
-        spent = epsilon(run, crowd(batch))
-        choices = epsilon_of_choices(run, crowd(batch))
-        part = "" if choices is None else f" (of the choices alone: {choices:.4g})"
-        return (
-            f"  {run.label} with {show(to_plain(run.train.transit.privacy))}: ε = {spent:.4g}{part}"
-        )
+    lines = []
+    for run in batch.runs:
+        privacy = run.train.transit.privacy
+        if privacy is not None:
+            spent = epsilon(run, crowd(batch))
+            choices = epsilon_of_choices(run, crowd(batch))
+            part = "" if choices is None else f" (of the choices alone: {choices:.4g})"
+            lines.append(f"  {run.label} with {show(to_plain(privacy))}: ε = {spent:.4g}{part}")
+    return lines
 
-    return [line(run) for run in batch.runs if run.train.transit.privacy is not None]
 
-
-def _line(*cells: object) -> str:
-    left, numbers = cells[:2], cells[2:]
-    return (
-        "  " + "".join(f"{str(c)[:20]:<21}" for c in left) + "".join(f"{c!s:>10}" for c in numbers)
-    ).rstrip()
+def _format_line(*cells: object) -> str:
+    """Format a line of the table: two names, then numbers."""
+    names = "".join(f"{str(cell)[:20]:<21}" for cell in cells[:2])
+    numbers = "".join(f"{cell!s:>10}" for cell in cells[2:])
+    return f"  {names}{numbers}".rstrip()

@@ -19,34 +19,30 @@ from cfljax.local.queue import choose_block, choose_lanes
 from cfljax.local.schedule import Work
 from cfljax.types import Federation, Model, Plan
 
-# Gram matrices are made beforehand where a client takes part this often or more, on average: then
-# their cost pays off
+# Gram matrices are made before the first round if a client takes part this often or more, on
+# average: only then their cost pays off
 MIN_USES_OF_A_GRAM = 2
 # Bytes of a process's memory that Gram matrices which are made beforehand may take
 MAX_KEPT_GRAM_BYTES = 1 << 29
 # Runs of dense models that are expected to train for fewer seconds than this are compiled quickly
 # (`Plan.quick`)
 QUICKLY_COMPILED_SECONDS = 0.5
-# Clients count as equally large where all samples are at least this share of clients × samples of
-# the largest client
+# Clients count as equally large if there are at least this share of clients × samples of the
+# largest client
 EQUAL_SIZE_SHARE = 0.98
 
 
-class Choice(NamedTuple):
+class PlanChoice(NamedTuple):
     """A run's execution plan, and the predictions that it was chosen by."""
 
     plan: Plan
-    participants: int  # S: how many places a round has for participants
+    participants: int  # S: how many slots a round has for participants
     work: Work  # A client's work in a round
     # The sizes of the Gram matrices that clients are trained on, the smallest first
     gram_sizes: tuple[int, ...]
     devices: int  # Devices that a round's participants are dealt to
-    by_steps: (
-        float | None
-        # Predicted seconds of the first layer in a round, step by step; None where there is no
-        # other
-        # way
-    )
+    # Predicted seconds of the first layer in a round, step by step; None if there is no other way
+    by_steps: float | None
     by_gram: float | None  # The same with the chosen Gram matrices
     updates: int  # Bytes of all participants' updates
     # i64[S], descending: the steps of a typical round's participants on one device
@@ -61,92 +57,147 @@ class Choice(NamedTuple):
     longer than such a run."""
 
 
-def choose(
+def choose_plan(
     run: Run, model: Model, federation: Federation, machine: Machine, runs: int = 1
-) -> Choice:
-    """Choose the plan: `train.plan`, else by measured speed and shapes. `runs`: how many a device
-    computes side by side."""
+) -> PlanChoice:
+    """Choose the execution plan: by `train.plan`, else by measured speed and shapes.
+
+    Args:
+        run, model, federation: what is trained.
+        machine: what it is trained on.
+        runs: how many runs a device computes side by side."""
     forced = run.train.plan_options
-    epochs = run.train.epochs
-    head = run.options.head_epochs
-    batch = None if run.train.batch == "full" else int(run.train.batch)
-    work = Work(None if epochs is None else epochs + head, run.train.steps, batch, head=head)
+    table = run.train.asynchronous_table
+    work = _make_work(run)
     devices = machine.shape(wanted=forced.devices).clients
     participants = run.train.slots(int(np.asarray(federation.trains).sum()), federation.clients)
-    # A robust rule needs all updates at once, and those under way are kept
-    stream = 0
-    if run.train.transit.robust is None and run.train.asynchronous_table is None:
-        stream = choose_block(participants, model.size) if forced.stream is None else forced.stream
-    plain = run.train.optimizer == "sgd" and not (
-        run.options.own_steps or head or run.train.keeps_state
-    )
-    layer = predict.layer_shape(model, _parts(run, model)) if plain else None
     counts = np.asarray(federation.train.count)
-    longest = federation.train.longest
-    steps = queue.typical_steps(
-        np.where(counts > 0, predict.count_steps(work, counts), 0), -(-participants // devices)
-    )
-    width = 1 if machine.sequential else queue.choose_width(steps, stream)
-    width = width if forced.lanes is None else forced.lanes
-    alike = bool(
-        not run.train.stragglers and counts.sum() >= EQUAL_SIZE_SHARE * longest * len(counts)
-    )
-    plan = Plan(
-        width, 0, stream, alike, on_cpu=machine.sequential, asks_host=machine.backend == "gpu"
-    )
+    steps_of_clients = np.where(counts > 0, predict.count_steps(work, counts), 0)
+    steps = queue.typical_steps(steps_of_clients, -(-participants // devices))
+    plan = _choose_lanes(run, model, federation, machine, steps, participants)
     if not machine.sequential and devices == 1 and forced.lanes is None:
-        of_all_runs = queue.typical_steps(
-            np.where(counts > 0, predict.count_steps(work, counts), 0), runs * participants
-        )
+        # A queue is shared by all runs of the device
+        of_all_runs = queue.typical_steps(steps_of_clients, runs * participants)
         plan = plan._replace(queue=choose_lanes(of_all_runs.tolist()))
-    dense = plan.on_cpu and first_layer(model) is not None
-    short = (
-        dense
-        and run.train.rounds * predict.predict_seconds(model, work, counts, steps)
-        < QUICKLY_COMPILED_SECONDS
-    )
+    short = _is_short(run, model, plan, work, counts, steps)
     plan = plan._replace(quick=plan.on_cpu and (short if forced.quick is None else forced.quick))
-    choice = Choice(
-        plan, participants, work, (), devices, None, None, 4 * participants * model.size, steps, 0
+    choice = PlanChoice(
+        plan,
+        participants,
+        work,
+        gram_sizes=(),
+        devices=devices,
+        by_steps=None,
+        by_gram=None,
+        updates=4 * participants * model.size,
+        steps=steps,
+        kept=0,
+        buffer=0 if table is None else table.buffer,
     )
-    choice = choice._replace(
-        buffer=0 if run.train.asynchronous_table is None else run.train.asynchronous_table.buffer
-    )
+    layer = _find_gram_layer(run, model)
     if layer is None:
         return choice
     speed = TYPICAL if short else machine.speed
-    often = run.train.rounds * participants >= MIN_USES_OF_A_GRAM * np.count_nonzero(counts)
-    wanted = (
+    return _choose_grams(run, federation, choice, layer, speed)._replace(typical=short)
+
+
+def _make_work(run: Run) -> Work:
+    """Return a client's work in a round; the epochs of its head come in addition to its others."""
+    epochs = run.train.epochs
+    head = run.options.head_epochs
+    batch = None if run.train.batch == "full" else int(run.train.batch)
+    return Work(None if epochs is None else epochs + head, run.train.steps, batch, head=head)
+
+
+def _choose_lanes(
+    run: Run,
+    model: Model,
+    federation: Federation,
+    machine: Machine,
+    steps: np.ndarray,
+    participants: int,
+) -> Plan:
+    """Choose how many participants are trained at a time, and how many of them side by side.
+
+    Args:
+        steps: i64[S]: the steps of a typical round's participants on one device.
+        participants: S, of all devices."""
+    forced = run.train.plan_options
+    # A robust rule needs all updates at once, and an asynchronous server keeps those in flight
+    stream = 0
+    if run.train.transit.robust is None and run.train.asynchronous_table is None:
+        stream = choose_block(participants, model.size) if forced.stream is None else forced.stream
+    lanes = 1 if machine.sequential else queue.choose_width(steps, stream)
+    lanes = lanes if forced.lanes is None else forced.lanes
+    counts = np.asarray(federation.train.count)
+    equal = counts.sum() >= EQUAL_SIZE_SHARE * federation.train.longest * len(counts)
+    alike = bool(not run.train.stragglers and equal)
+    return Plan(
+        lanes, 0, stream, alike, on_cpu=machine.sequential, asks_host=machine.backend == "gpu"
+    )
+
+
+def _is_short(
+    run: Run, model: Model, plan: Plan, work: Work, counts: np.ndarray, steps: np.ndarray
+) -> bool:
+    """Return whether the run is expected to train for so few seconds that it is compiled quickly.
+    Only the time of dense models on a CPU can be predicted."""
+    if not plan.on_cpu or first_layer(model) is None:
+        return False
+    a_round = predict.predict_seconds(model, work, counts, steps)
+    return run.train.rounds * a_round < QUICKLY_COMPILED_SECONDS
+
+
+def _find_gram_layer(run: Run, model: Model) -> predict.Layer | None:
+    """Return the shape of the first layer, if it can be trained on Gram matrices; else None. They
+    hold for plain SGD from the start of a round alone."""
+    plain = run.train.optimizer == "sgd" and not (
+        run.options.own_steps or run.options.head_epochs or run.train.keeps_state
+    )
+    return predict.layer_shape(model, _divide(run, model)) if plain else None
+
+
+def _choose_grams(
+    run: Run, federation: Federation, choice: PlanChoice, layer: predict.Layer, speed: Speed
+) -> PlanChoice:
+    """Choose which clients are trained on Gram matrices, and whether these are made once, before
+    the first round."""
+    forced = run.train.plan_options
+    plan = choice.plan
+    counts = np.asarray(federation.train.count)
+    uses = run.train.rounds * choice.participants
+    pays_off = uses >= MIN_USES_OF_A_GRAM * np.count_nonzero(counts)
+    may_keep = (
         plan.sequential
         and forced.pool != "sharded"
-        and (often if forced.keep is None else forced.keep)
+        and (pays_off if forced.keep is None else forced.keep)
+        # Kept matrices are of the samples as a client sees them in round 0
+        and federation.drift is None
     )
-    # They are of the samples as a client sees them in round 0
-    wanted = wanted and federation.drift is None
-    for keep in (True, False) if wanted else (False,):
+    # Kept matrices are tried first; if they need too much memory, each is made in its client's turn
+    for keep in [True, False] if may_keep else [False]:
         making = predict.choose_making(plan.sequential, keep)
-        plan = plan._replace(gram=_gram_limit(forced, plan, layer, work, counts, speed, making))
-        sizes = gram_sizes(plan, longest, work.batch)
+        limit = _choose_gram_limit(forced, plan, layer, choice.work, counts, speed, making)
+        plan = plan._replace(gram=limit)
+        sizes = gram_sizes(plan, federation.train.longest, choice.work.batch)
         kept = count_bytes(counts, sizes) if keep else 0
-        # What is made, and a copy on each device
-        if forced.keep or kept * (devices + 1) <= MAX_KEPT_GRAM_BYTES:
+        # The process holds the matrices that it makes, and a copy on each device
+        if forced.keep or kept * (choice.devices + 1) <= MAX_KEPT_GRAM_BYTES:
             break
-    by_steps, by_gram = (
-        share * participants / devices
-        for share in _predicted(sizes, layer, work, counts, speed, making)
-    )
+    of_a_client = _predict_seconds(sizes, layer, choice.work, counts, speed, making)
+    by_steps, by_gram = (each * choice.participants / choice.devices for each in of_a_client)
     return choice._replace(
-        plan=plan, gram_sizes=sizes, by_steps=by_steps, by_gram=by_gram, typical=short, kept=kept
+        plan=plan, gram_sizes=sizes, by_steps=by_steps, by_gram=by_gram, kept=kept
     )
 
 
-def _parts(run: Run, model: Model) -> ModelParts | None:
+def _divide(run: Run, model: Model) -> ModelParts | None:
     """Return which parts of the run's models do not travel, or do not train; None: all do."""
     pairs = list_parts(run.options, run.train)
     return divide_model(model, pairs) if pairs else None
 
 
-def _gram_limit(
+def _choose_gram_limit(
     forced: PlanOptions,
     plan: Plan,
     layer: predict.Layer,
@@ -167,7 +218,7 @@ def _gram_limit(
 
     def price(limit: int) -> float:
         sizes = gram_sizes(plan._replace(gram=limit), longest, work.batch)
-        return _predicted(sizes, layer, work, counts, speed, making)[1] * (
+        return _predict_seconds(sizes, layer, work, counts, speed, making)[1] * (
             predict.MARGIN if sizes else 1.0
         )
 
@@ -176,7 +227,7 @@ def _gram_limit(
     )
 
 
-def _predicted(
+def _predict_seconds(
     sizes: tuple[int, ...],
     layer: predict.Layer,
     work: Work,
@@ -201,8 +252,8 @@ def _predicted(
     return plain / trained, chosen / trained
 
 
-def explain(label: str, choice: Choice) -> str:
-    """Explain the choice in words."""
+def explain_plan(label: str, choice: PlanChoice) -> str:
+    """Explain in lines which plan was chosen for the runs of this label, and why."""
     plan = choice.plan
     lines = [f"{label}:"]
     # The most clients whose updates a device holds at once
@@ -210,7 +261,7 @@ def explain(label: str, choice: Choice) -> str:
     width = min(plan.lanes or block, block)
     how = "one after another" if plan.sequential else f"{width} at a time side by side"
     widths = [each for each in (width, block, queue.MIN_LANES, 1) if each <= block]
-    predicted = "" if plan.sequential else _predicted_rounds(choice, widths)
+    predicted = "" if plan.sequential else _describe_widths(choice, widths)
     lines.append(
         f"  clients {how}, dealt to {choice.devices} "
         f"device{'s' if choice.devices > 1 else ''}{predicted}"
@@ -223,9 +274,13 @@ def explain(label: str, choice: Choice) -> str:
     else:
         which = f"on their Gram matrix up to {plan.gram} samples" if plan.gram else "step by step"
         core = " on a typical core" if choice.typical else ""
-        each = f"step by step {_time(choice.by_steps)}, by this plan {_time(choice.by_gram)}"
-        times = f"; predicted per round for that layer{core}: {each}"
-        # Those are a CPU's
+        by_steps = _format_time(choice.by_steps)
+        by_gram = _format_time(choice.by_gram)
+        times = (
+            f"; predicted per round for that layer{core}: step by step {by_steps}, "
+            f"by this plan {by_gram}"
+        )
+        # The predictions are made for a CPU
         lines.append(f"  first layer {which}{times if plan.sequential else ''}")
     if plan.quick:
         lines.append(
@@ -244,14 +299,12 @@ def explain(label: str, choice: Choice) -> str:
         )
         lines.append(f"  {waits}; {size}, kept from step to step")
         return "\n".join(lines)
-    lines.append(
-        f"  {size}, "
-        f"{f'summed in blocks of {plan.stream} participants' if plan.stream else 'held at once'}"
-    )
+    held = f"summed in blocks of {plan.stream} participants" if plan.stream else "held at once"
+    lines.append(f"  {size}, {held}")
     return "\n".join(lines)
 
 
-def _predicted_rounds(choice: Choice, widths: list[int]) -> str:
+def _describe_widths(choice: PlanChoice, widths: list[int]) -> str:
     """Predict the steps of a round with these numbers of clients side by side."""
     words = []
     real = max(int(choice.steps.sum()), 1)
@@ -279,5 +332,5 @@ def explain_machine(machine: Machine) -> str:
     return f"this machine: {speed.step * 1e6:.3g} µs a step, {rates}, {pixels} (kept in {kept})"
 
 
-def _time(seconds: float) -> str:
+def _format_time(seconds: float) -> str:
     return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"

@@ -22,7 +22,7 @@ from cfljax.types.federation import NEVER
 
 def host_federation(run: Run) -> Federation:
     """Return the run's federation as numpy arrays."""
-    return _host_federation(key_of(run))
+    return _build_federation(key_of(run))
 
 
 def federation_of(run: Run) -> Federation:
@@ -69,7 +69,8 @@ def key_of(run: Run) -> FederationKey:
 
 
 @functools.lru_cache(maxsize=2)
-def _host_federation(key: FederationKey) -> Federation:
+def _build_federation(key: FederationKey) -> Federation:
+    """Load the data, divide them among clients, set validation samples aside, and pack them."""
     config, seed = key
     source = config.load()
     parts = config.divide(source)
@@ -84,6 +85,7 @@ def _host_federation(key: FederationKey) -> Federation:
     trains = np.array([len(rows) > 0 for rows in train]) & ~newcomers
     late = np.where(newcomers, NEVER, draw_arrivals(config.arrive, trains, seed)).astype(np.int32)
     if config.validation:
+        # Newcomers keep all their samples, except those that another client holds out
         in_rounds = [
             rows[:0] if apart else rows for rows, apart in zip(train, newcomers, strict=True)
         ]
@@ -103,12 +105,12 @@ def _host_federation(key: FederationKey) -> Federation:
 @functools.lru_cache(maxsize=2)
 def device_federation(key: FederationKey) -> Federation:
     """Return the federation of this key, on the device."""
-    return jax.device_put(_host_federation(key))
+    return jax.device_put(_build_federation(key))
 
 
 def clear_caches() -> None:
     """Clear the cached federations, because a plug-in has been redefined."""
-    for kept in (_host_federation, device_federation):
+    for kept in (_build_federation, device_federation):
         kept.cache_clear()
 
 

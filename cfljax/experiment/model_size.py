@@ -11,7 +11,7 @@ from cfljax.config import Run
 from cfljax.config.frozen import canonical
 from cfljax.experiment.assemble import model_of
 from cfljax.experiment.batching import Size, count_size
-from cfljax.experiment.features import find_samples
+from cfljax.experiment.features import find_distinct_samples
 from cfljax.experiment.federations import sample_shape
 from cfljax.files import cache_folder, read_table, write_table
 from cfljax.models.features import split_features
@@ -19,7 +19,7 @@ from cfljax.models.options import common_options
 from cfljax.software import software_hash
 from cfljax.types import Federation, Model
 
-# Counts that are kept; beyond, all are made again
+# How many counts the file keeps; when there are more, it begins again
 MAX_STORED_SIZES = 1000
 
 
@@ -49,8 +49,12 @@ def model_size(run: Run, federation: Federation) -> int:
 
 
 def count_run_size(run: Run, federation: Federation, model: Model | None = None) -> Size:
-    """Return the sizes that the run's memory depends on. `model`: the run's model, if made; a
-    frozen body's features are its samples then, else beside them."""
+    """Return the sizes that the run's memory depends on.
+
+    Args:
+        run: whose model may have a frozen body.
+        federation: its samples; with `model` and a frozen body, the features of its samples.
+        model: the run's model, if it has been made."""
     size = count_size(federation, model_size(run, federation) if model is None else model.size)
     if not common_options(run.model.options).frozen:
         return size
@@ -59,5 +63,5 @@ def count_run_size(run: Run, federation: Federation, model: Model | None = None)
     network = models.build(
         run.model.name, run.model.options, sample_shape(federation), federation.classes
     )
-    numbers = len(find_samples(federation).row) * split_features(network)[1]
+    numbers = len(find_distinct_samples(federation).row) * split_features(network)[1]
     return size._replace(pool_bytes=size.pool_bytes + 4 * numbers, features=numbers)

@@ -40,9 +40,10 @@ from cfljax.config.transit import INSTALL_COMMAND, uses_error_feedback
 from cfljax.errors import SpecError
 from cfljax.types import Federation
 
-_MOST_KNOWN, _MOST_HIDDEN = 100, 10
-"""The most draws that are distinguished; beyond, neighbours are joined. A hidden draw takes a fifth
-of a second to compute."""
+# The most draws that are distinguished if who was drawn is known; of more, neighbours are joined
+_MAX_KNOWN_DRAWS = 100
+# The same if it is hidden: such a draw takes a fifth of a second to compute
+_MAX_HIDDEN_DRAWS = 10
 Floats = npt.NDArray[np.float64]
 
 
@@ -111,12 +112,11 @@ def epsilon_of_choices(run: Run, crowd: Crowd) -> float | None:
     choice = run.train.transit.choice
     if privacy is None or choice is None:
         return None
-    rounds = list_draws(run, crowd, run.train.rounds)
-    return (
-        _known(math.inf, privacy.delta, _fewer(rounds, _MOST_KNOWN), 0, 0, choice.epsilon)
-        if rounds
-        else 0.0
-    )
+    draws = list_draws(run, crowd, run.train.rounds)
+    if not draws:
+        return 0.0
+    few = _join_draws(draws, _MAX_KNOWN_DRAWS)
+    return _compute_known(math.inf, privacy.delta, few, 0, 0, choice.epsilon)
 
 
 def hides_draw(run: Run, alike: bool) -> bool:
@@ -148,20 +148,31 @@ def compute_epsilon(
     hidden: bool = False,
     choice: float = 0.0,
 ) -> float:
-    """Return ε of `sums` noised sums over the participants in each round, and of `everybody` sums
-    over all clients. `hidden`: the sums do not tell who was drawn. `choice`: the ε of a
-    participant's choice of its cluster, one a round; 0: there are no choices."""
+    """Return the ε of noised sums.
+
+    Args:
+        noise: the deviation of the noise over clip · the largest weight.
+        delta: the δ that ε is computed for.
+        draws: the rounds, and whom they draw from.
+        sums: how many sums over its participants a round releases.
+        everybody: how many sums over all clients the run releases.
+        hidden: the sums do not tell who was drawn.
+        choice: the ε of a participant's choice of its cluster, one a round; 0: there are none."""
     if not everybody and not (draws and (sums or choice)):
         return 0.0
     if noise == 0 and (sums or everybody):
         return math.inf
-    known = _known(noise, delta, _fewer(draws, _MOST_KNOWN), sums, everybody, choice)
+    known = _compute_known(
+        noise, delta, _join_draws(draws, _MAX_KNOWN_DRAWS), sums, everybody, choice
+    )
     if not hidden or choice or all(draw.participants >= draw.clients for draw in draws):
         return known
-    return min(known, _hidden(noise, delta, _fewer(draws, _MOST_HIDDEN), sums, everybody))
+    return min(
+        known, _compute_hidden(noise, delta, _join_draws(draws, _MAX_HIDDEN_DRAWS), sums, everybody)
+    )
 
 
-def _fewer(draws: tuple[Draw, ...], most: int) -> tuple[Draw, ...]:
+def _join_draws(draws: tuple[Draw, ...], most: int) -> tuple[Draw, ...]:
     """Join neighbouring draws to at most `most`, none of which hides more: each is from the
     smallest of their crowds."""
     size = -(-len(draws) // most)
@@ -169,7 +180,7 @@ def _fewer(draws: tuple[Draw, ...], most: int) -> tuple[Draw, ...]:
     return tuple(part[0]._replace(rounds=sum(draw.rounds for draw in part)) for part in parts)
 
 
-def _known(
+def _compute_known(
     noise: float,
     delta: float,
     draws: tuple[Draw, ...],
@@ -187,7 +198,8 @@ def _known(
     odds = np.ones(1)
     left_out = 0.0
     least = delta * 1e-6 / max(len(chance), 1)
-    # Odds: of having been in `always`, `always` + 1, … rounds
+    # odds[i]: the probability that a client has been in `always` + i rounds. What a binomial
+    # distribution has beyond its tails of `least` is left out, and counts as failure in full.
     for clients, participants, rounds in chance:
         share = participants / clients
         low = int(binom.ppf(least, rounds, share))
@@ -208,13 +220,18 @@ def _known(
 
     if delta_of(0.0) <= delta:
         return 0.0
-    low_end, high_end = 0.0, 1.0
+    # δ falls with ε: the upper end of the bisection is on the safe side
+    low_end = 0.0
+    high_end = 1.0
     while delta_of(high_end) > delta:
         low_end = high_end
-        high_end = 2 * high_end
+        high_end *= 2
     for _ in range(60):
         middle = (low_end + high_end) / 2
-        low_end, high_end = (middle, high_end) if delta_of(middle) > delta else (low_end, middle)
+        if delta_of(middle) > delta:
+            low_end = middle
+        else:
+            high_end = middle
     return high_end
 
 
@@ -243,7 +260,7 @@ def _delta_of_concentrated(rho: Floats, epsilon: float) -> Floats:
     return np.exp(np.minimum(exponent.min(axis=1), 0.0))
 
 
-def _hidden(
+def _compute_hidden(
     noise: float, delta: float, draws: tuple[Draw, ...], sums: int, everybody: int
 ) -> float:
     """Return ε of sampling without replacement, if nothing tells who was drawn."""
@@ -256,7 +273,7 @@ def _hidden(
             f"{INSTALL_COMMAND}"
         ) from None
     accountant = rdp.RdpAccountant(neighboring_relation=dp.NeighboringRelation.REPLACE_ONE)
-    # The sums of a round are over the same draw
+    # The sums of a round are over the same draw: together they are one mechanism with less noise
     once = dp.GaussianDpEvent(noise / 2 / math.sqrt(max(sums, 1)))
     for clients, participants, rounds in draws:
         drawn = (

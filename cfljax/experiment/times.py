@@ -16,25 +16,25 @@ if TYPE_CHECKING:
     from cfljax.engine.outputs import Output
     from cfljax.experiment.batching import Batch, Size
 
-# Programs whose times are kept; beyond, all are made again
+# How many programs' times the file keeps; when there are more, it begins again
 MAX_STORED_TIMES = 2000
 # A program that was found compiled is expected to take this share of what it took before
 RECOMPILED_SHARE = 0.8
 
 
 def store_times(batch: Batch, size: Size, outputs: Collection[Output], threads: int | None) -> None:
-    """Store what a batch has taken with this number of cores of a CPU; None: on an accelerator. The
-    numbers are seconds of one core, or of the accelerator: for each unit of `_work`, for setting
-    up, and for compiling."""
+    """Store the seconds that a batch has taken, of one core or of the accelerator: for each unit of
+    `_count_work`, for setting up, and for compiling. `threads`: how many cores of a CPU it used;
+    None: it ran on an accelerator."""
     file = _file(threads is not None)
     rounds = max(int(output.history["round"][-1]) for output in outputs)
     columns = zip(*(output.seconds for output in outputs), strict=True)
     compiled, trained, evaluated, setup = (
         (threads or 1) * float(sum(column)) for column in columns
     )
-    kept = read_table(file, _is_took)
-    names = _names(batch)
-    done = max(_work(batch, size) * rounds / batch.first.train.rounds, 1.0)
+    kept = read_table(file, _is_times)
+    names = _list_keys(batch)
+    done = max(_count_work(batch, size) * rounds / batch.first.train.rounds, 1.0)
     for name in names:
         before = kept.get(name, [0.0, 0.0, 0.0])
         kept[name] = [
@@ -52,18 +52,18 @@ def estimate(batches: Collection[Batch], sizes: Collection[Size]) -> list[float 
     else the same method, else the same model, on the same data; None if there was none. A program
     is compiled once."""
     here = uses_cpu()
-    kept = read_table(_file(here), _is_took)
+    kept = read_table(_file(here), _is_times)
     compiled = set()
-    found = []
+    found: list[float | None] = []
     for batch, size in zip(batches, sizes, strict=True):
-        took = next((kept[name] for name in _names(batch) if name in kept), None)
+        took = next((kept[name] for name in _list_keys(batch) if name in kept), None)
         again = batch.program_key in compiled
         compiled.add(batch.program_key)
-        found.append(
-            None
-            if took is None
-            else took[0] * _work(batch, size) + took[1] + (0.0 if again else took[2])
-        )
+        if took is None:
+            found.append(None)
+            continue
+        each, setup, compiling = took
+        found.append(each * _count_work(batch, size) + setup + (0.0 if again else compiling))
     return found
 
 
@@ -91,14 +91,14 @@ def uses_cpu() -> bool:
     return find_accelerator() is None or "cpu" in os.environ.get("JAX_PLATFORMS", "")
 
 
-def _names(batch: Batch) -> tuple[str, str, str]:
+def _list_keys(batch: Batch) -> tuple[str, str, str]:
     """Return the keys under which the times of a batch are stored, the closest first."""
     run = batch.first
     alike = f"{run.model.name} {run.data.name} {'steps' if run.train.epochs is None else 'epochs'}"
     return batch.shape_key, f"{run.method} {alike}", alike
 
 
-def _work(batch: Batch, size: Size) -> float:
+def _count_work(batch: Batch, size: Size) -> float:
     """Return what the seconds of runs that differ only in their sizes are proportional to."""
     run = batch.first
     part = run.train.participants(size.learners)
@@ -112,11 +112,13 @@ def _work(batch: Batch, size: Size) -> float:
 
 
 def _file(on_cpu: bool) -> Path:
+    """Return the file of the times of this machine's CPU, or of its accelerator."""
     node = "".join(c if c.isalnum() else "-" for c in platform.node().lower())
     return cache_folder() / f"times-{node}-{'cpu' if on_cpu else 'accelerator'}.json"
 
 
-def _is_took(value: object) -> bool:
+def _is_times(value: object) -> bool:
+    """Return whether the value is three numbers of seconds, as `store_times` writes them."""
     return (
         isinstance(value, list)
         and len(value) == 3

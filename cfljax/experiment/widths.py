@@ -38,7 +38,7 @@ def batch_limit(runs: list[Run], machine: Machine) -> int:
     groups = machine.most_groups
     if machine.sequential or len(runs) <= groups:
         return groups
-    # The other processes do not compile
+    # Only this process compiles here: a mesh over all processes would wait for the others
     if machine.processes > 1:
         machine = machine._replace(devices=1, mesh=None, processes=1)
     few = min(len(runs), MEASURED_RUNS_PER_GROUP * machine.most_groups)
@@ -55,6 +55,8 @@ def batch_limit(runs: list[Run], machine: Machine) -> int:
         except DataError:
             raise
         except Exception as error:
+            # Too many runs for the memory: half of them may fit. Other errors come again, and are
+            # recorded, when the runs are carried out.
             if few == 1 or "RESOURCE_EXHAUSTED" not in str(error):
                 return groups
             few = math.ceil(few / 2)

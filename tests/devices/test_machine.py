@@ -28,7 +28,7 @@ def run():
 
 def choice(run, machine, runs=1):
     federation = assemble.host_federation(run)
-    return execution.choose(run, assemble.model_of(run, federation), federation, machine, runs)
+    return execution.choose_plan(run, assemble.model_of(run, federation), federation, machine, runs)
 
 
 @pytest.mark.parametrize("machine", [machines.gpu(), machines.tpu()], ids=["gpu", "tpu"])

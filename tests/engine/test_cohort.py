@@ -102,7 +102,7 @@ def test_a_fraction_is_one_of_the_clients_that_train():
             {"data": data, "method": ["fedavg"], "train": {"participation": participation}}
         ).runs()
         federation = assemble.host_federation(run)
-        places = execution.choose(
+        places = execution.choose_plan(
             run, assemble.model_of(run, federation), federation, machines.cpu()
         ).participants
         drawn = cohort.draw(KEY, jax.device_put(federation), places, 0, {})

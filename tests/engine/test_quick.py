@@ -11,7 +11,7 @@ from cfljax.devices.machine import TYPICAL, Speed
 from cfljax.engine.simulate import simulate
 from cfljax.experiment.assemble import assemble, host_federation, model_of
 from cfljax.experiment.batching import make_batches
-from cfljax.experiment.execution import choose, explain
+from cfljax.experiment.execution import choose_plan, explain_plan
 from cfljax.launch.batch import describe_plan
 from tests import machines
 from tests.often import rarely
@@ -34,15 +34,15 @@ def run_of(model="mclr", plan=None, data=DATA, rounds=20, method="fedavg", **tra
 
 def choice_of(run, machine=None):
     federation = host_federation(run)
-    return choose(run, model_of(run, federation), federation, machine or machines.cpu())
+    return choose_plan(run, model_of(run, federation), federation, machine or machines.cpu())
 
 
 def test_short_runs_of_dense_models_are_compiled_quickly_and_others_thoroughly():
-    assert choice_of(run_of()).plan.quick and "compiled in half the time" in explain(
+    assert choice_of(run_of()).plan.quick and "compiled in half the time" in explain_plan(
         "fedavg", choice_of(run_of())
     )
     long = choice_of(run_of(rounds=10**6))
-    assert not long.plan.quick and "half the time" not in explain("fedavg", long)
+    assert not long.plan.quick and "half the time" not in explain_plan("fedavg", long)
     cnn = {"name": "cnn", "channels": [2], "kernel": 3, "dense": [4]}
     assert not choice_of(run_of(cnn, data=IMAGES, rounds=1)).plan.quick
 
@@ -56,11 +56,11 @@ def test_the_work_of_a_round_counts():
 def test_times_of_short_runs_are_said_to_be_those_of_a_typical_core():
     slow = machines.cpu(known_speed=Speed(*(100 * each for each in TYPICAL)))
     short, long = (
-        explain("fedavg", choice_of(run_of(rounds=rounds), slow)) for rounds in (20, 10**6)
+        explain_plan("fedavg", choice_of(run_of(rounds=rounds), slow)) for rounds in (20, 10**6)
     )
     assert "for that layer on a typical core: step by step" in short and "typical" not in long
-    assert short == explain("fedavg", choice_of(run_of(rounds=20)))
-    assert "on a typical core" in explain(
+    assert short == explain_plan("fedavg", choice_of(run_of(rounds=20)))
+    assert "on a typical core" in explain_plan(
         "fedavg", choice_of(run_of(rounds=20, plan={"quick": False}), slow)
     )
 

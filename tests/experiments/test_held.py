@@ -8,7 +8,7 @@ from cfljax import keys
 from cfljax.config import read_spec
 from cfljax.devices.machine import describe_machine
 from cfljax.experiment.assemble import assemble
-from cfljax.experiment.batching import count_held, list_hyper
+from cfljax.experiment.batching import count_client_state, list_hyper
 from cfljax.experiment.model_size import count_run_size
 from cfljax.methods import METHODS
 
@@ -53,7 +53,7 @@ def of_run(name, train=None):
         for leaf in jax.tree.leaves(state)
         if leaf.ndim == 2 and leaf.shape[0] == CLIENTS and leaf.shape[1] > 3
     ]
-    return count_held(run, count_run_size(run, parts.federation)) // 4, sum(
+    return count_client_state(run, count_run_size(run, parts.federation)) // 4, sum(
         int(np.prod(shape)) for shape in leaves
     )
 

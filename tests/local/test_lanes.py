@@ -42,7 +42,7 @@ def run_of(plan=None, data=UNEQUAL, **train):
 def choice(*given, machine=machines.gpu(), **more):  # noqa: B008
     run = run_of(*given, **more)
     federation = assemble.host_federation(run)
-    return execution.choose(run, assemble.model_of(run, federation), federation, machine)
+    return execution.choose_plan(run, assemble.model_of(run, federation), federation, machine)
 
 
 TWO, THREE, BLOCKS = {"lanes": 2}, {"lanes": 2, "stream": 3}, {"stream": 2}
@@ -118,7 +118,7 @@ def test_steps_are_those_that_clients_do():
             federation,
             train=toy.replace(federation.train, count=np.array([0, 1, 10, 11], np.int32)),
         )
-        found = execution.choose(
+        found = execution.choose_plan(
             run, assemble.model_of(run, federation), federation, machines.gpu()
         )
         assert found.steps.tolist() == wanted
@@ -152,7 +152,7 @@ def test_lanes_can_be_forced():
 
 def test_the_plan_says_what_other_lanes_would_take():
     found = choice({"lanes": 500})
-    words = execution.explain("run", found)
+    words = execution.explain_plan("run", found)
     real, at_once = found.steps.sum(), lanes.pack(found.steps, 0)
     assert "clients 500 at a time side by side" in words
     idle = f"of all that is computed {1 - real / at_once.computed:.0%} is for clients that are done"
@@ -161,13 +161,13 @@ def test_the_plan_says_what_other_lanes_would_take():
         and words.rstrip().count("clients that are done") >= 1
     )
     assert f"with 1 at a time {real}" in words and f"with 1 at a time {real} (" not in words
-    assert "after one another" not in execution.explain("run", choice(machine=machines.cpu()))
-    assert "clients 2000 at a time" in execution.explain("run", choice({"lanes": 5000}))
+    assert "after one another" not in execution.explain_plan("run", choice(machine=machines.cpu()))
+    assert "clients 2000 at a time" in execution.explain_plan("run", choice({"lanes": 5000}))
 
 
 def test_the_plan_says_what_lanes_take_in_blocks_of_participants():
     found = choice({"lanes": 500, "stream": 200})
-    words, at_once = execution.explain("run", found), lanes.pack(found.steps, 200)
+    words, at_once = execution.explain_plan("run", found), lanes.pack(found.steps, 200)
     assert (
         "clients 200 at a time side by side" in words
         and "2000 at a time" not in words

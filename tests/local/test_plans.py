@@ -239,7 +239,7 @@ def test_no_plan_is_expected_to_be_slower_than_step_by_step(clients, hidden, kee
             {"data": data, "model": model, "method": ["fedavg"], "train": train}
         ).runs()
         federation = assemble.host_federation(run)
-        found = execution.choose(
+        found = execution.choose_plan(
             run, assemble.model_of(run, federation), federation, machines.cpu()
         )
         assert found.by_gram <= found.by_steps and (found.plan.gram == 0) == (

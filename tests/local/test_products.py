@@ -165,7 +165,9 @@ def test_matrices_are_kept_where_that_pays():
     def kept(plan, machine=machines.cpu(), **train):  # noqa: B008
         run = run_of(plan, **train)
         federation = assemble.federation_of(run)
-        return execution.choose(run, assemble.model_of(run, federation), federation, machine).kept
+        return execution.choose_plan(
+            run, assemble.model_of(run, federation), federation, machine
+        ).kept
 
     assert kept({}) == kept({}, rounds=600) > 0  # twelve clients, four a round: twice each
     assert kept({}, rounds=5) == 0 and kept({"keep": True}, rounds=5) > 0
@@ -181,14 +183,15 @@ def test_matrices_that_memory_has_no_room_for_are_made_in_turn(monkeypatch):
     run = run_of({})
     federation = assemble.federation_of(run)
     model = assemble.model_of(run, federation)
-    bytes_ = execution.choose(run, model, federation, machines.cpu(3)).kept
+    bytes_ = execution.choose_plan(run, model, federation, machines.cpu(3)).kept
     monkeypatch.setattr(execution, "MAX_KEPT_GRAM_BYTES", 4 * bytes_ - 1)
     assert (
-        execution.choose(run, model, federation, machines.cpu(2)).kept == bytes_
+        execution.choose_plan(run, model, federation, machines.cpu(2)).kept == bytes_
     )  # what is made, and two copies
-    assert execution.choose(run, model, federation, machines.cpu(3)).kept == 0
+    assert execution.choose_plan(run, model, federation, machines.cpu(3)).kept == 0
     assert (
-        execution.choose(run_of({"keep": True}), model, federation, machines.cpu(3)).kept == bytes_
+        execution.choose_plan(run_of({"keep": True}), model, federation, machines.cpu(3)).kept
+        == bytes_
     )
 
 
@@ -201,7 +204,7 @@ def test_clients_are_alike_where_all_have_as_much_to_do():
         }
         run = read_spec(spec | {"train": {"rounds": 1, **train}}).runs()[0]
         federation = assemble.federation_of(run)
-        return execution.choose(
+        return execution.choose_plan(
             run, assemble.model_of(run, federation), federation, machines.cpu(2)
         ).plan.alike
 
@@ -212,10 +215,12 @@ def test_clients_are_alike_where_all_have_as_much_to_do():
 def test_the_plan_says_what_is_kept():
     run = run_of({})
     federation = assemble.federation_of(run)
-    choice = execution.choose(run, assemble.model_of(run, federation), federation, machines.cpu())
-    words = execution.explain("a run", choice)
+    choice = execution.choose_plan(
+        run, assemble.model_of(run, federation), federation, machines.cpu()
+    )
+    words = execution.explain_plan("a run", choice)
     assert f"Gram matrices made once, before the first round: {choice.kept / 1e6:.3g} MB" in words
-    assert "made once" not in execution.explain("a run", choice._replace(kept=0))
+    assert "made once" not in execution.explain_plan("a run", choice._replace(kept=0))
 
 
 def test_keeping_is_a_yes_or_a_no():

@@ -265,11 +265,17 @@ def test_ids_and_memory():
     ]
     assert made[0].id == made[1].id != made[2].id
     assert made[0].train.vector_bytes(1000) == made[2].train.vector_bytes(1000)
-    assert [batching.count_held(run, Size(10, 1000, 10)) for run in made] == [0, 0, 4 * 10 * 1000]
+    assert [batching.count_client_state(run, Size(10, 1000, 10)) for run in made] == [
+        0,
+        0,
+        4 * 10 * 1000,
+    ]
     (quiet,) = read_spec(
         {"data": "digits", "method": "local", "train": {"compress": ways[2]}}
     ).runs()
-    assert batching.count_held(quiet, Size(10, 1000, 10)) == 4 * 10 * 1000  # of the models alone
+    assert (
+        batching.count_client_state(quiet, Size(10, 1000, 10)) == 4 * 10 * 1000
+    )  # of the models alone
 
 
 def test_without_it_local_training_is_the_same_program():

@@ -9,7 +9,7 @@ from cfljax.config import Train, read_spec
 from cfljax.devices.machine import describe_machine
 from cfljax.errors import SpecError
 from cfljax.experiment.assemble import assemble
-from cfljax.experiment.execution import choose
+from cfljax.experiment.execution import choose_plan
 from tests import play
 from tests.methods.test_parts import (
     HEAD,
@@ -141,7 +141,7 @@ def planned(train, method="fedavg"):
     }
     (single,) = read_spec(spec).runs()
     made = assemble(single, 1, describe_machine())
-    return choose(single, made.model, made.federation, describe_machine())
+    return choose_plan(single, made.model, made.federation, describe_machine())
 
 
 def test_a_frozen_first_layer_needs_no_gram_matrix_and_a_frozen_head_may_have_one():

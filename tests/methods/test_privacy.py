@@ -53,7 +53,8 @@ def test_a_hidden_draw_of_everybody_costs_what_a_known_one_does(sums, everybody)
     for noise in (2.0, 8.0):
         draws = (Draw(10, 10, 5),)
         known, hidden = (
-            f(noise, 1e-5, draws, sums, everybody) for f in (privacy._known, privacy._hidden)
+            f(noise, 1e-5, draws, sums, everybody)
+            for f in (privacy._compute_known, privacy._compute_hidden)
         )
         assert known <= hidden < 1.1 * known
 
