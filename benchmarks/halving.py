@@ -71,10 +71,10 @@ def searched(
 
 def chosen(settings: list[dict[str, Any]]) -> int:
     """The position of the best of the settings that came to the end, as `tune` chooses it."""
-    from cfljax.launch.search_plan import best
+    from cfljax.launch.search_plan import rank_best
 
     last = max(len(each["scores"]) for each in settings)
-    return best(
+    return rank_best(
         [each["scores"][-1] if len(each["scores"]) == last else None for each in settings], 1, 1
     )[0]
 

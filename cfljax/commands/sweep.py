@@ -138,7 +138,7 @@ def run(flags: argparse.Namespace) -> int:
     folder = flags.out or default_folder(spec.name)
     options = Options(flags.keep, flags.quiet, flags.retry_failed, chosen, part, shape)
     if flags.as_worker:
-        return workers.be_worker(flags.as_worker, flags.processors, spec, Store(folder), options)
+        return workers.run_worker(flags.as_worker, flags.processors, spec, Store(folder), options)
     with run_together(spec, shape):
         if not distributed.leads():
             return follow_leader(spec)

@@ -19,7 +19,7 @@ from cfljax.files import use_compilation_cache
 
 if TYPE_CHECKING:
     from cfljax.config import Spec
-    from cfljax.launch.search_plan import Plan
+    from cfljax.launch.search_plan import SearchPlan
     from cfljax.launch.sweep import Options
     from cfljax.store import Store
 
@@ -49,7 +49,7 @@ def run(flags: argparse.Namespace) -> int:
     from cfljax.config import read_spec
     from cfljax.config.flags import parse_value
     from cfljax.config.grid import read_seeds
-    from cfljax.launch.search import Hands, tune
+    from cfljax.launch.search import WorkerCommand, tune
     from cfljax.launch.search_plan import plan_search
     from cfljax.launch.sweep import Options
     from cfljax.report.tables import comparison
@@ -78,8 +78,8 @@ def run(flags: argparse.Namespace) -> int:
     if flags.as_worker:
         return _be_worker(flags, spec, plan, store, options, seeds)
     store.write_spec(Path(flags.spec).read_text(encoding="utf-8-sig"))
-    hands = Hands(flags.workers, _for_workers(flags, store.folder))
-    table, last = tune(spec, plan, store, options, seeds, hands)
+    command = WorkerCommand(flags.workers, _for_workers(flags, store.folder))
+    table, last = tune(spec, plan, store, options, seeds, command)
     print(text(table))
     results = Results(store.folder, sweep=last.describe_sweep())
     if seeds is not None:
@@ -96,7 +96,7 @@ def run(flags: argparse.Namespace) -> int:
 def _be_worker(
     flags: argparse.Namespace,
     spec: Spec,
-    plan: Plan,
+    plan: SearchPlan,
     store: Store,
     options: Options,
     seeds: list[int] | None,
@@ -104,12 +104,14 @@ def _be_worker(
     """Work on a rung, or on the comparison after the search, for the process that has started this
     one."""
     from cfljax.launch import workers
-    from cfljax.launch.search import be_climber, make_last_spec
+    from cfljax.launch.search import make_last_spec, run_climbing_worker
     from cfljax.launch.tuning import start_record
 
     if flags.rung is not None:
-        return be_climber(flags.as_worker, flags.processors, flags.rung, spec, plan, store, options)
-    return workers.be_worker(
+        return run_climbing_worker(
+            flags.as_worker, flags.processors, flags.rung, spec, plan, store, options
+        )
+    return workers.run_worker(
         flags.as_worker,
         flags.processors,
         make_last_spec(spec, plan, start_record(plan, store), seeds),

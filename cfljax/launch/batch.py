@@ -35,12 +35,12 @@ from cfljax.store import provenance, summarise, summarise_drift
 from cfljax.types import Array, Federation
 
 
-class InHalves(Exception):
+class SplitBatch(Exception):
     """Carry out the batch as its two halves: it is too large for the device's memory, or one of its
     runs raises an error."""
 
 
-# What a unit may keep besides curves
+# What a unit may keep besides its curves
 KEEP_CHOICES = ("models", "labels", "none")
 # (record, arrays) as `Store.write` takes them
 Unit = tuple[Table, dict[str, np.ndarray]]
@@ -58,16 +58,24 @@ def run_batch(
     catch: bool = True,
     until: int | None = None,
 ) -> list[Unit]:
-    """Compute a batch on this machine and return its units. With `catch`, an exception becomes
-    `failed` records, so that a sweep goes on; but an error that the next batch would meet, too (no
-    data, no disk), is raised, and InHalves if a smaller batch may do better. `keep`: as for `unit`.
-    `until`: pause after this number of rounds, with a checkpoint; a paused batch has no units."""
-    units, error = [], None
-    # A JAX that cannot be imported is no fault of the run
+    """Compute a batch on this machine and return its units.
+
+    Args:
+        batch, machine: what is computed, and where.
+        keep: "models" (and labels), "labels" or "none".
+        progress: is called after each chunk of rounds.
+        checkpoints: where the batch's state is kept; None: nowhere.
+        catch: an exception becomes `failed` records, so that a sweep goes on; but an error that the
+            next batch would meet, too (no data, no disk), is raised, and SplitBatch if a smaller
+            batch may do better.
+        until: pause after this number of rounds, with a checkpoint; a paused batch has no units."""
+    units = []
+    error = None
+    # Outside of `try`: a JAX that cannot be imported is no fault of the run
     lazy.load()
     try:
         with default_flags():
-            units = _units(batch, machine, keep, progress, checkpoints, until)
+            units = _compute_units(batch, machine, keep, progress, checkpoints, until)
     except Exception as caught:
         error = caught
     if distributed.is_connected():
@@ -85,16 +93,16 @@ def run_batch(
         "RESOURCE_EXHAUSTED" in str(error) or isinstance(error, MemoryError)
     )
     if too_large or len(batch.runs) > 1:
-        # Its traceback has the arrays of this batch, which the halves need the memory of
+        # The error's traceback refers to the arrays of this batch, whose memory the halves need
         error = None
         gc.collect()
-        raise InHalves("out of memory" if too_large else " ".join(why.split()))
+        raise SplitBatch("out of memory" if too_large else " ".join(why.split()))
     if os.environ.get("CFLJAX_DEBUG") and not isinstance(error, CfljaxError):
         traceback.print_exception(error)
     return [make_failed(run, why) for run in batch.runs]
 
 
-def _units(
+def _compute_units(
     batch: Batch,
     machine: Machine,
     keep: str,
@@ -102,6 +110,7 @@ def _units(
     checkpoints: Checkpoints | None,
     until: int | None,
 ) -> list[Unit]:
+    """Assemble a batch, compute it, store its times, and make the units of its runs."""
     parts = assemble_batch(batch, machine)
     size = count_run_size(batch.first, parts.federation, parts.model)
     check_memory(batch, size, machine.memory)
@@ -111,6 +120,7 @@ def _units(
     how = describe_plan(parts, batch.width, machine)
     return [
         make_unit(run, output, keep, parts.federation, how)
+        # There are no outputs at a pause, and more than runs if the last run pads the batch
         for run, output in zip(batch.runs, outputs, strict=False)
     ]
 
@@ -143,7 +153,7 @@ def _simulate(
     """Simulate the batch, from its checkpoint if one fits; processes without `checkpoints` go on
     from process 0's."""
 
-    def after_chunk(done: int, accuracy: np.ndarray) -> None:
+    def report_chunk(done: int, accuracy: np.ndarray) -> None:
         known = accuracy[np.isfinite(accuracy)]
         if progress is not None:
             progress(done, float(known.mean()) if len(known) else None)
@@ -154,7 +164,7 @@ def _simulate(
         parts,
         batch.seeds,
         batch.hypers,
-        progress=after_chunk,
+        progress=report_chunk,
         checkpoint=save,
         until=until,
     )
@@ -179,70 +189,87 @@ def make_unit(
     federation: Federation | None = None,
     plan: str | None = None,
 ) -> Unit:
-    """Make the unit of a finished run. `keep`: "models" (and labels), "labels" or "none". With the
-    federation, the report knows the true groups and the sizes of the clients. `plan`: see
-    `describe_plan`."""
-    arrays = {
-        f"history/{name}": _small(values)
-        for name, values in output.history.items()
-        if values.ndim == 1
+    """Make the unit of a finished run.
+
+    Args:
+        run: the run.
+        output: its part of what the batch has computed.
+        keep: "models" (and labels), "labels" or "none".
+        federation: with it the report knows the true groups and the sizes of the clients.
+        plan: see `describe_plan`."""
+    if output.diverged_at >= 0:
+        status: Table = {"status": "diverged", "diverged_at": output.diverged_at}
+    else:
+        status = {"status": "done"}
+    record = _make_record(
+        run,
+        **status,
+        plan=plan,
+        timings=output.seconds._asdict(),
+        summary=_make_summary(run, output, federation),
+    )
+    return record, _make_arrays(run, output, keep, federation)
+
+
+def _make_arrays(
+    run: Run, output: Output, keep: str, federation: Federation | None
+) -> dict[str, np.ndarray]:
+    """Return the arrays of a unit: the curves, and of models and labels what `keep` says."""
+    curves = {name: values for name, values in output.history.items() if values.ndim == 1}
+    tables = {name: values for name, values in output.history.items() if values.ndim > 1}
+    arrays = {f"history/{name}": _shrink(values) for name, values in curves.items()}
+    arrays |= {
+        f"diag/{run.method}/{name}": _shrink(values)
+        for name, values in (tables | output.diag).items()
     }
-    wide = {
-        name: values for name, values in output.history.items() if values.ndim > 1
-    } | output.diag
-    arrays |= {f"diag/{run.method}/{name}": _small(values) for name, values in wide.items()}
     arrays["client_accuracy"] = output.client_accuracy
     if keep != "none":
         narrow = np.int16 if output.labels.max(initial=0) < 2**15 else np.int32
         arrays["labels"] = output.labels.astype(narrow)
         if federation is not None:
-            arrays["group"] = np.asarray(
-                federation.at(int(output.history["round"][-1])).group, np.int32
-            )
+            rounds = output.history["round"]
+            arrays["group"] = np.asarray(federation.at(int(rounds[-1])).group, np.int32)
             arrays["train_size"] = np.asarray(federation.train.count, np.int32)
             if federation.drift is not None:
-                arrays["groups"] = _groups(
-                    federation, output.history["round"][-len(np.atleast_2d(output.labels)) :]
-                )
+                # Labels are kept of all evaluations, or of the last one
+                labelled = rounds[-len(np.atleast_2d(output.labels)) :]
+                arrays["groups"] = _find_true_groups(federation, labelled)
     if keep == "models":
         arrays["models"] = output.models
-    summary = summarise(output.history, output.client_accuracy)
-    parts = ["newcomers"] if np.isfinite(output.history["accuracy_newcomers"]).any() else []
-    parts += (
-        ["train_clients", "test_clients"]
-        if np.isfinite(output.history["accuracy_test_clients"]).any()
-        else []
-    )
-    summary |= {
-        f"accuracy_{part}_last": float(output.history[f"accuracy_{part}"][-1]) for part in parts
-    }
-    summary |= {f"{name}_last": float(output.history[name][-1]) for name in run.train.metrics or ()}
+    return arrays
+
+
+def _make_summary(run: Run, output: Output, federation: Federation | None) -> Table:
+    """Return the numbers of a run that tables show."""
+    history = output.history
+    last = int(history["round"][-1])
+    summary = summarise(history, output.client_accuracy)
+    parts = []
+    if np.isfinite(history["accuracy_newcomers"]).any():
+        parts += ["newcomers"]
+    if np.isfinite(history["accuracy_test_clients"]).any():
+        parts += ["train_clients", "test_clients"]
+    summary |= {f"accuracy_{part}_last": float(history[f"accuracy_{part}"][-1]) for part in parts}
+    summary |= {f"{name}_last": float(history[name][-1]) for name in run.train.metrics or ()}
     if run.data.drift is not None:
-        summary |= summarise_drift(output.history, run.data.drift.spans)
+        summary |= summarise_drift(history, run.data.drift.spans)
     if federation is not None and len(run.data.views) > 1 and run.data.true_groups is None:
-        summary |= _score_views(
-            run,
-            np.atleast_2d(output.labels)[-1],
-            federation.at(int(output.history["round"][-1])).group,
-        )
+        labels = np.atleast_2d(output.labels)[-1]
+        summary |= _score_views(run, labels, federation.at(last).group)
     summary |= output.newcomers | output.finetuned
-    summary["nonfinite_updates"] = int(output.history["nonfinite"][-1])
+    summary["nonfinite_updates"] = int(history["nonfinite"][-1])
     if (clock := run.train.clock_table) is not None and clock.cost_per_s:
-        summary["cost"] = clock.cost_per_s * float(output.history["device_s"][-1])
+        summary["cost"] = clock.cost_per_s * float(history["device_s"][-1])
     if run.train.transit.privacy is not None and federation is not None:
-        summary |= (
-            {} if math.isinf(spent := epsilon(run, find_crowd(federation))) else {"epsilon": spent}
-        )
-        choices = epsilon_of_choices(run, find_crowd(federation))
-        summary |= {} if choices is None else {"epsilon_choice": choices}
-    diverged = (
-        {"status": "diverged", "diverged_at": output.diverged_at}
-        if output.diverged_at >= 0
-        else {"status": "done"}
-    )
-    return _record(
-        run, **diverged, plan=plan, timings=output.seconds._asdict(), summary=summary
-    ), arrays
+        crowd = find_crowd(federation)
+        spent = epsilon(run, crowd)
+        # JSON has no infinity: a run without noise has no ε
+        if not math.isinf(spent):
+            summary["epsilon"] = spent
+        choices = epsilon_of_choices(run, crowd)
+        if choices is not None:
+            summary["epsilon_choice"] = choices
+    return summary
 
 
 def _score_views(run: Run, labels: np.ndarray, group: Array) -> dict[str, float]:
@@ -257,7 +284,7 @@ def _score_views(run: Run, labels: np.ndarray, group: Array) -> dict[str, float]
     }
 
 
-def _groups(federation: Federation, rounds: np.ndarray) -> np.ndarray:
+def _find_true_groups(federation: Federation, rounds: np.ndarray) -> np.ndarray:
     """Return the true group of each client after each of these rounds i32[E]: i16[E, C], or i32 if
     i16 cannot count the groups."""
     assert federation.drift is not None
@@ -268,10 +295,14 @@ def _groups(federation: Federation, rounds: np.ndarray) -> np.ndarray:
 
 def make_failed(run: Run, why: str) -> Unit:
     """Make the unit of a run that raised an error."""
-    return _record(run, status="failed", error=" ".join(why.split()), timings={}, summary={}), {}
+    return _make_record(
+        run, status="failed", error=" ".join(why.split()), timings={}, summary={}
+    ), {}
 
 
-def _record(run: Run, **facts: Value) -> Table:
+def _make_record(run: Run, **facts: Value) -> Table:
+    """Return the record of a run with these facts; fields that are not given say that there are
+    none."""
     return {
         "id": run.id,
         "method": run.method,
@@ -288,7 +319,9 @@ def _record(run: Run, **facts: Value) -> Table:
     }
 
 
-def _small(values: np.ndarray) -> np.ndarray:
+def _shrink(values: np.ndarray) -> np.ndarray:
+    """Return float32, except for counts such as bytes, which it does not hold exactly from 2^24
+    on."""
     if values.dtype == np.float64 and np.max(np.abs(values), initial=0) < 2**24:
         return values.astype(np.float32)
     return values

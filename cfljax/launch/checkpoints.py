@@ -43,7 +43,7 @@ class CheckpointStore(Protocol):
         """Add a line to the folder's log."""
 
 
-def seconds_between() -> float:
+def read_interval() -> float:
     """Return $CFLJAX_CHECKPOINT, else CHECKPOINT_SECONDS."""
     written = os.environ.get("CFLJAX_CHECKPOINT", "")
     try:
@@ -65,22 +65,22 @@ class Checkpoints:
     def __init__(self, store: CheckpointStore, batch: str, every: float | None = None):
         self.store = store
         self.batch = batch
-        self.every = seconds_between() if every is None else every
+        self.every = read_interval() if every is None else every
         self.last = time.monotonic()
 
     def save(self, make: Callable[[], Checkpoint]) -> None:
         """Store the checkpoint that `make` returns, unless the last one is fresh."""
         if time.monotonic() - self.last >= self.every:
-            self._keep(make())
+            self._write(make())
             self.last = time.monotonic()
 
-    def _keep(self, checkpoint: Checkpoint) -> None:
+    def _write(self, checkpoint: Checkpoint) -> None:
         self.store.save_checkpoint(self.batch, *to_arrays(checkpoint))
 
     def load(self) -> Checkpoint | None:
         """Return the last checkpoint that the same versions have written; None if there is none."""
         saved = self.store.load_checkpoint(self.batch)
-        if saved is not None and (differences := _differences(saved[1].get("made_by"))):
+        if saved is not None and (differences := _list_differences(saved[1].get("made_by"))):
             self.refuse(f"it was made by {differences}")
             saved = None
         checkpoint = None if saved is None else from_arrays(*saved)
@@ -108,14 +108,14 @@ def log_batch(store: CheckpointStore, event: str, batch: str, more: Table | None
     )
 
 
-def _made_by() -> Table:
+def _describe_writer() -> Table:
     """Return what must be equal for a checkpoint to be used."""
     return {**software(), "device": device()}
 
 
-def _differences(written: Value) -> str:
+def _list_differences(written: Value) -> str:
     """Name what a checkpoint was made by and what is different now; "" if nothing is."""
-    now = _made_by()
+    now = _describe_writer()
     then = written if isinstance(written, dict) else {}
     names = [name for name in now | then if now.get(name) != then.get(name)]
     return ", ".join(
@@ -131,7 +131,7 @@ def to_arrays(checkpoint: Checkpoint) -> Saved:
         "done": checkpoint.done,
         "carry": list(checkpoint.carry),
         "spent": checkpoint.spent,
-        "made_by": _made_by(),
+        "made_by": _describe_writer(),
     }
     return arrays, meta
 

@@ -34,7 +34,7 @@ def fingerprint(spec: Spec) -> str:
     return hashlib.sha256("\n".join(run.id for run in spec.units()).encode()).hexdigest()
 
 
-Settled = tuple[list[batching.Batch], Machine]
+PreparedBatches = tuple[list[batching.Batch], Machine]
 """The batches of a sweep, and this machine with the mesh and the measured speed that plan.json
 has."""
 
@@ -45,7 +45,7 @@ def make_plan(
     machine: Machine,
     limit: int | Callable[[list[Run]], int] | None,
     threads: int | None,
-) -> Settled:
+) -> PreparedBatches:
     """Divide the spec's runs into batches and write the plan before anything runs. Batches of an
     earlier start stay as they are, and so do the number of threads and devices, the mesh, and the
     machine's measured speed. `limit`: the most runs of a batch; None: as many as the machine's

@@ -19,11 +19,15 @@ PLAIN_LINE_SECONDS = 5.0
 BAR_FORMAT = "{desc:<28.28} {percentage:3.0f}% |{bar:20}| {n_fmt}/{total_fmt} rounds{postfix}"
 
 
+def do_nothing() -> None:
+    """Stand for a function that is called after each run that has ended."""
+
+
 class Progress:
     """Counts rounds over all runs of a sweep; `with` closes the lines."""
 
     # Is called after each run that has ended
-    ended: Callable[[], None] = staticmethod(lambda: None)
+    ended: Callable[[], None] = staticmethod(do_nothing)
 
     def __init__(
         self,
@@ -45,7 +49,7 @@ class Progress:
         self.last = time.monotonic()
         self.since = [self.last] * lines
         self.ready = [False] * lines
-        self.rest = [0] * lines
+        self.rounds_left = [0] * lines
         self.asked = self.compiling = self.training = 0.0
         self.trained = 0
         self.batches: list[tqdm[object]] = []
@@ -77,12 +81,12 @@ class Progress:
         self.since[line] = time.monotonic()
         self.ready[line] = False
         self.asked += rounds
-        self.rest[line] = rounds
+        self.rounds_left[line] = rounds
         if self.batches:
             self.batches[line].reset(total=rounds)
             self.batches[line].set_description_str(name, refresh=False)
             self.batches[line].set_postfix_str("compiling", refresh=True)
-            self._summary()
+            self._refresh()
         elif not self.quiet and self.begun == 0:
             self.say(f"compiling {name}")
         self.begun += 1
@@ -93,7 +97,7 @@ class Progress:
         now = time.monotonic()
         spent = now - self.since[line]
         self.since[line] = now
-        self.rest[line] -= rounds
+        self.rounds_left[line] -= rounds
         if not self.ready[line]:
             self.compiling += spent
             self.ready[line] = True
@@ -110,10 +114,12 @@ class Progress:
         """Count `rounds` more of the sweep, done here or elsewhere."""
         self.done += rounds
         if self.sweep is not None:
-            self.sweep.set_postfix_str(f"{self._state()}, {self.left()} left", refresh=False)
+            self.sweep.set_postfix_str(
+                f"{self._format_state()}, {self.estimate_left()} left", refresh=False
+            )
             self.sweep.update(rounds)
         elif not self.quiet and time.monotonic() - self.last >= PLAIN_LINE_SECONDS:
-            self._line(accuracy, line)
+            self._print_line(accuracy, line)
 
     def finish(self, status: str, result: str = "") -> None:
         """Count a run that has ended. The result, in words, of the first run that is done is shown
@@ -121,7 +127,7 @@ class Progress:
         self.finished[status] += 1
         if status == "done" and self.finished["done"] == 1 and result and not self.quiet:
             self.say(f"first of {self.runs} runs: {result}" if self.runs > 1 else result)
-        self._summary()
+        self._refresh()
         self.ended()
 
     def say(self, message: str) -> None:
@@ -131,26 +137,31 @@ class Progress:
         else:
             print(message, file=self.stream, flush=True)
 
-    def _state(self) -> str:
+    def _format_state(self) -> str:
+        """Format how many runs have ended in which way, and how many are to do."""
         ended = sum(self.finished.values())
         states = [f"{n} {name}" for name, n in self.finished.items() if n or name == "done"]
         return ", ".join([*states, f"{max(self.runs - ended, 0)} to do"])
 
-    def left(self) -> str:
+    def estimate_left(self) -> str:
         """Estimate the time left, by the speed of training and what programs took to compile so
         far; `?`: unknown."""
         if not self.trained:
             return "?"
-        busy = max(1, sum(rest > 0 for rest in self.rest))
+        # Lines that have rounds to do compute side by side. How many programs have been compiled is
+        # estimated by the share of rounds that were started.
+        busy = max(1, sum(rest > 0 for rest in self.rounds_left))
         seen = min(self.programs, max(busy, self.programs * self.asked / max(self.total, 1)))
         training = self.training / self.trained * (self.total - self.done)
         return format_seconds((training + self.compiling / seen * (self.programs - seen)) / busy)
 
-    def _summary(self) -> None:
+    def _refresh(self) -> None:
         if self.sweep is not None:
-            self.sweep.set_postfix_str(f"{self._state()}, {self.left()} left", refresh=True)
+            self.sweep.set_postfix_str(
+                f"{self._format_state()}, {self.estimate_left()} left", refresh=True
+            )
 
-    def _line(self, accuracy: float | None, line: int) -> None:
+    def _print_line(self, accuracy: float | None, line: int) -> None:
         self.last = time.monotonic()
         now = (
             self.current[line]
@@ -158,8 +169,8 @@ class Progress:
             else f"{self.current[line]}, accuracy {accuracy:.3f}"
         )
         self.say(
-            f"{self.done}/{self.total} rounds, runs: {self._state()}, about {self.left()} "
-            f"left; {now}"
+            f"{self.done}/{self.total} rounds, runs: {self._format_state()}, "
+            f"about {self.estimate_left()} left; {now}"
         )
 
 

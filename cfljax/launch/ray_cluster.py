@@ -28,7 +28,7 @@ from cfljax.launch.sweep import (
     count_outcome,
     count_rounds,
     format_name,
-    lay_down,
+    prepare_batches,
     start_progress,
 )
 from cfljax.launch.workers import WorkerError
@@ -36,10 +36,10 @@ from cfljax.registry import Entry
 from cfljax.registry.options import Value, option
 from cfljax.store import Claim, Store
 
-PASSED_ON = ("CFLJAX_DATA", "CFLJAX_DEBUG", "CFLJAX_CHECKPOINT", "JAX_PLATFORMS")
+PASSED_VARIABLES = ("CFLJAX_DATA", "CFLJAX_DEBUG", "CFLJAX_CHECKPOINT", "JAX_PLATFORMS")
 """Variables of this process that tasks on other machines get, too."""
 # Progress lines, one per running batch
-MOST_LINES = 8
+MAX_LINES = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,8 +64,8 @@ def carry_out_by_ray(
     chosen = options.launcher if isinstance(options.launcher, RayOptions) else RayOptions()
     threads = choose_threads(store, chosen.cpus_per_task)
     devices = (store.read_plan() or {}).get("devices", 1)
-    with _connected(chosen, workers, threads) as cluster:
-        order = _order(spec, options, arguments, threads, devices)
+    with _connect(chosen, workers, threads) as cluster:
+        order = _make_order(spec, options, arguments, threads, devices)
 
         def limit(runs: list[Run]) -> int:
             if not chosen.gpus_per_task:
@@ -78,17 +78,17 @@ def carry_out_by_ray(
                 )
             )
 
-        todo, machine = lay_down(spec, store, options, limit, threads)
+        todo, machine = prepare_batches(spec, store, options, limit, threads)
         order |= {"speed": list(machine.speed), "mesh": machine.mesh and list(machine.mesh)}
-        lines = max(1, min(MOST_LINES, len(todo), cluster.room(1)))
+        lines = max(1, min(MAX_LINES, len(todo), cluster.count_slots(1)))
         with start_progress(todo, options, lines) as progress:
             for message in spec.warnings:
                 progress.say(f"cfljax: {message}")
-            _Writer(cluster, Worker(store, options, progress, machine), order).work(todo)
+            _Writer(cluster, Worker(store, options, progress, machine), order).compute(todo)
     return count_outcome(spec, store, todo)
 
 
-def _order(
+def _make_order(
     spec: Spec, options: Options, arguments: list[str], threads: int, devices: int
 ) -> ray_task.Order:
     """Make the order to the tasks, without a batch. Files have absolute names: tasks read them on
@@ -135,7 +135,7 @@ class _Cluster:
         self.limit = ray.remote(**needs)(ray_task.limit)
         self.mailbox = ray.remote(num_cpus=0, max_restarts=-1)(ray_task.Mailbox).remote()
 
-    def room(self, ahead: int) -> int:
+    def count_slots(self, ahead: int) -> int:
         """Return the number of tasks to hand over: those at a time, times `ahead`, so that no
         worker waits for this process."""
         resources = self.ray.cluster_resources()
@@ -146,10 +146,10 @@ class _Cluster:
 
 
 @contextlib.contextmanager
-def _connected(chosen: RayOptions, workers: int | None, threads: int) -> Iterator[_Cluster]:
+def _connect(chosen: RayOptions, workers: int | None, threads: int) -> Iterator[_Cluster]:
     """Connect to the cluster for this context; raise a SpecError if the cluster cannot run the
     tasks."""
-    # Nobody else is to learn what runs here
+    # Ray would report the use of the cluster to its makers
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         import ray
@@ -165,9 +165,9 @@ def _connected(chosen: RayOptions, workers: int | None, threads: int) -> Iterato
             "include_dashboard": False,
         }
     else:
-        _knock(address)
-    passed = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-    # Ray replaces it by another
+        _check_reachable(address)
+    passed = {name: os.environ[name] for name in PASSED_VARIABLES if name in os.environ}
+    # `ray.init` replaces the handler of this signal, which ends the sweep in an orderly way
     before = signal.getsignal(signal.SIGTERM)
     try:
         runtime = {"env_vars": passed}
@@ -202,11 +202,11 @@ def _connected(chosen: RayOptions, workers: int | None, threads: int) -> Iterato
         ray.shutdown()
 
 
-def _knock(address: str) -> None:
+def _check_reachable(address: str) -> None:
     """SpecError if nobody answers at `host:port`: Ray itself would try for minutes."""
     host, _, port = address.rpartition("/")[2].rpartition(":")
     if not port.isdigit():
-        # "auto"
+        # An address without a port, such as "auto", is Ray's to resolve
         return
     try:
         socket.create_connection((host, int(port)), timeout=10).close()
@@ -218,6 +218,8 @@ def _knock(address: str) -> None:
 
 @dataclasses.dataclass
 class _Task:
+    """A batch that has been handed over."""
+
     batch: Batch
     claim: Claim
     line: int  # Its progress line; −1: none
@@ -234,29 +236,31 @@ class _Writer:
         self.order = order
         self.store = worker.store
         self.progress = worker.progress
-        # By Ray's handle
+        # Running tasks by Ray's handle
         self.tasks: dict[Value, _Task] = {}
         self.lines = list(range(self.progress.lines))
 
-    def work(self, todo: list[Batch]) -> None:
+    def compute(self, todo: list[Batch]) -> None:
         """Hand these batches over to tasks. Returns when all are done, by tasks or by other
         processes that share the folder."""
         waiting = collections.deque(todo)
         elsewhere: list[Batch] = []
         try:
             while waiting or elsewhere or self.tasks:
-                while waiting and len(self.tasks) < self.cluster.room(2):
+                while waiting and len(self.tasks) < self.cluster.count_slots(2):
                     batch = waiting.popleft()
                     if not self.submit(batch):
                         elsewhere.append(batch)
                 if self.tasks:
                     ready, _ = self.cluster.ray.wait(list(self.tasks), timeout=0.5)
-                    self.hear()
+                    self.read_mailbox()
                     for reference in ready:
-                        waiting.extendleft(reversed(self.settle(reference)))
+                        waiting.extendleft(reversed(self.finish_task(reference)))
                 else:
                     time.sleep(0.5)
-                    waiting.extend(batch for batch in elsewhere if not self.worker.finished(batch))
+                    waiting.extend(
+                        batch for batch in elsewhere if not self.worker.is_finished(batch)
+                    )
                     elsewhere = []
         finally:
             for task in self.tasks.values():
@@ -267,7 +271,7 @@ class _Writer:
         claim = self.store.claim(batch.id)
         if not claim:
             return False
-        if self.worker.finished(batch):
+        if self.worker.is_finished(batch):
             self.progress.pass_over(count_rounds(batch))
             claim.release()
             return True
@@ -278,40 +282,40 @@ class _Writer:
         self.tasks[reference] = _Task(batch, claim, -1)
         return True
 
-    def hear(self) -> None:
+    def read_mailbox(self) -> None:
         """Show and keep what tasks have put into the mailbox since the last time."""
-        messages, saved = self.cluster.get(self.cluster.mailbox.empty.remote())
+        messages, saved = self.cluster.get(self.cluster.mailbox.take_news.remote())
         by_id = {task.batch.id: task for task in self.tasks.values()}
         for what, name, *values in messages:
             if name in by_id and what == "start":
-                self.started(by_id[name])
+                self.show_start(by_id[name])
             elif name in by_id and what == "at":
-                self.at(by_id[name], *values)
+                self.show_progress(by_id[name], *values)
             elif what == "log":
                 self.store.log(*values)
             elif what == "aside":
                 self.store.set_aside_checkpoint(name, *values)
             elif what == "warn":
                 self.progress.say(f"cfljax: {values[0]}")
-        # After what was set aside
+        # After the messages: one of them may set an older checkpoint of the batch aside
         for name, checkpoint in saved.items():
             if name in by_id:
                 self.store.save_checkpoint(name, *checkpoint)
 
-    def started(self, task: _Task) -> None:
+    def show_start(self, task: _Task) -> None:
         """Show that a worker has begun with the batch; it may be another one than before."""
         if task.starts:
             self.progress.say(
                 f"cfljax: {format_name(task.batch)}: its worker died; another one runs it again"
             )
-            self.at(task, 0, None)
+            self.show_progress(task, 0, None)
         elif self.lines:
             task.line = self.lines.pop(0)
         task.starts += 1
         if task.line >= 0:
             self.progress.start(format_name(task.batch), count_rounds(task.batch), task.line)
 
-    def at(self, task: _Task, done: int, accuracy: float | None) -> None:
+    def show_progress(self, task: _Task, done: int, accuracy: float | None) -> None:
         """Show that `done` rounds of the batch are done."""
         change = (done - task.done) * len(task.batch.runs)
         task.done = done
@@ -320,21 +324,21 @@ class _Writer:
         else:
             self.progress.pass_over(change, accuracy)
 
-    def settle(self, reference: Value) -> list[Batch]:
+    def finish_task(self, reference: Value) -> list[Batch]:
         """Keep the units that a task has returned; return the batches in its place: none, or its
         batch's halves."""
         task = self.tasks[reference]
         parts = []
-        answer = self.answer(reference, task)
+        answer = self.read_answer(reference, task)
         if answer[0] == "error":
             raise WorkerError(*answer[1:])
         if answer[0] == "halves":
-            self.at(task, 0, None)
+            self.show_progress(task, 0, None)
             self.store.remove_checkpoint(task.batch.id)
             parts = self.worker.split(task.batch, answer[1])
         else:
             self.worker.commit(task.batch, answer[1])
-            self.at(task, task.batch.first.train.rounds, None)
+            self.show_progress(task, task.batch.first.train.rounds, None)
         self.cluster.mailbox.forget.remote(task.batch.id)
         del self.tasks[reference]
         task.claim.release()
@@ -342,7 +346,7 @@ class _Writer:
             self.lines.append(task.line)
         return parts
 
-    def answer(self, reference: Value, task: _Task) -> ray_task.Answer:
+    def read_answer(self, reference: Value, task: _Task) -> ray_task.Answer:
         """Return what the task returned; failed units if its workers died again and again."""
         from ray import exceptions
 

@@ -18,12 +18,12 @@ from cfljax.errors import CfljaxError, SpecError
 from cfljax.experiment.batching import Batch
 from cfljax.experiment.widths import batch_limit
 from cfljax.files import use_compilation_cache
-from cfljax.launch.batch import InHalves, Unit, run_batch
+from cfljax.launch.batch import SplitBatch, Unit, run_batch
 from cfljax.launch.checkpoints import Checkpoints, Saved
 from cfljax.launch.plan_file import OTHER_SWEEP_ERROR, make_batch
 from cfljax.registry.options import Table, Value
 
-# Ray's handle of the actor `Mailbox`: its methods are called as `mailbox.tell.remote(…)`
+# Ray's handle of the actor `Mailbox`: its methods are called as `mailbox.post.remote(…)`
 RemoteMailbox = Value
 
 
@@ -53,9 +53,9 @@ class Mailbox:
         self.checkpoints: dict[str, Saved] = {}
         self.fresh: set[str] = set()
 
-    def tell(self, *message: Value) -> None:
+    def post(self, *message: Value) -> None:
         """Take a message of a task: ("start", batch), ("at", batch, rounds done, accuracy), ("log",
-        batch, event), ("aside", batch, why its checkpoint is of no use) or ("warn", "", words)."""
+        batch, event), ("aside", batch, why its checkpoint is set aside) or ("warn", "", words)."""
         self.messages.append(message)
 
     def save(self, batch: str, arrays: dict[str, np.ndarray], meta: Table) -> None:
@@ -63,7 +63,7 @@ class Mailbox:
         self.checkpoints[batch] = arrays, meta
         self.fresh.add(batch)
 
-    def last(self, batch: str) -> Saved | None:
+    def last_checkpoint(self, batch: str) -> Saved | None:
         """Return a task's last checkpoint."""
         return self.checkpoints.get(batch)
 
@@ -72,7 +72,7 @@ class Mailbox:
         self.checkpoints.pop(batch, None)
         self.fresh.discard(batch)
 
-    def empty(self) -> tuple[list[tuple[Value, ...]], dict[str, Saved]]:
+    def take_news(self) -> tuple[list[tuple[Value, ...]], dict[str, Saved]]:
         """Return (messages, checkpoints) since the last time, for the writer."""
         messages = self.messages
         saved = {name: self.checkpoints[name] for name in self.fresh}
@@ -95,16 +95,16 @@ class _MailedCheckpoints:
     def load_checkpoint(self, name: str) -> Saved | None:
         import ray
 
-        saved: Saved | None = ray.get(self.mailbox.last.remote(name))
+        saved: Saved | None = ray.get(self.mailbox.last_checkpoint.remote(name))
         return saved or self.saved
 
     def set_aside_checkpoint(self, name: str, why: str) -> None:
         self.saved = None
         self.mailbox.forget.remote(name)
-        self.mailbox.tell.remote("aside", name, why)
+        self.mailbox.post.remote("aside", name, why)
 
     def log(self, event: Table) -> None:
-        self.mailbox.tell.remote("log", event["batch"], event)
+        self.mailbox.post.remote("log", event["batch"], event)
 
 
 Answer = (
@@ -120,23 +120,23 @@ def compute(order: Order, mailbox: RemoteMailbox, saved: Saved | None) -> Answer
     """Compute a batch. `saved`: the checkpoint of an earlier start."""
     try:
         machine = _prepare(order)
-        batch = _batch(order)
-        mailbox.tell.remote("start", batch.id)
+        batch = _read_batch(order)
+        mailbox.post.remote("start", batch.id)
         if machine.sequential and machine.threads != order["threads"]:
             had = (
                 f"a task computed with {machine.threads} threads, for {order['threads']} in the "
                 "plan"
             )
-            mailbox.tell.remote(
+            mailbox.post.remote(
                 "warn", "", f"{had}: its runs agree with the rest to rounding, not to the last bit"
             )
 
         def report(done: int, accuracy: float | None) -> None:
-            mailbox.tell.remote("at", batch.id, done, accuracy)
+            mailbox.post.remote("at", batch.id, done, accuracy)
 
         checkpoints = Checkpoints(_MailedCheckpoints(mailbox, saved), batch.id)
         return "units", run_batch(batch, machine, order["keep"], report, checkpoints)
-    except InHalves as why:
+    except SplitBatch as why:
         return "halves", str(why)
     except CfljaxError as error:
         return "error", str(error), error.exit_code
@@ -145,13 +145,13 @@ def compute(order: Order, mailbox: RemoteMailbox, saved: Saved | None) -> Answer
 def limit(order: Order) -> int:
     """Return how many runs the device of a task computes side by side."""
     machine = _prepare(order)
-    return batch_limit(list(_batch(order).runs), machine)
+    return batch_limit(list(_read_batch(order).runs), machine)
 
 
 def _prepare(order: Order) -> Machine:
     """Prepare the task's process as the plan says, and return its machine, with the mesh and speed
     of the plan."""
-    # Another machine may lack the folder; relative paths then fail by name
+    # Another machine may lack the folder: a relative path then raises an error that names it
     with contextlib.suppress(OSError):
         os.chdir(order["folder"])
     if order["plugins"]:
@@ -169,18 +169,18 @@ def _prepare(order: Order) -> Machine:
     return machine
 
 
-# The last spec that this process has read
-_read: dict[str, Spec] = {}
+# The last spec that this process has read, by its text: most tasks of a process are of one sweep
+_last_spec: dict[str, Spec] = {}
 
 
-def _batch(order: Order) -> Batch:
+def _read_batch(order: Order) -> Batch:
     """Return the batch of the order; raise a SpecError if this machine's files do not make its
     runs."""
     text = json.dumps([order["table"], order["sets"], plugins.list_loaded()], sort_keys=True)
-    if text not in _read:
-        _read.clear()
-        _read[text] = read_spec(order["table"], order["sets"])
-    by_id = {run.id: run for run in _read[text].units()}
+    if text not in _last_spec:
+        _last_spec.clear()
+        _last_spec[text] = read_spec(order["table"], order["sets"])
+    by_id = {run.id: run for run in _last_spec[text].units()}
     missing = [name for name in order["runs"] if name not in by_id]
     batch = None if missing else make_batch([by_id[name] for name in order["runs"]], order["width"])
     if batch is None:

@@ -1,5 +1,5 @@
-"""Train runs up to a rung from where an earlier one left them, each with a checkpoint of its own:
-programs may be shared anew."""
+"""Train runs up to a rung from where an earlier one left them. Each run has a checkpoint of its
+own, because other runs may share its program at the next rung."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cfljax.devices.machine import Machine
 from cfljax.engine.resume import Checkpoint, Spent
 from cfljax.errors import StoreError
 from cfljax.experiment import batching
-from cfljax.launch.batch import InHalves, OnProgress, Unit, run_batch
+from cfljax.launch.batch import OnProgress, SplitBatch, Unit, run_batch
 from cfljax.launch.checkpoints import Checkpoints, to_arrays
 from cfljax.store import Store
 
@@ -32,7 +32,7 @@ class Curve(NamedTuple):
     they fewer than the rung's."""
 
 
-class OfRuns(Checkpoints):
+class PerRunCheckpoints(Checkpoints):
     """The checkpoints of the runs of a batch, each by itself. One is kept at the pause, whenever
     the last one was."""
 
@@ -49,7 +49,7 @@ class OfRuns(Checkpoints):
             self.last = -np.inf
         super().save(make)
 
-    def _keep(self, checkpoint: Checkpoint) -> None:
+    def _write(self, checkpoint: Checkpoint) -> None:
         for at, run in enumerate(self.runs):
             of_run = checkpoint._replace(
                 carry={
@@ -69,7 +69,7 @@ class OfRuns(Checkpoints):
         """Join the checkpoints of the runs to one; None if one of them has no usable checkpoint."""
         each = [Checkpoints(self.store, run.id).load() for run in self.runs]
         known = [checkpoint for checkpoint in each if checkpoint is not None]
-        # As the batch's runs are
+        # The last run is repeated up to the width of the program, as in `Batch.padded`
         known += known[-1:] * (self.width - len(self.runs))
         each += each[-1:] * (self.width - len(self.runs))
         if len(known) < len(each) or len({checkpoint.done for checkpoint in known}) > 1:
@@ -103,17 +103,17 @@ class Climber(NamedTuple):
         Batches that another process is working on are left to it, and taken over if it dies.
         `order`: in which batches are taken."""
         runs = list(runs)
-        while todo := self._batches(runs, until):
+        while todo := self._make_batches(runs, until):
             taken = [self._take(batch, until) for batch in order(todo)]
             if not any(taken):
                 time.sleep(0.5)
 
-    def _batches(self, runs: list[Run], until: int) -> list[batching.Batch]:
+    def _make_batches(self, runs: list[Run], until: int) -> list[batching.Batch]:
         """Batch the runs that have not come so far; the runs of a batch have made the same number
         of rounds."""
         by_done: dict[int, list[Run]] = {}
         for run in runs:
-            if (done := self.done(run)) < until:
+            if (done := self.count_rounds(run)) < until:
                 by_done.setdefault(done, []).append(run)
         return [
             batch
@@ -122,26 +122,26 @@ class Climber(NamedTuple):
         ]
 
     def _take(self, batch: batching.Batch, until: int) -> bool:
-        """Train a batch up to the rung; False where another process has it."""
+        """Train a batch up to the rung; return False if another process is training it."""
         with self.store.claim(batch.id) as claimed:
-            if claimed and any(self.done(run) < until for run in batch.runs):
-                self._climb(batch, until)
-                if any(self.done(run) < until for run in batch.runs):
+            if claimed and any(self.count_rounds(run) < until for run in batch.runs):
+                self._train(batch, until)
+                if any(self.count_rounds(run) < until for run in batch.runs):
                     raise StoreError(
                         f"{self.store.folder}: cannot write the checkpoint of a run, which "
                         "the search needs to continue"
                     )
             return bool(claimed)
 
-    def done(self, run: Run) -> int:
+    def count_rounds(self, run: Run) -> int:
         """Return the number of rounds that a run has made."""
         if self.store.has(run.id):
             return run.train.rounds
         saved = self.store.load_checkpoint(run.id)
         return 0 if saved is None else int(saved[1].get("done", 0))
 
-    def _climb(self, batch: batching.Batch, until: int) -> None:
-        checkpoints = OfRuns(self.store, batch, until)
+    def _train(self, batch: batching.Batch, until: int) -> None:
+        checkpoints = PerRunCheckpoints(self.store, batch, until)
         report = None if self.progress is None else self.progress(batch)
 
         def note(done: int, accuracy: float | None) -> None:
@@ -151,9 +151,9 @@ class Climber(NamedTuple):
 
         try:
             units = run_batch(batch, self.machine, self.keep, note, checkpoints, until=until)
-        except InHalves:
+        except SplitBatch:
             for half in batching.split_batch(batch):
-                self._climb(half, until)
+                self._train(half, until)
             return
         for record, arrays in units:
             if not self.store.has(record["id"]):
@@ -162,7 +162,7 @@ class Climber(NamedTuple):
             if self.ended is not None:
                 self.ended((record, arrays))
 
-    def curve(self, run: Run, until: int) -> Curve:
+    def read_curve(self, run: Run, until: int) -> Curve:
         """Read the metric of a run up to a rung, from its record or its checkpoint, and nothing
         else of these."""
         if self.store.has(run.id):
@@ -171,7 +171,8 @@ class Climber(NamedTuple):
                 return Curve([], [], "failed")
             rounds = arrays["history/round"]
             values = arrays.get(f"history/{self.metric}")
-            lost, whole = False, True
+            lost = False
+            whole = True
         else:
             saved = self.store.load_checkpoint(run.id)
             if saved is None:
@@ -179,7 +180,8 @@ class Climber(NamedTuple):
                     f"{self.store.folder}: run {run.id} has no usable checkpoint at round {until}; "
                     "start the search again, which trains the run again"
                 )
-            arrays, meta, whole = *saved, False
+            arrays, meta = saved
+            whole = False
             rounds = arrays["rows/round"][0]
             values = arrays[f"rows/{self.metric}"][0] if f"rows/{self.metric}" in arrays else None
             lost = bool(arrays[f"carry/{meta['carry'].index('.lost_at')}"][0] >= 0)

@@ -28,7 +28,7 @@ class Setting(NamedTuple):
         return dict(self.runs[0].varies)
 
 
-class Group(NamedTuple):
+class SettingGroup(NamedTuple):
     """The settings of a method on one data set and partition, which compete with each other."""
 
     label: str
@@ -36,10 +36,10 @@ class Group(NamedTuple):
     settings: list[Setting]
 
 
-class Plan(NamedTuple):
+class SearchPlan(NamedTuple):
     """A search, before anything is computed."""
 
-    groups: list[Group]
+    groups: list[SettingGroup]
     steps: list[int]  # The rounds of the rungs
     reduce: int
     metric: str
@@ -47,7 +47,9 @@ class Plan(NamedTuple):
     warnings: list[str]
 
 
-def plan_search(spec: Spec, metric: str = "val_accuracy", budget: float | None = None) -> Plan:
+def plan_search(
+    spec: Spec, metric: str = "val_accuracy", budget: float | None = None
+) -> SearchPlan:
     """Plan the search that a spec describes; raise a SpecError if there can be none. `budget`:
     whole runs, all methods together."""
     search = spec.search
@@ -62,9 +64,9 @@ def plan_search(spec: Spec, metric: str = "val_accuracy", budget: float | None =
     runs = _with_seeds(spec, search.seeds)
     if metric.startswith("val_") and not all(getattr(run.data, "validation", None) for run in runs):
         raise SpecError(f"--metric {metric}: needs validation samples; add data.validation = 0.1")
-    rounds, every = (_one(runs, name) for name in ("rounds", "eval_every"))
-    steps = rungs(search.first, search.reduce, rounds, every)
-    groups = _groups(runs)
+    rounds, every = (_read_common(runs, name) for name in ("rounds", "eval_every"))
+    steps = list_rungs(search.first, search.reduce, rounds, every)
+    groups = _make_groups(runs)
     if budget is not None:
         groups = _limit_settings(
             groups, steps, search.reduce, budget * rounds / len(groups) / len(search.seeds), budget
@@ -83,7 +85,7 @@ def plan_search(spec: Spec, metric: str = "val_accuracy", budget: float | None =
         )
     ids = [run.id for group in groups for setting in group.settings for run in setting.runs]
     facts = [metric, str(steps), str(search.reduce), *ids]
-    return Plan(
+    return SearchPlan(
         groups,
         steps,
         search.reduce,
@@ -110,7 +112,8 @@ def _with_seeds(spec: Spec, seeds: tuple[int, ...]) -> list[Run]:
     return [dataclasses.replace(run, seed=seed) for run in first.values() for seed in seeds]
 
 
-def _one(runs: list[Run], name: str) -> int:
+def _read_common(runs: list[Run], name: str) -> int:
+    """Return an option of `train` that all runs must have in common."""
     values = sorted({getattr(run.train, name) for run in runs})
     if len(values) > 1:
         raise SpecError(
@@ -120,7 +123,8 @@ def _one(runs: list[Run], name: str) -> int:
     return int(values[0])
 
 
-def _groups(runs: list[Run]) -> list[Group]:
+def _make_groups(runs: list[Run]) -> list[SettingGroup]:
+    """Group the runs by label and data, and in a group by setting."""
     data = {canonical_data(run): f"{run.data.name} {run.data.partition}" for run in runs}
     names = list(data.values())
     found: dict[tuple[str, str], dict[str, list[Run]]] = {}
@@ -128,18 +132,15 @@ def _groups(runs: list[Run]) -> list[Group]:
         setting = dataclasses.replace(run, seed=0).cheap_id
         found.setdefault((run.label, canonical_data(run)), {}).setdefault(setting, []).append(run)
 
-    def shown(key: str) -> str:
+    def name_data(key: str) -> str:
+        """Name the data of a group as far as others have other data."""
+        if len(data) == 1:
+            return ""
         name = data[key]
-        return (
-            ""
-            if len(data) == 1
-            else name
-            if names.count(name) == 1
-            else f"{name} ({list(data).index(key)})"
-        )
+        return name if names.count(name) == 1 else f"{name} ({list(data).index(key)})"
 
     return [
-        Group(label, shown(key), [Setting(tuple(each)) for each in settings.values()])
+        SettingGroup(label, name_data(key), [Setting(tuple(each)) for each in settings.values()])
         for (label, key), settings in found.items()
     ]
 
@@ -150,11 +151,11 @@ def canonical_data(run: Run) -> str:
 
 
 def _limit_settings(
-    groups: list[Group], steps: list[int], reduce: int, rounds: float, budget: float
-) -> list[Group]:
+    groups: list[SettingGroup], steps: list[int], reduce: int, rounds: float, budget: float
+) -> list[SettingGroup]:
     """Return the groups with as many of their settings as this number of rounds for each seed
     allows."""
-    number = affordable(max(len(group.settings) for group in groups), steps, reduce, rounds)
+    number = count_affordable(max(len(group.settings) for group in groups), steps, reduce, rounds)
     if not number:
         least = len(groups) * len(groups[0].settings[0].runs)
         raise SpecError(
@@ -162,7 +163,9 @@ def _limit_settings(
             "least that"
         )
     return [
-        group._replace(settings=[group.settings[i] for i in drawn(len(group.settings), number)])
+        group._replace(
+            settings=[group.settings[i] for i in draw_settings(len(group.settings), number)]
+        )
         for group in groups
     ]
 
@@ -172,17 +175,18 @@ METRICS = {"val_accuracy": 1, "val_loss": -1, "train_loss": -1}
 test data."""
 
 
-def rungs(first: int, reduce: int, rounds: int, eval_every: int = 1) -> list[int]:
+def list_rungs(first: int, reduce: int, rounds: int, eval_every: int = 1) -> list[int]:
     """Return the rounds at which settings are compared: first, first · reduce, … and `rounds`, each
     a round with an evaluation."""
-    found, at = [], first
+    found = []
+    at = first
     while (rung := -(-at // eval_every) * eval_every) < rounds:
         found.append(rung)
         at *= reduce
     return [*dict.fromkeys(found), rounds]
 
 
-def counts(settings: int, steps: int, reduce: int) -> list[int]:
+def count_settings(settings: int, steps: int, reduce: int) -> list[int]:
     """Return how many settings are trained to each of the rungs: one of `reduce` goes on, at least
     one."""
     found = [settings]
@@ -191,19 +195,21 @@ def counts(settings: int, steps: int, reduce: int) -> list[int]:
     return found
 
 
-def cost(settings: int, steps: Sequence[int], reduce: int) -> int:
+def count_cost(settings: int, steps: Sequence[int], reduce: int) -> int:
     """Return the rounds of all settings together, with one seed."""
     lengths = np.diff([0, *steps])
-    return int(np.dot(counts(settings, len(steps), reduce), lengths))
+    return int(np.dot(count_settings(settings, len(steps), reduce), lengths))
 
 
-def affordable(settings: int, steps: Sequence[int], reduce: int, budget: float) -> int:
+def count_affordable(settings: int, steps: Sequence[int], reduce: int, budget: float) -> int:
     """Return the most settings, up to `settings`, whose rounds are within the budget; 0 if even one
     is not."""
-    return max((n for n in range(1, settings + 1) if cost(n, steps, reduce) <= budget), default=0)
+    return max(
+        (n for n in range(1, settings + 1) if count_cost(n, steps, reduce) <= budget), default=0
+    )
 
 
-def drawn(settings: int, number: int) -> list[int]:
+def draw_settings(settings: int, number: int) -> list[int]:
     """Choose the settings that are tried, in their order: all, or this number of them at random,
     the same ones each time."""
     if number >= settings:
@@ -211,7 +217,7 @@ def drawn(settings: int, number: int) -> list[int]:
     return sorted(np.random.default_rng([settings, number]).permutation(settings)[:number].tolist())
 
 
-def best(scores: Sequence[float | None], sign: int, number: int) -> list[int]:
+def rank_best(scores: Sequence[float | None], sign: int, number: int) -> list[int]:
     """Return the positions of the best scores, best first; earlier ones first among equals. None
     and NaN are the worst."""
 

@@ -25,7 +25,7 @@ from cfljax.launch.sweep import (
     count_outcome,
     count_rounds,
     format_name,
-    lay_down,
+    prepare_batches,
     start_progress,
     work,
 )
@@ -38,7 +38,7 @@ from cfljax.store import Store
 MAX_LINES = 8
 # Jobs of an array; Slurm's own default is one more
 MAX_ARRAY = 1000
-# Seconds between two looks at the logs
+# Seconds between two readings of the jobs' logs
 POLL_SECONDS = 1.0
 # How often a job may continue after its time is over: without end
 MAX_CONTINUATIONS = 10**9
@@ -119,10 +119,10 @@ class Job:
         spec = read_spec(self.spec, self.sets)
         if fingerprint(spec) != self.mark:
             raise SpecError(OTHER_SWEEP_ERROR)
-        todo, machine = lay_down(spec, store, options, threads=self.threads)
+        todo, machine = prepare_batches(spec, store, options, threads=self.threads)
         for message in list_differences(store, machine) if self.runs else ():
             progress.say(f"cfljax: {message}")
-        # Its halves, if it was split
+        # Several batches if the one that was planned has been split
         mine = [batch for batch in todo if any(run.id in self.runs for run in batch.runs)]
         work(mine, Worker(store, options, progress, machine))
 
@@ -158,7 +158,7 @@ def carry_out_by_slurm(
                 )
         finally:
             _cancel(executor, [handle])
-    todo, machine = lay_down(spec, store, options, 1, threads)
+    todo, machine = prepare_batches(spec, store, options, 1, threads)
     with start_progress(
         todo, options, max(1, min(MAX_LINES, workers or MAX_LINES, len(todo)))
     ) as progress:
@@ -277,7 +277,7 @@ class _Watch:
     def follow(self, job: _Submitted) -> bool:
         """Show what the job has done; return whether its batch is done. It may wait, compute, or
         its files be on the way."""
-        # Asked first: what a job prints before it ends is then in its log
+        # Asked before the log is read: whatever a job that is over has printed is then in its log
         over = job.handle.done()
         for what, *values in job.read_log():
             if what == "begin" and job.starts:
@@ -293,7 +293,7 @@ class _Watch:
             elif what != "begin":
                 getattr(self.progress, what)(*values)
             job.starts += what == "begin"
-        if over and (done := self.worker.finished(job.batch)):
+        if over and (done := self.worker.is_finished(job.batch)):
             self.update(job, count_rounds(job.batch) - job.done)
             return done
         if over and not _has_returned(job.handle):

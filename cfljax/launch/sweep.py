@@ -18,18 +18,18 @@ from cfljax.devices.machine import Machine, Speed, describe_machine, list_messag
 from cfljax.devices.mesh import AUTO, Shape
 from cfljax.errors import SpecError, SpecWarning
 from cfljax.experiment import batching
-from cfljax.launch.batch import InHalves, Unit, run_batch
+from cfljax.launch.batch import SplitBatch, Unit, run_batch
 from cfljax.launch.checkpoints import Checkpoints, log_batch
 from cfljax.launch.plan_file import (
     OTHER_SWEEP_ERROR,
-    Settled,
+    PreparedBatches,
     fingerprint,
     list_differences,
     make_batch,
     make_plan,
     to_entry,
 )
-from cfljax.launch.progress import Progress
+from cfljax.launch.progress import Progress, do_nothing
 from cfljax.registry.options import Table
 from cfljax.software import software
 from cfljax.store import Store
@@ -46,7 +46,7 @@ class Options(NamedTuple):
     part: tuple[int, int] | None = None
     mesh: Shape | None = None  # The devices that runs are dealt to (`--mesh`)
     # Is called in the process that was started after each run that has ended
-    ended: Callable[[], None] = lambda: None
+    ended: Callable[[], None] = do_nothing
 
 
 class Outcome(NamedTuple):
@@ -67,7 +67,7 @@ def carry_out(
     """Compute the runs that the folder lacks, in batches of at most `limit` runs that share a
     program; None: as many as the device's memory holds. Batches that another process is working on
     are left to it, and taken over if it dies."""
-    todo, machine = lay_down(spec, store, options, limit)
+    todo, machine = prepare_batches(spec, store, options, limit)
     with start_progress(todo, options) as progress:
         for message in (
             *spec.warnings,
@@ -78,28 +78,29 @@ def carry_out(
     return count_outcome(spec, store, todo)
 
 
-def lay_down(
+def prepare_batches(
     spec: Spec,
     store: Store,
     options: Options,
     limit: int | Callable[[list[Run]], int] | None = None,
     threads: int | None = None,
-) -> Settled:
+) -> PreparedBatches:
     """Write plan.json, and return the batches that are still to do, with the machine that computes
     them. Batches of failed runs are among them if `options` says that these run again. `threads`:
     the threads of each process, if these are not all cores."""
     with store.claim("plan", wait=True):
         batches, machine = make_plan(spec, store, describe_machine(options.mesh), limit, threads)
         done = store.done(("failed",) if options.retry_failed else (), verify=True)
-        # The process that has started this worker warns
+        # A worker leaves the warning to the process that has started it
         if "CFLJAX_WORKER" not in os.environ:
             _warn_of_less(spec, store, options.keep)
         todo = [
             batch
-            for batch in _part_of(spec, batches, options.part)
+            for batch in _select_part(spec, batches, options.part)
             if any(run.id not in done for run in batch.runs)
         ]
-        # from here on they are runs like any other: each is computed once, by whoever comes to it
+        # From here on failed runs are like any other: each is computed once, by the first process
+        # that claims it
         if options.retry_failed:
             store.forget_failed([run.id for batch in todo for run in batch.runs])
     return todo, machine
@@ -126,7 +127,7 @@ def _warn_of_less(spec: Spec, store: Store, keep: str) -> None:
             return
 
 
-def _part_of(
+def _select_part(
     spec: Spec, batches: list[batching.Batch], part: tuple[int, int] | None
 ) -> list[batching.Batch]:
     """Return the batches whose first run is in the i-th of n equal parts of the spec, so that
@@ -152,8 +153,9 @@ def work(todo: list[batching.Batch], worker: Worker) -> None:
     """Return when all these batches are done, by this worker or by other processes that share the
     folder."""
     while todo:
+        # A batch that another process has claimed is tried again: its claim ends with the process
         others = list(itertools.filterfalse(worker.take, todo))
-        todo = list(itertools.filterfalse(worker.finished, others))
+        todo = list(itertools.filterfalse(worker.is_finished, others))
         if todo:
             time.sleep(0.5)
 
@@ -179,7 +181,7 @@ def run_together(spec: Spec, shape: Shape | None) -> Iterator[None]:
         agree_on_start(spec, describe_machine(shape))
         yield
         if distributed.leads():
-            # No batch comes next
+            # The other processes wait for the next batch: there is none
             distributed.agree(None)
     except BaseException as error:
         distributed.fail(error)
@@ -216,7 +218,7 @@ def follow_leader(spec: Spec) -> int:
         runs, width, mesh, speed = announced
         batch = make_batch([by_id[name] for name in runs], width)
         assert batch is not None, "the same runs share a program in all processes"
-        with contextlib.suppress(InHalves):
+        with contextlib.suppress(SplitBatch):
             run_batch(batch, describe_machine(Shape(*mesh), Speed(*speed)), "none")
     return 0
 
@@ -229,7 +231,7 @@ class Worker(NamedTuple):
     progress: Progress
     machine: Machine
 
-    def finished(self, batch: batching.Batch) -> bool:
+    def is_finished(self, batch: batching.Batch) -> bool:
         """Return whether the folder has the units of all its runs."""
         return all(self.store.has(run.id) for run in batch.runs)
 
@@ -238,7 +240,7 @@ class Worker(NamedTuple):
         with self.store.claim(batch.id) as claimed:
             if not claimed:
                 return False
-            if self.finished(batch):
+            if self.is_finished(batch):
                 self.progress.pass_over(count_rounds(batch))
             else:
                 self.compute(batch)
@@ -267,7 +269,7 @@ class Worker(NamedTuple):
             )
         try:
             units = run_batch(batch, self.machine, self.options.keep, report, checkpoints)
-        except InHalves as why:
+        except SplitBatch as why:
             self.progress.update(-shown * len(batch.runs))
             self.store.remove_checkpoint(batch.id)
             for part in self.split(batch, str(why)):

@@ -12,13 +12,13 @@ from cfljax.config.run import merge_equal
 from cfljax.errors import SpecError
 from cfljax.launch import search_plan
 from cfljax.launch.rung import Curve
-from cfljax.launch.search_plan import Plan, Setting
+from cfljax.launch.search_plan import SearchPlan, Setting
 from cfljax.registry.options import Table
 from cfljax.store import Store
 from cfljax.store.units import read_search
 
 
-def start_record(plan: Plan, store: Store) -> Table:
+def start_record(plan: SearchPlan, store: Store) -> Table:
     """Return the record of the folder's search, or a new one; raise a SpecError if the folder has
     another search."""
     table = read_search(store)
@@ -62,25 +62,27 @@ def start_record(plan: Plan, store: Store) -> Table:
     }
 
 
-def select_climbing(group: Table, at: int, plan: Plan) -> list[int]:
+def select_climbing(group: Table, at: int, plan: SearchPlan) -> list[int]:
     """Return which settings of a group are trained to rung `at`: the best of the rung before."""
     settings = group["settings"]
     if at == 0:
         return list(range(len(settings)))
     before = select_climbing(group, at - 1, plan)
-    number = search_plan.counts(len(settings), len(plan.steps), plan.reduce)[at]
+    number = search_plan.count_settings(len(settings), len(plan.steps), plan.reduce)[at]
     scores = [settings[i]["scores"][at - 1] for i in before]
-    return [before[i] for i in search_plan.best(scores, search_plan.METRICS[plan.metric], number)]
+    return [
+        before[i] for i in search_plan.rank_best(scores, search_plan.METRICS[plan.metric], number)
+    ]
 
 
-def count_rounds_left(plan: Plan, table: Table) -> int:
+def count_rounds_left(plan: SearchPlan, table: Table) -> int:
     """Count the rounds that are still to do, all runs together, at rungs without a record."""
     lengths = [b - a for a, b in zip([0, *plan.steps], plan.steps, strict=False)]
     total = 0
     for group in table["groups"]:
         runs = len(group["settings"][0]["runs"])
         done = max(len(each["scores"]) for each in group["settings"])
-        numbers = search_plan.counts(len(group["settings"]), len(plan.steps), plan.reduce)
+        numbers = search_plan.count_settings(len(group["settings"]), len(plan.steps), plan.reduce)
         total += runs * sum(
             n * length for n, length in list(zip(numbers, lengths, strict=True))[done:]
         )
@@ -114,7 +116,7 @@ def average_curves(curves: list[Curve]) -> Table:
     }
 
 
-def choose_best(plan: Plan, table: Table) -> list[Setting | None]:
+def choose_best(plan: SearchPlan, table: Table) -> list[Setting | None]:
     """Return the best setting of each group; None for a group in which no setting has come to the
     end with a finite score."""
     last = len(plan.steps) - 1
@@ -122,12 +124,12 @@ def choose_best(plan: Plan, table: Table) -> list[Setting | None]:
     for group, written in zip(plan.groups, table["groups"], strict=True):
         first = select_climbing(written, last, plan)
         scores = [written["settings"][i]["scores"][last] for i in first]
-        (at,) = search_plan.best(scores, search_plan.METRICS[plan.metric], 1)
+        (at,) = search_plan.rank_best(scores, search_plan.METRICS[plan.metric], 1)
         found.append(group.settings[first[at]] if scores[at] is not None else None)
     return found
 
 
-def make_final_spec(spec: Spec, plan: Plan, table: Table) -> Spec:
+def make_final_spec(spec: Spec, plan: SearchPlan, table: Table) -> Spec:
     """Return the spec of the runs that were trained to the end."""
     last = len(plan.steps) - 1
     pairs = zip(plan.groups, table["groups"], strict=True)
@@ -142,7 +144,7 @@ def make_final_spec(spec: Spec, plan: Plan, table: Table) -> Spec:
     )
 
 
-def make_comparison(spec: Spec, plan: Plan, table: Table, seeds: Iterable[int]) -> Spec:
+def make_comparison(spec: Spec, plan: SearchPlan, table: Table, seeds: Iterable[int]) -> Spec:
     """Return the spec that compares the best setting of each group on other seeds than it was tuned
     with."""
     best = [setting.runs[0] for setting in choose_best(plan, table) if setting is not None]
@@ -151,7 +153,7 @@ def make_comparison(spec: Spec, plan: Plan, table: Table, seeds: Iterable[int]) 
     )
 
 
-def check_seeds(plan: Plan, seeds: Iterable[int]) -> None:
+def check_seeds(plan: SearchPlan, seeds: Iterable[int]) -> None:
     """Reject seeds that the search tunes with."""
     tuned = {run.seed for run in plan.groups[0].settings[0].runs}
     if both := sorted(tuned & set(seeds)):

@@ -28,17 +28,17 @@ from cfljax.launch.sweep import (
     Worker,
     carry_out,
     count_outcome,
-    lay_down,
+    prepare_batches,
     start_progress,
     work,
 )
 from cfljax.store import Store
 
-WORKER = "CFLJAX_WORKER"
+WORKER_VARIABLE = "CFLJAX_WORKER"
 """The variable that workers have in their environment: the fingerprint of their sweep
 (`plan_file.fingerprint`). They compute its runs or none, and leave advice to the user to the
 process that has started them."""
-EVENT_WORD = "CFLJAX_EVENT_WORD"
+EVENT_WORD_VARIABLE = "CFLJAX_EVENT_WORD"
 """The variable with the word before the events that a worker prints. It is random, so that nothing
 that plug-ins and libraries print looks like an event."""
 
@@ -65,7 +65,7 @@ class RelayedProgress(Progress):
             # One call, because threads of plug-ins may print at the same time
             sys.stdout.write(f"{self.word}{json.dumps([what, *values])}\n")
             sys.stdout.flush()
-        # The watching process was killed: no fault of the run, which others will do
+        # The watching process was killed. The run is not recorded as failed: others will do it.
         except BrokenPipeError:
             os._exit(1)
 
@@ -92,24 +92,24 @@ def split_event(line: str, word: str) -> tuple[str, list[Any] | None]:
     return before + rest[end - 1 :], event
 
 
-class Crew(NamedTuple):
+class WorkerLayout(NamedTuple):
     """The processes that share the work on a folder."""
 
     size: int
     threads: int  # With which each computes
 
 
-def choose_crew(store: Store, runs: int, workers: int | None) -> Crew | None:
+def choose_layout(store: Store, runs: int, workers: int | None) -> WorkerLayout | None:
     """Choose the processes that compute this number of runs, by default one per core of a CPU;
     None: this process alone. A folder continues as it was begun, because the last bits of results
     depend on it; a line says so if `workers` asks for something else."""
     free = list_cores()
     before = store.read_plan() or {}
-    devices = (
-        before.get("devices", 1)
-        if before
-        else (1 if (workers or min(len(free), runs)) > 1 else None)
-    )
+    if before:
+        devices = before.get("devices", 1)
+    else:
+        # A process among several has one device; a single one may divide the CPU into more
+        devices = 1 if (workers or min(len(free), runs)) > 1 else None
     if devices != 1:
         use_cores(devices)
     on_cpu = describe_machine().sequential
@@ -133,7 +133,7 @@ def choose_crew(store: Store, runs: int, workers: int | None) -> Crew | None:
         print(f"cfljax: --workers {workers}: {goes}", file=sys.stderr)
     if alone or (wanted == 1 and threads >= len(free)):
         return None
-    return Crew(min(wanted, max(1, runs)), threads)
+    return WorkerLayout(min(wanted, max(1, runs)), threads)
 
 
 def carry_out_by_processes(
@@ -146,17 +146,17 @@ def carry_out_by_processes(
 ) -> Outcome:
     """Do `carry_out` by several processes; a new folder's plan.json keeps a run's threads.
     `command`: what the workers run."""
-    crew = choose_crew(store, len(spec.units()), workers)
-    if crew is None:
+    layout = choose_layout(store, len(spec.units()), workers)
+    if layout is None:
         return carry_out(spec, store, options)
-    todo, _ = lay_down(spec, store, options, threads=crew.threads)
-    with start_progress(todo, options, crew.size) as progress:
+    todo, _ = prepare_batches(spec, store, options, threads=layout.threads)
+    with start_progress(todo, options, layout.size) as progress:
         for message in spec.warnings:
             progress.say(f"cfljax: {message}")
         if todo:
-            watch(
+            watch_workers(
                 arguments,
-                crew._replace(size=min(crew.size, len(todo))),
+                layout._replace(size=min(layout.size, len(todo))),
                 progress,
                 fingerprint(spec),
                 command,
@@ -164,13 +164,13 @@ def carry_out_by_processes(
     return count_outcome(spec, store, todo)
 
 
-def be_worker(place: str, processors: str, spec: Spec, store: Store, options: Options) -> int:
+def run_worker(share: str, processors: str, spec: Spec, store: Store, options: Options) -> int:
     """Compute batches as worker `k/n`, first those of its share of programs, each of which one
     worker compiles."""
-    number, count = map(int, place.split("/"))
+    number, count = map(int, share.split("/"))
 
     def do(progress: Progress) -> None:
-        todo, machine = lay_down(spec, store, options)
+        todo, machine = prepare_batches(spec, store, options)
         for message in (
             [*list_messages(machine), *list_differences(store, machine)]
             if number == 0 and todo
@@ -179,7 +179,7 @@ def be_worker(place: str, processors: str, spec: Spec, store: Store, options: Op
             progress.say(f"cfljax: {message}")
         work(order_batches(todo, number, count), Worker(store, options, progress, machine))
 
-    return as_worker(do, processors, fingerprint(spec))
+    return run_as_worker(do, processors, fingerprint(spec))
 
 
 def order_batches(todo: list[Batch], number: int, count: int) -> list[Batch]:
@@ -190,14 +190,14 @@ def order_batches(todo: list[Batch], number: int, count: int) -> list[Batch]:
     ]
 
 
-def as_worker(do: Callable[[Progress], None], processors: str, mark: str) -> int:
+def run_as_worker(do: Callable[[Progress], None], processors: str, mark: str) -> int:
     """Do the work of a worker on its processors, for the sweep of this `mark`; return its exit
     code."""
     keep_to([int(p) for p in processors.split(",")])
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
-    progress = RelayedProgress(os.environ.get(EVENT_WORD, ""))
+    progress = RelayedProgress(os.environ.get(EVENT_WORD_VARIABLE, ""))
     try:
-        if os.environ.get(WORKER) != mark:
+        if os.environ.get(WORKER_VARIABLE) != mark:
             raise SpecError(OTHER_SWEEP_ERROR)
         do(progress)
     except CfljaxError as error:
@@ -211,12 +211,16 @@ def as_worker(do: Callable[[Progress], None], processors: str, mark: str) -> int
     return 0
 
 
-def watch(
-    arguments: list[str], crew: Crew, progress: Progress, mark: str, command: str = "sweep"
+def watch_workers(
+    arguments: list[str],
+    layout: WorkerLayout,
+    progress: Progress,
+    mark: str,
+    command: str = "sweep",
 ) -> None:
     """Start the workers, show their progress, and wait for them. If a worker dies, the others go
     on."""
-    workers = crew.size
+    workers = layout.size
     module = f"cfljax.{command}"
     events: queue.Queue[tuple[int, str | None]] = queue.Queue()
     free = list_cores()
@@ -228,13 +232,15 @@ def watch(
                 "--as-worker",
                 f"{k}/{workers}",
                 "--processors",
-                ",".join(map(str, choose_processors(free, k, crew.threads))),
+                ",".join(map(str, choose_processors(free, k, layout.threads))),
             ]
-            environment = os.environ | {WORKER: mark, EVENT_WORD: word}
+            environment = os.environ | {WORKER_VARIABLE: mark, EVENT_WORD_VARIABLE: word}
             command_line = [sys.executable, "-m", module, *arguments, *flags]
             processes.append(_start(command_line, environment))
-            threading.Thread(target=_read, args=(k, processes[k], events), daemon=True).start()
-        _show(events, workers, progress, word)
+            threading.Thread(
+                target=_read_lines, args=(k, processes[k], events), daemon=True
+            ).start()
+        _show_events(events, workers, progress, word)
         codes = [process.wait() for process in processes]
     finally:
         for process in processes:
@@ -268,16 +274,22 @@ def _start(command: list[str], environment: dict[str, str]) -> Popen[str]:
     )
 
 
-def _read(number: int, process: Popen[str], events: queue.Queue[tuple[int, str | None]]) -> None:
+def _read_lines(
+    number: int, process: Popen[str], events: queue.Queue[tuple[int, str | None]]
+) -> None:
+    """Put (number, line) into the queue for each line that the worker prints, then (number,
+    None)."""
     assert process.stdout is not None
     for line in process.stdout:
         events.put((number, line))
     events.put((number, None))
 
 
-def _show(
+def _show_events(
     events: queue.Queue[tuple[int, str | None]], workers: int, progress: Progress, word: str
 ) -> None:
+    """Show the events of all workers until each has ended; raise a WorkerError if one reports an
+    error. `word`: stands before each event."""
     while workers:
         number, line = events.get()
         if line is None:
@@ -285,7 +297,7 @@ def _show(
             continue
         text, event = split_event(line, word)
         if text or event is None:
-            # Something that a plug-in or a library printed
+            # A plug-in or a library has printed it
             progress.say(text)
         if event is None:
             continue

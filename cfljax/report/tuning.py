@@ -11,7 +11,7 @@ from cfljax.report.page_data import escaped
 from cfljax.report.tables import align, printable
 
 if TYPE_CHECKING:
-    from cfljax.launch.search_plan import Plan
+    from cfljax.launch.search_plan import SearchPlan
 
 # The most settings of a group that are listed, the best first; tune.json has all
 MAX_LISTED_SETTINGS = 60
@@ -22,7 +22,7 @@ LEFT = 46.0
 BELOW = 26.0
 
 
-def dry_run(plan: Plan) -> str:
+def dry_run(plan: SearchPlan) -> str:
     """Say what a search would try, and what it would cost."""
     from cfljax.launch import search_plan
 
@@ -31,11 +31,11 @@ def dry_run(plan: Plan) -> str:
     for group in plan.groups:
         seeds = len(group.settings[0].runs)
         settings = len(group.settings)
-        numbers = search_plan.counts(settings, len(plan.steps), plan.reduce)
+        numbers = search_plan.count_settings(settings, len(plan.steps), plan.reduce)
         climb = ", ".join(
             f"{n} to round {step}" for n, step in zip(numbers, plan.steps, strict=True)
         )
-        cost = seeds * search_plan.cost(settings, plan.steps, plan.reduce) / rounds
+        cost = seeds * search_plan.count_cost(settings, plan.steps, plan.reduce) / rounds
         name = " ".join(filter(None, (group.label, group.data)))
         lines.append(
             f"{name}: {settings} settings of {seeds} seed{'s' if seeds > 1 else ''}: "

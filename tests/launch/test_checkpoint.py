@@ -7,20 +7,20 @@ import pytest
 
 from cfljax.engine.resume import Checkpoint, Spent
 from cfljax.errors import SpecError
-from cfljax.launch.checkpoints import CHECKPOINT_SECONDS, Checkpoints, log_batch, seconds_between
+from cfljax.launch.checkpoints import CHECKPOINT_SECONDS, Checkpoints, log_batch, read_interval
 from cfljax.software import software
 from cfljax.store import DamagedWarning, Store
 
 
 def test_the_environment_says_how_often_a_checkpoint_is_written(monkeypatch):
     monkeypatch.delenv("CFLJAX_CHECKPOINT", raising=False)
-    assert seconds_between() == CHECKPOINT_SECONDS
+    assert read_interval() == CHECKPOINT_SECONDS
     monkeypatch.setenv("CFLJAX_CHECKPOINT", "0.5")
-    assert seconds_between() == 0.5
+    assert read_interval() == 0.5
     for wrong in ("often", "-1", "nan"):
         monkeypatch.setenv("CFLJAX_CHECKPOINT", wrong)
         with pytest.raises(SpecError, match=f'CFLJAX_CHECKPOINT = "{wrong}"'):
-            seconds_between()
+            read_interval()
 
 
 def checkpoint():

@@ -75,7 +75,7 @@ def test_a_killed_workers_batch_runs_again_and_units_equal_the_local_launchers(
 ):
     pytest.importorskip("ray")
     monkeypatch.setenv("CFLJAX_CHECKPOINT", "0")
-    killed, pids, log, hear_at = [], {}, Store.log, _Writer.at
+    killed, pids, log, hear_at = [], {}, Store.log, _Writer.show_progress
 
     def logged(self, event):
         if event["event"] == "begin":
@@ -89,7 +89,7 @@ def test_a_killed_workers_batch_runs_again_and_units_equal_the_local_launchers(
             os.kill(pids[task.batch.id], signal.SIGKILL)
 
     monkeypatch.setattr(Store, "log", logged)
-    monkeypatch.setattr(_Writer, "at", at)
+    monkeypatch.setattr(_Writer, "show_progress", at)
     outcome = carry_out_by_ray(
         read_spec(spec), Store(tmp_path / "ray"), Options(quiet=True, launcher=RayOptions()), 2, []
     )

@@ -16,7 +16,7 @@ from cfljax.devices.machine import describe_machine
 from cfljax.errors import DataError, SpecError
 from cfljax.launch import ray_task, workers
 from cfljax.launch.plan_file import OTHER_SWEEP_ERROR, fingerprint
-from cfljax.launch.sweep import Options, agree_on_start, carry_out, lay_down
+from cfljax.launch.sweep import Options, agree_on_start, carry_out, prepare_batches
 from cfljax.store import Store
 from tests.data.test_contents import SMALL, write
 from tests.packaging.test_plugins import METHOD
@@ -41,9 +41,9 @@ def test_a_worker_with_other_data_ends_and_lays_down_nothing(table, tmp_path):
     )
     (tmp_path / "spec.toml").write_text(text)
     spec = read_spec(tmp_path / "spec.toml")
-    lay_down(spec, Store(tmp_path / "r"), Options(quiet=True))
+    prepare_batches(spec, Store(tmp_path / "r"), Options(quiet=True))
     plan = (tmp_path / "r" / "plan.json").read_bytes()
-    environment = os.environ | {workers.WORKER: fingerprint(spec)}
+    environment = os.environ | {workers.WORKER_VARIABLE: fingerprint(spec)}
     command = [
         sys.executable,
         "-m",
@@ -65,7 +65,7 @@ def test_a_follower_and_a_task_with_other_data_say_so(table, tmp_path, monkeypat
     spec = read_spec(table)
     runs, first = spec.units(), fingerprint(spec)
     words = {"runs": [runs[0].id], "width": 1, "table": table, "sets": [], "plugins": []}
-    assert ray_task._batch(words).first.id == runs[0].id
+    assert ray_task._read_batch(words).first.id == runs[0].id
     write(tmp_path / "mine.npz", seed=1)
     monkeypatch.setattr(
         distributed,
@@ -75,7 +75,7 @@ def test_a_follower_and_a_task_with_other_data_say_so(table, tmp_path, monkeypat
     machine = describe_machine()
     for says in (
         lambda: agree_on_start(read_spec(table), machine),
-        lambda: ray_task._batch(words | {"sets": ["name=again"]}),
+        lambda: ray_task._read_batch(words | {"sets": ["name=again"]}),
     ):
         with pytest.raises(SpecError) as error:
             says()
@@ -95,18 +95,18 @@ def test_a_task_whose_plugin_has_changed_since_does_not_run_it_under_the_old_id(
     ray_task.plugins.load(words["plugins"])
     (run,) = read_spec(words["table"]).units()
     words["runs"] = [run.id]
-    assert ray_task._batch(words).first.id == run.id
+    assert ray_task._read_batch(words).first.id == run.id
     plugin.write_text(METHOD + "# changed\n")
     ray_task.plugins.load(words["plugins"])
     with pytest.raises(SpecError, match="reads other data files, plugins"):
-        ray_task._batch(words)
+        ray_task._read_batch(words)
 
 
 def test_a_file_that_changes_between_the_plan_and_the_run_ends_the_sweep_in_one_line(
     table, tmp_path
 ):
     spec, store = read_spec(table), Store(tmp_path / "r")
-    lay_down(spec, store, Options(quiet=True))
+    prepare_batches(spec, store, Options(quiet=True))
     write(tmp_path / "mine.npz", seed=1)
     with pytest.raises(
         DataError,

@@ -120,7 +120,7 @@ def test_workers_that_the_folder_overrides_are_said(
     for name, value in {
         "list_cores": lambda: [0, 1, 2, 3],
         "carry_out": lambda *_: None,
-        "lay_down": lambda *_, **__: ([], None),
+        "prepare_batches": lambda *_, **__: ([], None),
     }.items():
         monkeypatch.setattr(workers, name, value)
     carry_out_by_processes(read_spec(SMALL), store, Options(quiet=True), flag, [])

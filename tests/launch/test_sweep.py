@@ -208,7 +208,7 @@ def test_failed_runs_are_computed_once_per_start_whoever_works_on_them(tmp_path,
 
     monkeypatch.setattr(batch_module, "simulate", broken)
     assert carry_out(one, Store(tmp_path), QUIET).failed == 2 and computed == [0, 1]
-    todo, machine = launcher.lay_down(one, Store(tmp_path), again)
+    todo, machine = launcher.prepare_batches(one, Store(tmp_path), again)
     for workers in (
         todo,
         todo[::-1],

@@ -29,22 +29,28 @@ TABLE = {
 
 
 def test_rungs_and_counts():
-    assert halving.rungs(10, 3, 200) == [10, 30, 90, 200]
-    assert halving.rungs(10, 3, 200, 20) == [20, 40, 100, 200] and halving.rungs(10, 3, 5) == [5]
-    assert halving.counts(27, 4, 3) == [27, 9, 3, 1] and halving.counts(4, 4, 3) == [4, 1, 1, 1]
-    assert halving.cost(9, [10, 30, 90], 3) == 9 * 10 + 3 * 20 + 60
-    assert halving.affordable(9, [10, 30, 90], 3, 9 * 10 + 3 * 20 + 60) == 9
+    assert halving.list_rungs(10, 3, 200) == [10, 30, 90, 200]
+    assert halving.list_rungs(10, 3, 200, 20) == [20, 40, 100, 200] and halving.list_rungs(
+        10, 3, 5
+    ) == [5]
+    assert halving.count_settings(27, 4, 3) == [27, 9, 3, 1] and halving.count_settings(
+        4, 4, 3
+    ) == [4, 1, 1, 1]
+    assert halving.count_cost(9, [10, 30, 90], 3) == 9 * 10 + 3 * 20 + 60
+    assert halving.count_affordable(9, [10, 30, 90], 3, 9 * 10 + 3 * 20 + 60) == 9
     assert (
-        halving.affordable(9, [10, 30, 90], 3, 209) == 8
-        and halving.affordable(9, [10, 30, 90], 3, 89) == 0
+        halving.count_affordable(9, [10, 30, 90], 3, 209) == 8
+        and halving.count_affordable(9, [10, 30, 90], 3, 89) == 0
     )
-    assert halving.best([0.1, None, 0.3, float("nan"), 0.3], 1, 3) == [2, 4, 0] and halving.best(
-        [2.0, 1.0, None], -1, 1
-    ) == [1]
+    assert halving.rank_best([0.1, None, 0.3, float("nan"), 0.3], 1, 3) == [
+        2,
+        4,
+        0,
+    ] and halving.rank_best([2.0, 1.0, None], -1, 1) == [1]
     assert (
-        halving.drawn(5, 9) == [0, 1, 2, 3, 4]
-        and halving.drawn(20, 4) == halving.drawn(20, 4)
-        and len(set(halving.drawn(20, 4))) == 4
+        halving.draw_settings(5, 9) == [0, 1, 2, 3, 4]
+        and halving.draw_settings(20, 4) == halving.draw_settings(20, 4)
+        and len(set(halving.draw_settings(20, 4))) == 4
     )
 
 
@@ -106,7 +112,7 @@ def test_runs_may_pause_in_one_batch_and_go_on_in_another(tmp_path, searched):
 def test_a_search_that_is_stopped_goes_on_to_the_same_end(tmp_path, searched, monkeypatch):
     monkeypatch.setenv("CFLJAX_CHECKPOINT", "0")
     wanted = json.loads((searched[1] / "tune.json").read_text())
-    climb, calls = rung.Climber._climb, 0
+    climb, calls = rung.Climber._train, 0
 
     def stops(self, batch, until):
         nonlocal calls
@@ -115,7 +121,7 @@ def test_a_search_that_is_stopped_goes_on_to_the_same_end(tmp_path, searched, mo
             raise KeyboardInterrupt
         climb(self, batch, until)
 
-    monkeypatch.setattr(rung.Climber, "_climb", stops)
+    monkeypatch.setattr(rung.Climber, "_train", stops)
     for _ in range(3):
         with pytest.raises(KeyboardInterrupt):
             cfljax.tune(TABLE, tmp_path / "r", metric="train_loss", quiet=True)
@@ -169,7 +175,7 @@ def test_a_budget_is_the_same_for_each_method_and_is_kept(tmp_path):
     ] and "4 to 16 settings" in whole.warnings[-1]
     assert [len(group.settings) for group in bounded.groups] == [4, 5]
     for group in bounded.groups:
-        assert halving.cost(len(group.settings), bounded.steps, 2) <= 4 * 6 / 2
+        assert halving.count_cost(len(group.settings), bounded.steps, 2) <= 4 * 6 / 2
     with pytest.raises(SpecError, match="--budget 1: one setting of each method takes 2 runs"):
         plan_search(read_spec(table), "train_loss", budget=1)
 
@@ -341,7 +347,7 @@ def test_only_checkpoints_of_one_round_are_joined(tmp_path):
                 rounds, {".state": array}, {"loss": array}, Spent(0.0, 0.0, 1.0, 0.0)
             )
             store.save_checkpoint(run.id, *to_arrays(point))
-        return rung.OfRuns(store, batch, 6).load()
+        return rung.PerRunCheckpoints(store, batch, 6).load()
 
     both = joined(2, 2)
     assert both.done == 2 and both.spent.rounds == 2.0
@@ -353,7 +359,7 @@ def test_the_checkpoint_of_a_batch_is_one_of_each_run(tmp_path):
     runs = read_spec(TABLE, ["seeds=[10000]", "method=fedavg", "train.lr=[0.3, 0.1]"]).runs()
     store, (batch,) = Store(tmp_path), rung.batching.make_batches(runs, 2)
     state, loss = np.arange(6.0).reshape(2, 3), np.arange(4.0).reshape(2, 2)
-    of_batch = rung.OfRuns(store, batch, until=2)
+    of_batch = rung.PerRunCheckpoints(store, batch, until=2)
     of_batch.done = 2
     of_batch.save(lambda: Checkpoint(2, {".state": state}, {"loss": loss}, Spent(0, 0, 3.0, 0)))
     for at, run in enumerate(runs):
@@ -377,9 +383,9 @@ def test_a_batch_is_trained_if_only_one_of_its_runs_is_behind(tmp_path, monkeypa
         trained.append(batch)
         reach(batch.runs, until)
 
-    monkeypatch.setattr(rung.Climber, "_climb", climb)
+    monkeypatch.setattr(rung.Climber, "_train", climb)
     reach(runs[:1], 2)
-    assert climber._take(batch, 2) and [climber.done(run) for run in runs] == [2, 2]
+    assert climber._take(batch, 2) and [climber.count_rounds(run) for run in runs] == [2, 2]
     assert climber._take(batch, 2) and trained == [batch]
 
 
@@ -389,4 +395,4 @@ def test_a_run_without_its_checkpoint_is_no_failed_run(tmp_path):
     with pytest.raises(
         StoreError, match="has no usable checkpoint at round 2; start the search again"
     ):
-        climber.curve(run, 2)
+        climber.read_curve(run, 2)

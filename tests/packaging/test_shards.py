@@ -5,7 +5,7 @@ import pytest
 from cfljax.commands.sweep import _for_workers, _part, parser
 from cfljax.config import read_spec
 from cfljax.errors import SpecError
-from cfljax.launch.sweep import Options, carry_out, lay_down
+from cfljax.launch.sweep import Options, carry_out, prepare_batches
 from cfljax.store import Store
 
 SPEC = {
@@ -18,7 +18,9 @@ SPEC = {
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 20])
 def test_parts_cover_every_unit_once(tmp_path, n, limit):
     spec = read_spec(SPEC)
-    parts = [lay_down(spec, Store(tmp_path), Options(part=(i, n)), limit)[0] for i in range(n)]
+    parts = [
+        prepare_batches(spec, Store(tmp_path), Options(part=(i, n)), limit)[0] for i in range(n)
+    ]
     ids = [run.id for part in parts for batch in part for run in batch.runs]
     assert sorted(ids) == sorted(run.id for run in spec.runs()) and len(set(ids)) == 9
     if limit == 1 and n < 9:
