@@ -95,8 +95,10 @@ def test_runs_may_pause_in_one_batch_and_go_on_in_another(tmp_path, searched):
     store = Store(tmp_path)
     wide = rung.Climber(store, describe_machine(), "labels", "train_loss", 3)
     wide.climb(runs, 2)
-    assert [wide.done(run) for run in runs] == [2, 2, 2] and wide.curve(runs[0], 2).rounds == [1, 2]
-    assert wide.curve(runs[0], 1).rounds == [1]
+    assert [wide.count_rounds(run) for run in runs] == [2, 2, 2] and wide.read_curve(
+        runs[0], 2
+    ).rounds == [1, 2]
+    assert wide.read_curve(runs[0], 1).rounds == [1]
     wide.climb(runs[1:2], 3)
     wide._replace(limit=2).climb(runs, 6)
     kept = {result.run: result for result in searched[0]}
