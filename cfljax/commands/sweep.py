@@ -132,7 +132,7 @@ def run(flags: argparse.Namespace) -> int:
     from cfljax.report.tables import comparison
     from cfljax.report.write import LivePage, report
     from cfljax.results.result import Results
-    from cfljax.sinks.feed import following
+    from cfljax.sinks.feed import send_finished_runs
     from cfljax.store import Store
 
     folder = flags.out or default_folder(spec.name)
@@ -158,7 +158,9 @@ def run(flags: argparse.Namespace) -> int:
             if sys.stdout.isatty() and not flags.quiet:
                 print(f"Report, updated during the runs: {format_link(live.path)}")
         logged = spec.describe_sweep() | {"named": spec.labels_by_id()}
-        with following(folder, flags.log, logged, lambda line: print(line, file=sys.stderr)):
+        with send_finished_runs(
+            folder, flags.log, logged, lambda line: print(line, file=sys.stderr)
+        ):
             if shape is not None:
                 outcome = carry_out(spec, store, options)
             else:

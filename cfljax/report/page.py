@@ -20,7 +20,7 @@ from cfljax.report.configurations import Unit
 from cfljax.report.curves import MOST_CURVES
 from cfljax.report.page_data import escaped, page_json
 from cfljax.report.report_data import ReportData
-from cfljax.store import busy
+from cfljax.store import count_busy_seconds
 from cfljax.store.rows import option_of
 from cfljax.store.units import read_search
 
@@ -136,7 +136,7 @@ def _write_cards(data: ReportData) -> str:
     if first and best and len(blocks) == 1:
         accuracy = tables.number(first._replace(interval=False), best.cells[first.key])
         cards.append((f"Best, {first.heading}", f"{accuracy} %", best.configuration.legend))
-    waited = busy(collected.stores)
+    waited = count_busy_seconds(collected.stores)
     summed = f"{_duration(spent)} of computing"
     cards.append(
         (

@@ -17,7 +17,7 @@ from cfljax.sinks import SINKS
 from cfljax.sinks.common import LOGS_FOLDER, Sink
 from cfljax.store import Store
 
-# Seconds between two looks for finished runs
+# Seconds after which the folder is searched for finished runs again
 POLL_SECONDS = 2.0
 
 
@@ -44,7 +44,7 @@ class Feed:
         self.sinks: dict[str, Sink] = {
             name: make(self.folder, str(sweep["name"])) for name, make in makers.items()
         }
-        self.written = {name: self._read(name) for name in self.sinks}
+        self.written = {name: self._read_written(name) for name in self.sinks}
 
     def feed(self) -> int:
         """Send the runs that were finished since the last call, and return their number."""
@@ -58,7 +58,7 @@ class Feed:
                 record, arrays = store.read(run)
                 result = Result(record | self.named.get(run, {}), arrays)
             except StoreError:
-                # Damaged or being replaced: the sweep reports it
+                # The unit is damaged or being replaced. The sweep reports it.
                 continue
             behind = [name for name in waiting if self.written[name].get(run) != result.status]
             for name in behind:
@@ -69,10 +69,12 @@ class Feed:
     def close(self) -> None:
         """Call `close()` of the sinks that have it: a package's own sink may write the rest
         then."""
+        # A copy, because a sink that fails is dropped from the dict
         for name, sink in list(self.sinks.items()):
-            self._guarded(name, getattr(sink, "close", lambda: None))
+            if hasattr(sink, "close"):
+                self._call_safely(name, sink.close)
 
-    def _guarded(self, name: str, call: Callable[[], object]) -> bool:
+    def _call_safely(self, name: str, call: Callable[[], object]) -> bool:
         """Call a sink; return whether that went well. A sink that fails is dropped."""
         try:
             call()
@@ -85,21 +87,22 @@ class Feed:
         return True
 
     def _send(self, name: str, result: Result) -> None:
-        if not self._guarded(name, lambda: self.sinks[name].write(result)):
+        """Send a run to a sink, and note in the folder that the sink has it."""
+        if not self._call_safely(name, lambda: self.sinks[name].write(result)):
             return
         self.written[name][result.run] = result.status
-        with self._marks(name).open("a", encoding="utf-8") as file:
+        with self._written_file(name).open("a", encoding="utf-8") as file:
             file.write(json.dumps([result.run, result.status]) + "\n")
 
-    def _marks(self, name: str) -> Path:
+    def _written_file(self, name: str) -> Path:
         return self.folder / LOGS_FOLDER / f"written-{name}.jsonl"
 
-    def _read(self, name: str) -> dict[str, str]:
+    def _read_written(self, name: str) -> dict[str, str]:
         """Map each run to the status with which the sink has it. The incomplete line of a process
         that was killed is ignored."""
         written: dict[str, str] = {}
         with contextlib.suppress(OSError):
-            for line in self._marks(name).read_text(encoding="utf-8").splitlines():
+            for line in self._written_file(name).read_text(encoding="utf-8").splitlines():
                 with contextlib.suppress(ValueError, TypeError):
                     run, status = json.loads(line)
                     written[run] = status
@@ -107,7 +110,7 @@ class Feed:
 
 
 @contextlib.contextmanager
-def following(
+def send_finished_runs(
     folder: str | os.PathLike[str],
     names: list[str],
     sweep: Table,

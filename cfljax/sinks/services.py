@@ -39,7 +39,7 @@ class JsonLines:
             }
         )
         text = "".join(json.dumps(line, default=str) + "\n" for line in lines)
-        # One write, so that lines of two processes do not mix
+        # Without a buffer the lines are one write, so that lines of two processes do not mix
         with self.path.open("ab", buffering=0) as file:
             file.write(text.encode())
 
@@ -58,7 +58,7 @@ class TensorBoard:
         words = re.sub(r"[^\w.=+-]+", "_", title(result))
         where = self.folder / f"{words[:80]}-{result.run}"
         for old in where.glob("events.*"):
-            # Files of an earlier attempt
+            # TensorBoard would show the events of an earlier attempt of the run, too
             old.unlink()
         with self.package.SummaryWriter(str(where)) as writer:
             for number, values in rows(result):

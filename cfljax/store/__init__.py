@@ -1,7 +1,7 @@
 """The results folder: atomic commit, verified read, resume."""
 
 from cfljax.store.folder import DamagedWarning
-from cfljax.store.inspect import busy, counts, status, verify
+from cfljax.store.inspect import count_busy_seconds, counts, status, verify
 from cfljax.store.locks import Claim
 from cfljax.store.provenance import device, provenance
 from cfljax.store.summary import QUANTITIES, SECONDS_COLUMNS, summarise, summarise_drift
@@ -13,7 +13,7 @@ __all__ = [
     "Claim",
     "DamagedWarning",
     "Store",
-    "busy",
+    "count_busy_seconds",
     "counts",
     "device",
     "provenance",

@@ -32,8 +32,9 @@ def pack(arrays: Mapping[str, np.ndarray]) -> bytes:
                 raise TypeError(
                     f"array {name}: dtype {array.dtype} is not kept; use numbers or booleans"
                 )
-            # Its fixed date keeps the bytes the same
+            # A ZipInfo has a fixed date, so that the same arrays give the same bytes
             info = zipfile.ZipInfo(f"{name}.npy")
+            # Floats hardly shrink, and take long to compress
             if array.dtype.kind in "biu" or array.nbytes <= MAX_SMALL_BYTES:
                 info.compress_type = zipfile.ZIP_DEFLATED
             with archive.open(info, "w", force_zip64=True) as member:
@@ -57,7 +58,7 @@ def unpack(data: bytes, prefixes: Iterable[str] = ("",)) -> dict[str, np.ndarray
             return {name: read_member(archive, name, ARRAY_KINDS) for name in names}
     except MemoryError as error:
         raise StoreError("the arrays of a file do not fit into memory") from error
-    # Whatever a broken or hostile file provokes in the parsers
+    # A broken or hostile file may provoke any error in the parsers
     except Exception as error:
         reason = " ".join(str(error).split())[:80]
         raise Damaged(f"not a readable npz file ({type(error).__name__}: {reason})") from error

@@ -40,6 +40,8 @@ def commit_in_order(*files: Staged) -> None:
     even if a sync fails: a new file beside an old one that belongs to it would mean losing both."""
     first, *rest = files
     first.commit()
+    # A rename is in the memory of the system until its folder is synced. Without that, a power cut
+    # could keep the second rename and lose the first.
     try:
         with store_errors(first.path):
             sync_folder(first.path.parent)
@@ -54,7 +56,7 @@ def stage(path: Path, data: bytes) -> Iterator[Staged]:
     is removed."""
     temporary = (
         path.parent
-        / f".{path.name}.{place()}.{os.getpid()}.{secrets.token_hex(4)}{TEMPORARY_SUFFIX}"
+        / f".{path.name}.{name_pid_space()}.{os.getpid()}.{secrets.token_hex(4)}{TEMPORARY_SUFFIX}"
     )
     try:
         with (
@@ -65,6 +67,7 @@ def stage(path: Path, data: bytes) -> Iterator[Staged]:
         ):
             file.write(data)
             file.flush()
+            # The contents must be on disk before the rename: the name may not point to less
             os.fsync(file.fileno())
         yield Staged(path, temporary)
     finally:
@@ -98,7 +101,7 @@ def sync_folder(folder: Path) -> None:
     try:
         os.fsync(descriptor)
     except OSError as error:
-        # Some network file systems know no fsync of a folder
+        # Some network file systems cannot fsync a folder: they order the operations themselves
         if error.errno not in (errno.EINVAL, errno.ENOTSUP):
             raise
     finally:
@@ -108,12 +111,14 @@ def sync_folder(folder: Path) -> None:
 def read_bytes(path: Path, expected: int | None = None) -> bytes:
     """Return a regular file's bytes, never through a symbolic link; an OSError, or a ValueError for
     another size."""
+    # O_NOFOLLOW and O_NONBLOCK: a link or a named pipe in a foreign folder is an error, not a wait
     descriptor = os.open(
         path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     )
     with os.fdopen(descriptor, "rb") as file:
         info = os.fstat(descriptor)
         check_size(info, expected)
+        # One byte more than there should be, to notice a file that grows
         data = file.read(info.st_size + 1)
     if len(data) != info.st_size:
         raise ValueError("it changed while it was read")
@@ -133,7 +138,7 @@ def remove_stale(folder: Path) -> None:
     for path in folder.glob(f".*{TEMPORARY_SUFFIX}"):
         with contextlib.suppress(OSError, ValueError):
             _, where, pid, _ = path.name.removesuffix(TEMPORARY_SUFFIX).rsplit(".", 3)
-            dead = where == place() and not is_alive(int(pid))
+            dead = where == name_pid_space() and not is_alive(int(pid))
             if dead or time.time() - path.stat().st_mtime > STALE_SECONDS:
                 path.unlink()
 
@@ -144,7 +149,7 @@ def host() -> str:
 
 
 @functools.cache
-def place() -> str:
+def name_pid_space() -> str:
     """Name where this process's id means this process: the machine, and on Linux the space of ids
     there, because containers may share a host name while each has its own ids."""
     try:

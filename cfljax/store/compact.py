@@ -11,7 +11,7 @@ from cfljax.errors import StoreError
 from cfljax.registry.options import Table
 from cfljax.store.units import Store
 
-# Numbers of the largest diagnostic that is kept
+# The most numbers of a diagnostic that is kept
 MAX_DIAGNOSTIC = 12_000
 # Keys of a record that `Store.write` adds
 DROPPED_KEYS = ("schema", "arrays", "sha256")

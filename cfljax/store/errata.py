@@ -61,7 +61,9 @@ class Erratum(NamedTuple):
         if isinstance(mended, int) and mended >= self.number:
             return False
         version = versions.get("cfljax") if isinstance(versions, dict) else None
-        return _order(str(version)) <= _order(self.until) and self.fits(record["config"])
+        return _parse_version(str(version)) <= _parse_version(self.until) and self.fits(
+            record["config"]
+        )
 
 
 @functools.cache
@@ -100,6 +102,7 @@ def describe_errata(folder: object, records: Iterable[Table]) -> str:
 
 
 def _look_up(config: Table, key: str) -> Value:
+    """Return the value at a dotted key of a configuration; None if it has none."""
     value: Value = config
     for part in key.split("."):
         value = value.get(part) if isinstance(value, dict) else None
@@ -108,7 +111,7 @@ def _look_up(config: Table, key: str) -> Value:
 
 def _holds(value: Value, wanted: Value) -> bool:
     """Return whether a condition holds for the value of its key, None if it has none."""
-    names = [_name(each) for each in (value if isinstance(value, list) else [value])]
+    names = [_get_name(each) for each in (value if isinstance(value, list) else [value])]
     if isinstance(wanted, list):
         return any(name in wanted for name in names)
     if isinstance(wanted, bool):
@@ -122,12 +125,12 @@ def _holds(value: Value, wanted: Value) -> bool:
     return any(isinstance(number, float) and number < wanted["below"] for number in numbers)
 
 
-def _name(value: Value) -> Value:
+def _get_name(value: Value) -> Value:
     """Return the name of a table of options, and other values as they are."""
     return value.get("name") if isinstance(value, dict) else value
 
 
-def _order(version: str) -> tuple[int, ...]:
+def _parse_version(version: str) -> tuple[int, ...]:
     """Return a version as numbers; an unknown one counts as the first."""
     parts = version.split(".")[:3]
     return tuple(map(int, parts)) if all(part.isdigit() for part in parts) else ()

@@ -1,11 +1,15 @@
 """A results folder: `units/<id>.npz` and then `units/<id>.json`, whose presence with matching
 checksums means that the unit is done.
 
-DIR/spec.toml the sweep as the user wrote it, resolved DIR/plan.json how runs are batched; fixed
-before the first unit runs DIR/units/<id>.npz arrays of a run DIR/units/<id>.json its record,
-written last DIR/checkpoints/<id>.npz state of an unfinished run DIR/locks/<name>.lock held by the
-process that works on that unit or batch DIR/damaged/ files that were not what was written
-DIR/set_aside/ checkpoints that other versions or devices made DIR/log.jsonl events"""
+- `DIR/spec.toml`: the sweep as the user wrote it, resolved;
+- `DIR/plan.json`: how runs are batched, fixed before the first unit runs;
+- `DIR/units/<id>.npz`: the arrays of a run;
+- `DIR/units/<id>.json`: its record, written last;
+- `DIR/checkpoints/<id>.npz`: the state of an unfinished run;
+- `DIR/locks/<name>.lock`: held by the process that works on that unit or batch;
+- `DIR/damaged/`: files that were not what was written;
+- `DIR/set_aside/`: checkpoints that other versions or devices made;
+- `DIR/log.jsonl`: events."""
 
 from __future__ import annotations
 
@@ -59,7 +63,7 @@ class Folder:
     def read_spec(self) -> str | None:
         """Read DIR/spec.toml; None if there is no such file."""
         try:
-            return self._bytes(self.folder / "spec.toml").decode()
+            return self._read_file(self.folder / "spec.toml").decode()
         except FileNotFoundError:
             return None
         except (Damaged, UnicodeDecodeError) as error:
@@ -78,7 +82,7 @@ class Folder:
         warning."""
         path = self.folder / "plan.json"
         try:
-            return records.check_plan(records.decode(self._bytes(path)))
+            return records.check_plan(records.decode(self._read_file(path)))
         except FileNotFoundError:
             return None
         except Damaged as error:
@@ -93,6 +97,7 @@ class Folder:
         with atomic.store_errors(path):
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
             try:
+                # One call: with O_APPEND the system does not mix the lines of two processes
                 os.write(descriptor, json.dumps(event, default=str).encode() + b"\n")
             finally:
                 os.close(descriptor)
@@ -117,7 +122,8 @@ class Folder:
             and isinstance(e.get("event"), str)
         ]
 
-    def _bytes(self, path: Path, expected: int | None = None) -> bytes:
+    def _read_file(self, path: Path, expected: int | None = None) -> bytes:
+        """Read a file of the folder; Damaged if it is not a regular file of the expected size."""
         try:
             return atomic.read_bytes(path, expected)
         except FileNotFoundError:
@@ -126,7 +132,7 @@ class Folder:
             raise StoreError(
                 f"{path}: cannot read: {error.strerror}; check the permissions"
             ) from error
-        # OSError: a symbolic link, a folder, a bad disk
+        # An OSError tells of a symbolic link, a folder or a bad disk
         except (OSError, ValueError) as error:
             raise Damaged(f"{path.name}: {getattr(error, 'strerror', None) or error}") from error
 

@@ -66,16 +66,18 @@ def status(folder: str | os.PathLike[str]) -> str:
     return line
 
 
-def busy(stores: Iterable[Store]) -> float:
-    """Seconds in which batches were being computed, alone or side by side, as the folders' logs
-    say."""
+def count_busy_seconds(stores: Iterable[Store]) -> float:
+    """Count the seconds in which batches were being computed, as the folders' logs say. Seconds in
+    which several were computed side by side count once."""
     begun: dict[object, float] = {}
-    spans, total, until = [], 0.0, 0.0
+    spans = []
     for event in (each for store in stores for each in store.events()):
         if event["event"] == "begin":
             begun[event.get("batch")] = event["time"]
         elif event["event"] == "done" and event.get("batch") in begun:
             spans.append((begun.pop(event.get("batch")), event["time"]))
+    total = 0.0
+    until = 0.0
     for begin, end in sorted(spans):
         total += max(0.0, end - max(begin, until))
         until = max(until, end)

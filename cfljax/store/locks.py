@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import TypedDict
 
 from cfljax.errors import StoreError
-from cfljax.store.atomic import host, is_alive, place, store_errors
+from cfljax.store.atomic import host, is_alive, name_pid_space, store_errors
 
 try:
     import fcntl
-# Not a POSIX system
+# A system that is not POSIX has no such module
 except ImportError:
     fcntl = None  # type: ignore[assignment]
 
 
-# Attempts to take a lock that its last owner keeps removing
+# How often a lock is tried that its last owner has removed between open and lock
 MAX_ATTEMPTS = 1000
 
 
@@ -58,6 +58,7 @@ class Claim:
         that it is gone."""
         if self._descriptor is None or self._path is None:
             return
+        # In one step, so that a signal handler that releases, too, finds nothing left to close
         descriptor, self._descriptor = self._descriptor, None
         with contextlib.suppress(OSError):
             if _is_current(self._path, descriptor):
@@ -81,7 +82,7 @@ def claim(path: Path, wait: bool = False) -> Claim:
                     again and path.parent.is_dir()
                 ):
                     raise
-                # Another machine has removed the file while this one was opening it
+                # On a network file system another machine may remove the file during this call
                 time.sleep(0.01)
             else:
                 if claimed is not None:
@@ -90,6 +91,8 @@ def claim(path: Path, wait: bool = False) -> Claim:
 
 
 def _try_lock(path: Path, wait: bool) -> Claim | None:
+    """Lock the file. Return a false Claim if another process holds it, and None if the file was
+    removed before it was locked: then another process may lock a new file of this name."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
     held = False
     try:
@@ -100,7 +103,7 @@ def _try_lock(path: Path, wait: bool) -> Claim | None:
         held = _is_current(path, descriptor)
         if not held:
             return None
-        _sign(descriptor)
+        _write_note(descriptor)
         return Claim(path, descriptor)
     finally:
         if not held:
@@ -118,12 +121,12 @@ def _is_current(path: Path, descriptor: int) -> bool:
         raise
 
 
-def _sign(descriptor: int) -> None:
+def _write_note(descriptor: int) -> None:
     """Write into the lock file who holds it, for people and for `status`; the lock itself does not
     depend on it."""
     since = time.strftime("%Y-%m-%dT%H:%M:%S")
-    note: Note = {"pid": os.getpid(), "host": host(), "place": place(), "since": since}
-    # A full disk must not stop a claim
+    note: Note = {"pid": os.getpid(), "host": host(), "place": name_pid_space(), "since": since}
+    # The note is only for people: a full disk does not stop a claim
     with contextlib.suppress(OSError):
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, json.dumps(note).encode(), 0)
@@ -136,7 +139,7 @@ def list_owners(folder: Path) -> dict[str, Note]:
     for path in sorted(folder.glob("*.lock")):
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
             note = json.loads(path.read_bytes()[:4096])
-            here = note.get("place", note["host"]) in (place(), host())
+            here = note.get("place", note["host"]) in (name_pid_space(), host())
             if not here or is_alive(int(note["pid"])):
                 held[path.name.removesuffix(".lock")] = note
     return held

@@ -35,16 +35,15 @@ def device() -> str:
 @functools.cache
 def git() -> Table | None:
     """Return {commit, dirty} of the repository around the current folder, or None."""
-    commit = _ask("rev-parse", "HEAD")
-    changes = _ask("status", "--porcelain", "--untracked-files=no")
-    return (
-        None
-        if not commit
-        else {"commit": commit, "dirty": None if changes is None else bool(changes)}
-    )
+    commit = _run_git("rev-parse", "HEAD")
+    changes = _run_git("status", "--porcelain", "--untracked-files=no")
+    if not commit:
+        return None
+    return {"commit": commit, "dirty": None if changes is None else bool(changes)}
 
 
-def _ask(*words: str) -> str | None:
+def _run_git(*words: str) -> str | None:
+    """Return what git prints; None if it is missing, fails or hangs."""
     try:
         answer = subprocess.run(
             ["git", *words],

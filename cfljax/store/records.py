@@ -85,7 +85,7 @@ def check_record(record: Table) -> None:
                 raise ValueError(f"record of {record['id']}: {key}.{name} must be a number")
 
 
-def _fits(units: list[str], varies: object) -> bool:
+def _fits_units(units: list[str], varies: object) -> bool:
     """Return whether this is a table for each unit; None: a start before 0.3.0 wrote none."""
     if varies is None:
         return True
@@ -99,18 +99,19 @@ def _fits(units: list[str], varies: object) -> bool:
 def check_plan(plan: Table) -> Table:
     """Return the contents of plan.json; raise Damaged if a sweep cannot have written them."""
 
-    def ids(value: object) -> bool:
+    def are_ids(value: object) -> bool:
+        """Return whether the value is a list of ids."""
         return isinstance(value, list) and all(map(is_id, value))
 
-    if not ids(plan.get("units", [])):
+    if not are_ids(plan.get("units", [])):
         raise Damaged("units is not a list of ids")
     labels = plan.get("labels", [])
     if not isinstance(labels, list) or not all(
         isinstance(each, dict)
         and isinstance(each.get("label"), str)
         and each["label"]
-        and ids(each.get("units"))
-        and _fits(each["units"], each.get("varies"))
+        and are_ids(each.get("units"))
+        and _fits_units(each["units"], each.get("varies"))
         for each in labels
     ):
         raise Damaged("labels is no list of labels and their runs")
@@ -121,17 +122,18 @@ def check_plan(plan: Table) -> Table:
     for entry in batches:
         if (
             not isinstance(entry, dict)
-            or not ids(entry.get("runs"))
+            or not are_ids(entry.get("runs"))
             or not entry["runs"]
-            or not _counts(entry.get("width"))
+            or not _is_count(entry.get("width"))
         ):
             raise Damaged("a batch is not a list of runs and a width")
-    if threads is not None and not _counts(threads):
+    if threads is not None and not _is_count(threads):
         raise Damaged("threads is no number of threads")
     return plan
 
 
-def _counts(value: object) -> bool:
+def _is_count(value: object) -> bool:
+    """Return whether the value is a number of runs or threads."""
     return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 1 << 20
 
 

@@ -11,11 +11,12 @@ from cfljax.registry.options import Key, Table, Value, find_differing
 
 Record = Table
 
-# Section, option and name of a table that names files: the files of equal ones are compared
+# The section, the option and the name of a table that names a file. Only files of equal keys are
+# compared.
 Files = tuple[str, str, str]
 
 _SECTIONS = ("data", "model", "train", "method")
-_SHARED = (
+_COMMON_DATA_OPTIONS = (
     "name",
     "partition",
     "path",
@@ -42,7 +43,8 @@ def unify_paths(*folders: Mapping[str, Record]) -> list[dict[str, Record]]:
             held.setdefault((group, path), set()).add(checksum)
             first.setdefault((group, checksum), path)
 
-    def shown(record: Record) -> Record:
+    def unify(record: Record) -> Record:
+        """Return the record with the first path of each of its files."""
         config = dict(record["config"])
         for group, checksum in _list_files(record):
             section, option, _ = group
@@ -52,18 +54,18 @@ def unify_paths(*folders: Mapping[str, Record]) -> list[dict[str, Record]]:
             config[section] = _set_option(config[section], option, path)
         return record | {"config": config}
 
-    return [{run: shown(record) for run, record in records.items()} for records in folders]
+    return [{run: unify(record) for run, record in records.items()} for records in folders]
 
 
 def make_rows(
-    records: Mapping[str, Record], called: Iterable[Mapping[str, Value]] | None
+    records: Mapping[str, Record], plan_rows: Iterable[Mapping[str, Value]] | None
 ) -> list[Record]:
     """Return the records, labelled, with the options in which they differ. A run of two rows is
     there twice.
 
     Args:
         records: Of each run, by its id.
-        called: The rows of the plan; None: there is no plan. If they list all runs with the options
+        plan_rows: The rows of the plan; None: there is no plan. If they list all runs with the options
             that vary, these count: a start writes them since version 0.3.0. Otherwise the
             configurations in the records are compared.
     """
@@ -72,7 +74,7 @@ def make_rows(
     now = {
         run: record | {"config": without_gone(record["config"])} for run, record in records.items()
     }
-    rows = list(_label_by_plan(now, called or (), called is None and _data_follow(now)))
+    rows = list(_label_by_plan(now, plan_rows or (), plan_rows is None and _data_follow_seeds(now)))
     known = [varies for _, varies in rows if varies is not None]
     if len(known) < len(rows):
         known = _compare([_list_options(record) for record, _ in rows])
@@ -107,12 +109,12 @@ def _compare(views: list[dict[Key, Value]]) -> list[Table]:
 
 
 def _label_by_plan(
-    records: Mapping[str, Record], called: Iterable[Mapping[str, Value]], follow: bool
+    records: Mapping[str, Record], plan_rows: Iterable[Mapping[str, Value]], follow: bool
 ) -> Iterator[tuple[Record, Table | None]]:
     """Yield the records in order, labelled by the plan where it lists them, with the options that
     vary by the plan (None: it does not say). `follow`: data are drawn from the runs' seeds."""
     rows: dict[str, list[tuple[str, bool, Table | None]]] = {}
-    for entry in called:
+    for entry in plan_rows:
         follows = entry.get("data_seed") == "run"
         varies = entry.get("varies") or [None] * len(entry["units"])
         for run, each in zip(entry["units"], varies, strict=True):
@@ -122,7 +124,7 @@ def _label_by_plan(
             yield _relabel(record, label, follows), varies
 
 
-def _data_follow(records: Mapping[str, Record]) -> bool:
+def _data_follow_seeds(records: Mapping[str, Record]) -> bool:
     """Return whether all data were drawn from the runs' own seeds, as far as records say it."""
     pairs = [
         (record["seed"], (record["config"].get("data") or {}).get("seed"))
@@ -145,25 +147,26 @@ def _relabel(record: Record, label: str, follows: bool) -> Record:
 
 
 def _list_options(record: Record) -> dict[Key, Value]:
+    """Map (group, dotted name) to the options of a run; the group of options of all runs is ""."""
     options: dict[Key, Value] = {}
     for section in _SECTIONS:
         table = record["config"].get(section)
         if not isinstance(table, dict):
             continue
-        group = _group(section, table)
+        group = _name_group(section, table)
         for name, value in table.items():
-            common = name in _SHARED if section == "data" else name == "name"
+            common = name in _COMMON_DATA_OPTIONS if section == "data" else name == "name"
             if not (section == "method" and name == "name"):
                 options["" if common else group, f"{section}.{name}"] = value
     return options
 
 
-def _group(section: str, table: Mapping[str, Value]) -> str:
-    return (
-        f"{section} {table.get('name')} {table.get('partition')}"
-        if section == "data"
-        else f"{section} {table.get('name')}"
-    )
+def _name_group(section: str, table: Mapping[str, Value]) -> str:
+    """Name what the options of a table are compared within: the same data set and partition, or the
+    same model or method."""
+    if section == "data":
+        return f"{section} {table.get('name')} {table.get('partition')}"
+    return f"{section} {table.get('name')}"
 
 
 def _list_files(record: Record) -> Iterator[tuple[Files, str]]:
@@ -186,6 +189,7 @@ def option_of(config: Table, name: str) -> Value:
 
 
 def _set_option(table: Mapping[str, Value], option: str, path: Value) -> Table:
+    """Copy the table with a path at a dotted option; None removes the option."""
     name, _, inner = option.partition(".")
     if inner:
         return {**table, name: _set_option(table.get(name, {}), inner, path)}

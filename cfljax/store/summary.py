@@ -23,17 +23,20 @@ def summarise(
     `accuracy_at_best_val` and `round_of_best_val`, and with a simulated clock `clock_s`, `device_s`
     and `clock_to_target`. The quantities that tables show beside an accuracy are averaged over the
     same evaluations: `ari_at_best_val` and others with validation samples, `ari_last10` and others
-    after MIN_LAST10 evaluations.
+    after MIN_LAST10 evaluations. What is unknown is NaN.
 
-    `history`: `round` and, where known, `val_accuracy, val_loss, accuracy, accuracy_worst10,
-    accuracy_client_std, loss, ari, nmi, purity, clusters`, [T'] each, and `bytes_up, bytes_down`,
-    the sums since the start. `client_accuracy` f32[C] at the end, NaN for clients without test
-    samples. What is unknown is NaN; `round_to_target` is None when the target is not given or not
-    reached."""
+    Args:
+        history: `round` and, if known, `val_accuracy, val_loss, accuracy, accuracy_worst10,
+            accuracy_client_std, loss, ari, nmi, purity, clusters`, [T'] each, and `bytes_up,
+            bytes_down`, the sums since the start.
+        client_accuracy: f32[C] at the end, NaN for clients without test samples.
+        target: an accuracy; `round_to_target` is None if it is not given or not reached."""
     curves = {name: np.asarray(values, np.float64).reshape(-1) for name, values in history.items()}
     rounds = curves.get("round", np.zeros(0))
     accuracy = curves.get("accuracy", np.full(len(rounds), np.nan))
-    clients = _finite(np.asarray([] if client_accuracy is None else client_accuracy, np.float64))
+    clients = _keep_finite(
+        np.asarray([] if client_accuracy is None else client_accuracy, np.float64)
+    )
     # In float32, as accuracies are measured: 70 of 100 right must reach a target of 0.7.
     high = accuracy.astype(np.float32) >= np.float32(np.inf if target is None else target)
     reached = np.flatnonzero(high & (rounds >= 1))
@@ -41,7 +44,7 @@ def summarise(
         "bytes_down", np.full(len(rounds), np.nan)
     )
     best = _find_best(curves)
-    return {
+    summary: dict[str, float | int | None] = {
         "accuracy_max": _apply_finite(np.max, accuracy[rounds >= 1]),
         "accuracy_last": _last(curves, "accuracy"),
         "accuracy_last10": _apply_finite(np.mean, accuracy[rounds >= 1][-10:]),
@@ -59,24 +62,17 @@ def summarise(
         "bytes_down": _to_int(_last(curves, "bytes_down")),
         "bytes_to_target": _to_int(float(traffic[reached[0]])) if len(reached) else None,
         **_summarise_clock(curves, reached),
-        **(
-            {}
-            if best is None
-            else {
-                "accuracy_at_best_val": float(accuracy[best]),
-                "round_of_best_val": int(rounds[best]),
-            }
-        ),
-        **({} if best is None else _average_beside(curves, slice(best, best + 1), "at_best_val")),
-        **(
-            _average_beside(curves, slice(-10, None), "last10")
-            if sum(rounds >= 1) >= MIN_LAST10
-            else {}
-        ),
     }
+    if best is not None:
+        summary["accuracy_at_best_val"] = float(accuracy[best])
+        summary["round_of_best_val"] = int(rounds[best])
+        summary |= _average_window(curves, slice(best, best + 1), "at_best_val")
+    if sum(rounds >= 1) >= MIN_LAST10:
+        summary |= _average_window(curves, slice(-10, None), "last10")
+    return summary
 
 
-def _average_beside(curves: Mapping[str, np.ndarray], window: slice, name: str) -> dict[str, float]:
+def _average_window(curves: Mapping[str, np.ndarray], window: slice, name: str) -> dict[str, float]:
     """Average the quantities that tables show beside the accuracy over these evaluations."""
     names = ("accuracy_worst10", "ari", "nmi", "clusters")
     return {
@@ -89,6 +85,8 @@ def _average_beside(curves: Mapping[str, np.ndarray], window: slice, name: str) 
 def _summarise_clock(
     curves: Mapping[str, np.ndarray], reached: np.ndarray
 ) -> dict[str, float | None]:
+    """Return the simulated seconds of a run, and until its target was reached; {} without a
+    clock."""
     if "clock_s" not in curves:
         return {}
     to_target = float(curves["clock_s"][reached[0]]) if len(reached) else None
@@ -112,7 +110,7 @@ def _find_best(curves: Mapping[str, np.ndarray]) -> int | None:
 
 def worst_tenth(accuracy: np.ndarray) -> float:
     """Average the ⌈C/10⌉ lowest finite accuracies f32[C]; NaN without any."""
-    finite = np.sort(_finite(np.asarray(accuracy, np.float64)))
+    finite = np.sort(_keep_finite(np.asarray(accuracy, np.float64)))
     return float(finite[: math.ceil(len(finite) / 10)].mean()) if len(finite) else math.nan
 
 
@@ -162,23 +160,24 @@ def _count_recovery(
     before = accuracy[rounds < begin]
     if not len(before) or not math.isfinite(before[-1]):
         return None
-    # Accuracies are float32
+    # Accuracies are float32: without the small margin a tie may count as below
     high = accuracy >= before[-1] - RECOVERY_MARGIN - 1e-6
     reached = rounds[high & (rounds >= last) & (rounds < end)]
     return int(reached[0]) - last if len(reached) else None
 
 
-def _finite(values: np.ndarray) -> np.ndarray:
+def _keep_finite(values: np.ndarray) -> np.ndarray:
     return values[np.isfinite(values)]
 
 
 def _apply_finite(statistic: Callable[[np.ndarray], float], values: np.ndarray) -> float:
     """Compute the statistic of the finite values; NaN without any."""
-    finite = _finite(values)
+    finite = _keep_finite(values)
     return float(statistic(finite)) if len(finite) else math.nan
 
 
 def _last(curves: Mapping[str, np.ndarray], name: str) -> float:
+    """Return the last value of a curve; NaN if there is none."""
     values = curves.get(name, np.zeros(0))
     return float(values[-1]) if len(values) else math.nan
 

@@ -23,7 +23,7 @@ from cfljax.store.folder import Folder
 from cfljax.store.records import decode, encode
 
 _NOTE_KEY = "checkpoint_meta"
-# No id has a ~
+# Ends the name of the lock that is held while the files of a unit are written; no id has a ~
 _WRITING_SUFFIX = "~write"
 
 
@@ -38,8 +38,7 @@ class Store(Folder):
     """One results folder. `read_only`: nothing in it is created, moved or removed, and it must
     exist."""
 
-    # --- units
-    # ----------------------------------------------------------------------------------------------
+    # --- units ------------------------------------------------------------------------------------
 
     def write(self, id: str, record: Table, arrays: Mapping[str, np.ndarray]) -> None:
         """Write a finished unit: both files are safely on disk before the first gets its name, the
@@ -68,7 +67,7 @@ class Store(Folder):
         set aside, with a warning)."""
         records.check_id(id)
         try:
-            return self._read(id, prefixes)
+            return self._read_unit(id, prefixes)
         except FileNotFoundError as error:
             raise StoreError(f"{self._record_file(id)}: there is no such unit") from error
         except Damaged as error:
@@ -83,9 +82,9 @@ class Store(Folder):
         are checked, which is quick; the checksum of the arrays is checked when they are read, and
         here with `verify`."""
         try:
-            record = self._record(records.check_id(id))
+            record = self._read_record(records.check_id(id))
             if verify:
-                self._array_bytes(id, record)
+                self._read_array_file(id, record)
         except FileNotFoundError:
             return None
         except Damaged as error:
@@ -131,7 +130,7 @@ class Store(Folder):
     def check(self, id: str) -> str | None:
         """Return the error of a damaged unit, or None; nothing is moved."""
         try:
-            self._read(id, prefixes=("",))
+            self._read_unit(id, prefixes=("",))
         except (Damaged, FileNotFoundError) as error:
             return str(error)
         return None
@@ -142,7 +141,7 @@ class Store(Folder):
             if (record := self.record(name)) is None or record["status"] != "failed":
                 continue
             with self._writing(name, wait=True), atomic.store_errors(self._record_file(name)):
-                # The record first: it is what makes a unit done
+                # The record first, as it makes the unit done
                 self._record_file(name).unlink(missing_ok=True)
                 self._array_file(name).unlink(missing_ok=True)
 
@@ -152,8 +151,9 @@ class Store(Folder):
     def _record_file(self, id: str) -> Path:
         return self.units / f"{id}.json"
 
-    def _record(self, id: str) -> Table:
-        record = records.decode(self._bytes(self._record_file(id)))
+    def _read_record(self, id: str) -> Table:
+        """Read and check the record of a unit, and the size of its array file."""
+        record = records.decode(self._read_file(self._record_file(id)))
         schema = record.get("schema")
         if isinstance(schema, int) and schema > records.SCHEMA:
             raise StoreError(
@@ -174,15 +174,17 @@ class Store(Folder):
             raise Damaged(f"{id}.npz: {error}") from error
         return record
 
-    def _array_bytes(self, id: str, record: Table) -> bytes:
-        data = self._bytes(self._array_file(id), record["arrays"]["bytes"])
+    def _read_array_file(self, id: str, record: Table) -> bytes:
+        """Read the array file of a unit; Damaged if its checksum is not the record's."""
+        data = self._read_file(self._array_file(id), record["arrays"]["bytes"])
         if hashlib.sha256(data).hexdigest() != record["arrays"].get("sha256"):
             raise Damaged(f"{id}.npz: its SHA-256 is not that of its record")
         return data
 
-    def _read(self, id: str, prefixes: Collection[str]) -> Unit:
-        record = self._record(id)
-        return Unit(record, npz.unpack(self._array_bytes(id, record), prefixes))
+    def _read_unit(self, id: str, prefixes: Collection[str]) -> Unit:
+        """Read a unit, or raise a FileNotFoundError or Damaged; nothing is moved."""
+        record = self._read_record(id)
+        return Unit(record, npz.unpack(self._read_array_file(id, record), prefixes))
 
     def _set_aside(self, id: str, problem: Exception | None = None) -> None:
         """Move a damaged unit's files to DIR/damaged, with a warning, unless another process is
@@ -194,11 +196,12 @@ class Store(Folder):
         with self._writing(id, wait=False) as held:
             if not held:
                 return None
-            # It may have been rewritten since
+            # Another process may have written the unit again before the lock was taken
             problem_now = self.check(id)
             if problem_now is None or not self._record_file(id).exists():
                 return None
-            # The record first: it is what makes a unit done
+            # The record first, as it makes the unit done: if this process dies after one of the two
+            # moves, the unit is computed again
             for path in (self._record_file(id), self._array_file(id)):
                 self._move(path)
         return self.warn(
@@ -206,8 +209,7 @@ class Store(Folder):
             f"{self.folder / 'damaged'}, will be computed again"
         )
 
-    # --- several processes
-    # ---------------------------------------------------------------------------------------
+    # --- several processes ------------------------------------------------------------------------
 
     def claim(self, name: str, wait: bool = False) -> locks.Claim:
         """Claim a name: `with store.claim(name) as claimed: if claimed: …`. The claim is false if
@@ -216,7 +218,7 @@ class Store(Folder):
         held = locks.claim(self.locks / f"{records.check_id(name)}.lock", wait)
         if held:
             with contextlib.suppress(FileNotFoundError, Damaged):
-                self._record(name)
+                self._read_record(name)
                 held.release()
         return held
 
@@ -232,8 +234,7 @@ class Store(Folder):
             if not name.endswith(_WRITING_SUFFIX)
         }
 
-    # --- checkpoints
-    # ---------------------------------------------------------------------------------------------
+    # --- checkpoints ------------------------------------------------------------------------------
 
     def save_checkpoint(
         self, id: str, arrays: Mapping[str, np.ndarray], meta: Table | None = None
@@ -249,7 +250,7 @@ class Store(Folder):
         if it is damaged."""
         path = self._checkpoint_file(id)
         try:
-            arrays = npz.unpack(npz.unseal(self._bytes(path)))
+            arrays = npz.unpack(npz.unseal(self._read_file(path)))
             return arrays, json.loads(arrays.pop(_NOTE_KEY).tobytes())
         except FileNotFoundError:
             return None
@@ -260,7 +261,7 @@ class Store(Folder):
             return None
 
     def set_aside_checkpoint(self, id: str, why: str) -> None:
-        """Move a run's checkpoint out of the way, with a warning that says why it is of no use."""
+        """Move a run's checkpoint out of the way, with a warning that says why it cannot be used."""
         kept = self._move(self._checkpoint_file(id), "set_aside")
         self.warn(
             f"checkpoint {id} cannot be used: {why}; it was moved to {kept}, and its runs "

@@ -6,7 +6,7 @@ import pytest
 
 from cfljax.commands import cli, format_link
 from cfljax.report import write
-from cfljax.store import Store, busy
+from cfljax.store import Store
 from tests.report import synthetic
 
 REFRESH = 'http-equiv="refresh"'
@@ -91,7 +91,7 @@ def test_time_is_as_waited(tmp_path):
         store.log({"event": event, "batch": batch, "time": float(at)})
     with (tmp_path / "a" / "log.jsonl").open("a") as file:
         file.write(json.dumps({"event": "done", "batch": "z", "time": 25.0}) + '\n{"event": "beg')
-    assert busy([store]) == 12 + 5
+    assert count_busy_seconds([store]) == 12 + 5
 
 
 def test_a_path_is_a_link_in_a_terminal_only(tmp_path, monkeypatch):

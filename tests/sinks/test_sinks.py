@@ -18,7 +18,7 @@ from cfljax.commands.sweep import run as sweep_command
 from cfljax.errors import SpecError
 from cfljax.registry.options import show
 from cfljax.sinks import SINKS, feed
-from cfljax.sinks.feed import Feed, following
+from cfljax.sinks.feed import Feed, send_finished_runs
 from cfljax.store import Store
 from tests.report import synthetic
 
@@ -101,7 +101,7 @@ def test_runs_are_logged_with_what_varies_in_the_sweep_that_logs_them(tmp_path):
 def test_a_sweep_feeds_its_sinks_while_it_runs_and_at_its_end(tmp_path, monkeypatch):
     monkeypatch.setattr(feed, "POLL_SECONDS", 0.01)
     store = Store(tmp_path / "r")
-    with following(tmp_path / "r", ["jsonl"], {"name": "s"}, say=pytest.fail):
+    with send_finished_runs(tmp_path / "r", ["jsonl"], {"name": "s"}, say=pytest.fail):
         synthetic.add(store, "a", 0, evaluations=2)
         synthetic.add(store, "b", 1, evaluations=2)
     assert len(lines(tmp_path / "r")) == 6

@@ -85,7 +85,7 @@ def test_a_process_of_another_machine_is_not_dead_because_its_number_is_free_her
 
 def test_a_container_of_the_same_host_name_has_other_processes(store, monkeypatch):
     """Its process 999999999 may be alive although there is none of that number here."""
-    here, dead = atomic.place(), 999999999
+    here, dead = atomic.name_pid_space(), 999999999
     for place in (here, "container"):
         path = store.units / f".u.npz.{place}.{dead}.abcd{atomic.TEMPORARY_SUFFIX}"
         path.write_bytes(b"x")

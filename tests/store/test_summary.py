@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from cfljax.store import QUANTITIES, provenance, summarise, summarise_drift
-from cfljax.store.provenance import _ask, git
+from cfljax.store.provenance import _run_git, git
 from cfljax.store.summary import worst_tenth
 
 
@@ -106,7 +106,7 @@ def test_provenance_names_versions_device_and_git(tmp_path, monkeypatch):
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     assert git() is None
     monkeypatch.setenv("PATH", "")
-    assert _ask("rev-parse", "HEAD") is None
+    assert _run_git("rev-parse", "HEAD") is None
     git.cache_clear()
 
 
