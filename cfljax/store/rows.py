@@ -65,8 +65,8 @@ def make_rows(
 
     Args:
         records: Of each run, by its id.
-        plan_rows: The rows of the plan; None: there is no plan. If they list all runs with the options
-            that vary, these count: a start writes them since version 0.3.0. Otherwise the
+        plan_rows: The rows of the plan; None: there is no plan. If they list all runs with the
+            options that vary, these count: a start writes them since version 0.3.0. Otherwise the
             configurations in the records are compared.
     """
     from cfljax.registry.gone import without_gone

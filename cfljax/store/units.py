@@ -261,7 +261,7 @@ class Store(Folder):
             return None
 
     def set_aside_checkpoint(self, id: str, why: str) -> None:
-        """Move a run's checkpoint out of the way, with a warning that says why it cannot be used."""
+        """Move a checkpoint out of the way, with a warning that says why it cannot be used."""
         kept = self._move(self._checkpoint_file(id), "set_aside")
         self.warn(
             f"checkpoint {id} cannot be used: {why}; it was moved to {kept}, and its runs "

@@ -6,7 +6,7 @@ import pytest
 
 from cfljax.commands import cli, format_link
 from cfljax.report import write
-from cfljax.store import Store
+from cfljax.store import Store, count_busy_seconds
 from tests.report import synthetic
 
 REFRESH = 'http-equiv="refresh"'
