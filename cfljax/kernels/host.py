@@ -14,6 +14,9 @@ NOISE_RULES = ("nearest", "isolate")
 # The number of differences n² d up to which Euclidean distances come from differences; above it
 # they come from products
 MAX_DIRECT_DIFFERENCES = 2e10
+# Up to this difference the numbers of a curve from 0 to 1 are equal to `elbow`: far more than
+# float64 rounds off, and far less than float32 tells apart
+ROUNDING = 1e-9
 
 
 def optics(
@@ -104,18 +107,21 @@ def distance_matrix(points: np.ndarray, metric: str = "euclidean") -> np.ndarray
 
 def elbow(values: np.ndarray) -> int:
     """Return the position in the ascending values f64[n] from which they rise fast, by Kneedle
-    (Satopää et al. 2011) with sensitivity 1; the last one if there is none."""
+    (Satopää et al. 2011) with sensitivity 1 as kneed had it until 0.8.5; the last one if there is
+    none. Numbers that differ by rounding are equal."""
     n, span = len(values), np.ptp(values)
     # How far the mirrored curve is above a line
     away = (values[-1] - values[::-1]) / (span or 1.0) - np.linspace(0, 1, n)
     beside = np.pad(away, 1, mode="edge")
     bound, knee = -np.inf, 0
     for i in range(n - 1):
-        if away[i] >= max(beside[i], beside[i + 2]):
+        if away[i] >= max(beside[i], beside[i + 2]) - ROUNDING:
             bound, knee = away[i] - 1 / (n - 1), i
-        if away[i] <= min(beside[i], beside[i + 2]):
+        if away[i] <= min(beside[i], beside[i + 2]) + ROUNDING:
             bound = 0.0 if bound > -np.inf else bound
-        if away[i + 1] < bound:
+        # Two equal values, as of two clients that are each other's nearest, are exactly at the
+        # bound of the first, and so not below it
+        if away[i + 1] < bound - ROUNDING:
             return n - 1 - knee
     return n - 1
 

@@ -6,7 +6,8 @@ classes, the leading ones of 200 random points. A client's descriptor has their 
 deviations over all its samples, and over each label's; each of these parts is scaled to [0, 1] over
 the clients. DBSCAN joins clients whose distance is at most the elbow of the distances to the
 nearest other client; one that it leaves alone is a cluster. A client that comes later joins the
-cluster with the nearest mean of the two parts for which it needs no labels.
+cluster with the nearest mean of the two parts for which it needs no labels, when it first takes
+part.
 
 Readings:
 - When. Paper: its program clusters after the third round or later, when validation accuracy rises
@@ -16,11 +17,15 @@ Readings:
 - Random points. Paper: in its program from 0 to 1.02 times the largest input in the last
   evaluation. Here: the largest input of these samples. Option: none.
 - Label with fewer than two samples. Paper: −1 in its program. Here: the same. Option: none.
+- Elbow. Paper: its program calls kneed and names no version. Here: kneed's rule until 0.8.5; 0.9.0
+  has another, which finds no elbow between a local minimum and the next maximum. A tie is not below
+  the threshold, as in exact numbers; in kneed rounding decides. Option: none.
 - No elbow. Paper: its program fails. Here: the largest distance. Option: none.
 - Weights inside a cluster. Paper: by samples. Here: the same. Option: `average`.
 
 Communication per participant and round: one model down, one update up; once, for each client, its
-descriptor and largest input.
+descriptor and largest input. A client that comes later also gets the model of the clustering, and
+sends the part of its descriptor that needs no labels.
 """
 
 from __future__ import annotations
@@ -37,6 +42,7 @@ from cfljax.methods.pacfl import client_samples
 from cfljax.methods.sr_fca import nearest
 from cfljax.models.features import split_features
 from cfljax.round.recipes import Ask, Before, State, option
+from cfljax.types import Array
 
 PAPER = "Fenoglio et al. 2025"
 
@@ -59,8 +65,17 @@ class Flux(FedAvg):
         )
 
     def first(self, ask: Ask, state: State) -> State:
-        """All join the first cluster."""
-        return state._replace(guess=jnp.zeros_like(state.labels), floats=jnp.int32(0))
+        """All join the first cluster. `memory` i32[]: how many numbers a client sends to join; 0
+        before the clustering."""
+        everybody = jnp.zeros_like(state.labels)
+        return state._replace(guess=everybody, floats=jnp.int32(0), memory=jnp.int32(0))
+
+    def join(self, ask: Ask, state: State) -> Array:
+        """i32[S]: the nearest clusters, for which a client describes its data by the model of the
+        clustering."""
+        ask.send(jnp.sign(state.memory))
+        ask.report(state.memory, jnp.bool_(True))
+        return super().join(ask, state)
 
     def regroup_after(self, rounds: int) -> tuple[int, ...]:
         """Once."""
@@ -92,9 +107,10 @@ class Flux(FedAvg):
         found[alone] = found.max() + 1 + np.arange(alone.sum())
         own, unlabelled = host.renumber_by_appearance(found), both[:, :, 0].reshape(len(both), -1)
         joined = nearest(unlabelled[n:], host.cluster_means(unlabelled[:n], own)[1])
-        floats, guess = n * (both[0].size + 1), ask.of_all((ids, own), (others, joined))
         return ask.divide(state, ids, own)._replace(
-            guess=jnp.asarray(guess), floats=jnp.int32(floats)
+            guess=jnp.asarray(ask.of_all((ids, own), (others, joined))),
+            floats=jnp.int32(n * (both[0].size + 1)),
+            memory=jnp.int32(unlabelled.shape[1]),
         )
 
 

@@ -496,10 +496,10 @@ def test_wecfl_follows_the_plain_program(partition, average, participants, compa
 
 @pytest.mark.parametrize(
     ("part", "seed"),
-    [rarely({"partition": "label_permutation", "groups": 2}, 1), ({"partition": "dirichlet"}, 3)],
+    [({"partition": "label_permutation", "groups": 2}, 2), rarely({"partition": "dirichlet"}, 3)],
 )
 def test_flux_follows_the_plain_program(part, seed):
-    """Two clients come after the clustering."""
+    """Two clients come after the clustering. In the first federation a tie decides the clusters."""
     options = {"alpha": 0.3} if part["partition"] == "dirichlet" else {}
     made = toy.replace(
         toy.federation(clients=10, seed=seed, **part, **options),
@@ -513,12 +513,13 @@ def test_flux_follows_the_plain_program(part, seed):
     before, own = np.array([0] * 8 + [-1, -1]), np.append(found, [-1, -1])
     assert np.array_equal(out.labels(1), before) and np.array_equal(out.labels(2), own)
     assert np.array_equal(out.labels()[8:], nearest[8:]) and len(set(found)) > 1
+    # 5 parts of 4 directions, of which late clients send one
     assert [int(info.traffic.floats_up) for info in out.infos] == [
         0,
         0,
         8 * (2 * 5 * 4 + 1),
-        0,
-    ]  # 5 parts of 4 directions
+        2 * 2 * 4,
+    ]
     w, key = (
         np.asarray(first_models(keys.root(seed), model, 1)[0], np.float64),
         functools.partial(plain.round_key, seed),
@@ -533,6 +534,35 @@ def test_flux_follows_the_plain_program(part, seed):
     assert max(np.abs(out.models(3)[k] - w).max() for k, w in models.items()) < 1e-5
 
 
-def test_the_elbow_is_kneedle_s():
-    assert host.elbow(np.array([1, 1.1, 1.2, 1.3, 5, 9])) == 3
-    assert host.elbow(np.arange(5.0)) == host.elbow(np.ones(5)) == 4
+def test_flux_bills_who_comes_later():
+    """Before the clustering nobody describes anything; after it a client does so when it first
+    takes part, by the model of the clustering."""
+    made = toy.replace(
+        toy.federation("label_permutation", groups=2, clients=10, seed=2),
+        arrive=np.array([0] * 7 + [1, 3, 4], np.int32),
+    )
+    model = toy.model(7)
+    out = play.rounds("flux", made, 6, None, 2, model=model, cluster_after=2, max_clusters=10)
+    sent = [info.traffic for info in out.infos]
+    assert [int(each.floats_up) for each in sent] == [0, 0, 8 * (2 * 5 * 4 + 1), 2 * 4, 2 * 4, 0]
+    assert [int(each.vectors_down) for each in sent] == [7, 8, 8, 9 + 1, 10 + 1, 10]
+    assert [int(each.vectors_up) for each in sent] == [7, 8, 8, 9, 10, 10]
+
+
+@pytest.mark.parametrize("unit", [1, 1 / 3, 0.7])
+@pytest.mark.parametrize(
+    ("distances", "at"),
+    [
+        ([1, 1.1, 1.2, 1.3, 5, 9], 3),
+        # no elbow
+        ([0, 1, 2, 3, 4], 4),
+        ([1, 1, 1, 1, 1], 4),
+        # two that are each other's nearest: the mirrored curve is 0.55, 0.35, 0.4, 0.2, 0 above the
+        # line, and 0.35 is not below 0.55 − 1/5, so that the elbow is where it is 0.4
+        ([1, 1, 1, 2, 2, 5], 2),
+        # three pairs: −0.2, 0.1, −0.1, 0.2, 0 are never below
+        ([1, 1, 2, 2, 3, 3], 5),
+    ],
+)
+def test_the_elbow_is_kneedle_s(distances, at, unit):
+    assert host.elbow(np.array(distances) * unit) == at

@@ -1,6 +1,7 @@
 """The clusterings of recent methods, from their papers and beside their authors' programs, with
 numpy and scikit-learn."""
 
+from fractions import Fraction
 from itertools import permutations, product
 
 import numpy as np
@@ -539,7 +540,7 @@ def wecfl(net, clients, w, columns, clusters, rounds, participants, seed, by_sam
 
 def flux(net, clients, w, classes, here):
     """(Clusters of the clients `here`, the nearest cluster of all clients by what needs no label)
-    at the model w."""
+    at the model w. The elbow is found in exact numbers: distances that are equal are ties."""
     latent = []
     for x, _ in clients.train:
         b, k = net.layers(w)[0]
@@ -569,19 +570,22 @@ def flux(net, clients, w, classes, here):
     near = np.sort(
         neighbors.NearestNeighbors(n_neighbors=2).fit(rows[here]).kneighbors(rows[here])[0][:, 1]
     )
-    n = len(near)
-    curve = [(near[-1] - near[n - 1 - i]) / (near[-1] - near[0]) - i / (n - 1) for i in range(n)]
-    knee, bound = 0, -9.0
+    n, near = len(near), [Fraction(round(d, 7)) for d in near.tolist()]
+    rises = [(near[-1] - near[n - 1 - i]) / (near[-1] - near[0]) for i in range(n)]
+    curve = [rise - Fraction(i, n - 1) for i, rise in enumerate(rises)]
+    knee, bound = 0, -9
     for i in range(n - 1):
         beside = curve[max(i - 1, 0) : i + 2]
-        knee, bound = (i, curve[i] - 1 / (n - 1)) if curve[i] == max(beside) else (knee, bound)
-        bound = 0.0 if curve[i] == min(beside) and bound > -9 else bound
+        knee, bound = (
+            (i, curve[i] - Fraction(1, n - 1)) if curve[i] == max(beside) else (knee, bound)
+        )
+        bound = 0 if curve[i] == min(beside) and bound > -9 else bound
         if curve[i + 1] < bound:
             break
     else:
         knee = 0
     found = (
-        cluster.DBSCAN(eps=near[n - 1 - knee] * (1 + 1e-9), min_samples=2).fit(rows[here]).labels_
+        cluster.DBSCAN(eps=float(near[n - 1 - knee]) + 1e-6, min_samples=2).fit(rows[here]).labels_
     )
     alone = np.flatnonzero(found < 0)
     found[alone] = found.max() + 1 + np.arange(len(alone))
