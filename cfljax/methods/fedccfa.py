@@ -4,10 +4,10 @@ of their samples to the prototypes of these clusters.
 
 A participant gets the body and its head. On a batch with equally many samples of each of its
 classes it trains a balanced head, always from the first one. Then it trains its own head for some
-epochs, and the body with that head by ℓ + λ · ℓ_c. Here ℓ_c is the cross-entropy of softmax(cos(z,
-c_k) / tau) over the prototypes c_k that it knows, z being the features of a sample, and λ the
-entropy of its labels over `gamma`. It sends body, both heads and the mean features of each of its
-classes.
+epochs (the first time from the balanced one), and the body with that head by ℓ + λ · ℓ_c. Here ℓ_c
+is the cross-entropy of softmax(cos(z, c_k) / tau) over the prototypes c_k that it knows, z being
+the features of a sample, and λ the entropy of its labels over `gamma`. It sends body, both heads
+and the mean features of each of its classes.
 
 The server averages the bodies. For each class it computes the MADC of the cosines between the
 balanced heads' rows, the mean |cos_iz − cos_jz| over third participants z. DBSCAN, here without
@@ -19,12 +19,17 @@ Readings:
   Here: the same. Option: `balanced_samples`.
 - First balanced head. Paper: its program takes the head that the server drew and never averages.
   Here: the same. Option: none.
+- First own head. Paper: in its program the balanced head that the client has just trained. Here:
+  the same. Option: none.
 - Learning rates. Paper: 0.01 for the body, 0.1 for both heads, with a momentum of 0.9. Here:
-  `train.lr` for the body, and 1 for the heads, as a run has no momentum by default. Option:
+  `train.lr` for the body, and ten times as much for the heads, with the run's optimiser. Option:
   `head_lr`.
 - Beginning of alignment. Paper: its program after 20 rounds. Here: the same. Option: `align_after`.
 - Weights inside a cluster. Paper: uniform. Here: the same. Option: none.
 - Weights of the bodies. Paper: by samples. Here: the same. Option: none.
+- Prototypes of a round's first participant. Paper: mean features of its samples; its program adds
+  in place, and so makes them the sums over all participants, which then count in the means of its
+  clusters. Here: as in the paper. Option: none.
 - Class that a participant lacks. Paper: all have some samples of each class. Here: it is in no
   cluster of this class, and keeps its row of the head and its prototype. Option: none.
 - Fewer than three participants with a class. Paper: open. Here: they are in one cluster. Option:
@@ -33,7 +38,8 @@ Readings:
   the client took part. Here: the same. Option: none.
 
 Communication per participant and round: one model and the known prototypes down; one update, the
-balanced head and the mean features of its classes up.
+balanced head and the mean features of its classes up. `train.compress` with top-k takes the largest
+moves of body and head together; as heads move further, a small `keep` never sends the body.
 
 A newcomer, or a client that has not been drawn yet, is scored with the mean by samples of the
 models of all that have trained.
@@ -90,7 +96,9 @@ class FedCCFA(Peers):
     )
     tau: float = option(0.1, "temperature of the alignment", above=0.0, traced=True)
     align_after: int = option(20, "rounds before features are aligned", low=0)
-    head_lr: float = option(1.0, "learning rate of the heads", low=0.0, traced=True)
+    head_lr: float | None = option(
+        None, "learning rate of the heads (10 · `train.lr`)", low=0.0, traced=True
+    )
     head_epochs: int = option(1, "epochs of the own head, before the body's", low=1)
     balanced_steps: int = option(5, "steps of the balanced head", low=1)
     balanced_samples: int = option(5, "most samples of each class in the balanced batch", low=1)
@@ -114,12 +122,10 @@ class FedCCFA(Peers):
         each = keys.fold_each(ask.key, "balanced", ask.federation.uid[cohort.ids])
         luck = jax.vmap(lambda key: keys.uniform(key, ask.federation.train.longest))(each)
         jobs = jobs_from(cohort, begin, jnp.arange(len(begin), dtype=jnp.int32), weights=luck)
-        of_head = solver.with_step(lambda hyper: LocalStep.of(hyper)._replace(lr=hyper["head_lr"]))
+        of_head = solver.with_step(head_step)
         rule = make_rule(of_head, of_head.step_of(ask.hyper))
-        move, first = (
-            make_stepper(rule, LocalStep.of(ask.hyper), ()),
-            start_at(rule, state.first[head_rows(model)], None),
-        )
+        move, rows = make_stepper(rule, LocalStep.of(ask.hyper), ()), head_rows(model)
+        first = start_at(rule, state.first[rows], None)
         count, balanced = solver.of_samples(
             functools.partial(self.balance, model, move, first), ask.federation, jobs
         )
@@ -127,15 +133,17 @@ class FedCCFA(Peers):
             count / jnp.maximum(count.sum(axis=1, keepdims=True), 1)
         ).sum(axis=1, keepdims=True)
         pull = jnp.where(rounds.max() < self.align_after, 0.0, entropy / ask.hyper["gamma"])
-        home = jnp.concatenate([begin, state.shared[cohort.ids, :-1], pull, balanced], axis=1)
+        # who has no own head yet begins at the balanced one
+        with_balanced = begin.at[:, rows.ravel()].set(balanced)
+        start = jnp.where(state.drawn[cohort.ids][:, None], begin, with_balanced)
+        home = jnp.concatenate([start, state.shared[cohort.ids, :-1], pull, balanced], axis=1)
         of_head = of_head.with_work(solver.work._replace(epochs=self.head_epochs, steps=None))
         of_head = of_head.with_own_steps(
             lambda hyper, rule: self.steps(model, hyper, rule, head=True)
         )
-        key, jobs = keys.fold(ask.key, "head"), jobs._replace(weights=None, home=home)
-        return begin, home.at[:, : model.size].add(
-            of_head.train(key, ask.federation, jobs, ask.hyper).delta
-        )
+        key, jobs = keys.fold(ask.key, "head"), jobs._replace(start=start, weights=None, home=home)
+        moved = of_head.train(key, ask.federation, jobs, ask.hyper).delta
+        return begin, home.at[:, : model.size].add(moved)
 
     def balance(
         self, model: Model, move: Callable[..., Position], at: Position, batch: Samples, w: Array
@@ -212,11 +220,7 @@ class FedCCFA(Peers):
         )
         sums, count, _ = sum_features(ask, own)
         there = arrived[:, None] & (count > 0) & jnp.isfinite(sums).all(axis=2)
-        protos = jnp.pad(
-            sums / jnp.maximum(count, 1.0)[:, :, None],
-            ((0, 0), (0, 0), (0, 1)),
-            constant_values=1.0,
-        )
+        protos, is_known = sums / jnp.maximum(count, 1.0)[:, :, None], known[:, :, -1] > 0
 
         def merge(balanced: Array, sent: Array, there: Array) -> Array:
             apart = madc(cosine_matrix(balanced, mask=there), there)
@@ -226,18 +230,27 @@ class FedCCFA(Peers):
             ]
 
         merged = jax.vmap(merge, 1, 1)(balanced, jnp.concatenate([own[:, rows], protos], 2), there)
-        merged = jnp.where(there[:, :, None], merged, jnp.concatenate([own[:, rows], known], 2))
-        heads, protos = jnp.split(merged, 2, axis=2)
+        merged = jnp.where(
+            there[:, :, None], merged, jnp.concatenate([own[:, rows], known[:, :, :-1]], 2)
+        )
+        heads, protos = jnp.split(merged, [rows.shape[1]], axis=2)
+        protos = jnp.append(protos, (there | is_known)[:, :, None], axis=2)
         bodies = sum_by(PLAIN, weights_by(jnp.zeros_like(ids), arrived, ask.sizes, 1), own)[0]
         told = jnp.pad(
             protos.reshape(len(ids), -1), ((0, 0), (0, 1)), constant_values=last.max() + 1
         )
         into = jnp.where(arrived, ids, ask.federation.clients)
         asked, width = jnp.sum(ask.cohort.mask), rows.shape[1] - 1
-        down = width * jnp.sum(known[:, :, -1] * ask.cohort.mask[:, None])
+        down = width * jnp.sum(is_known & ask.cohort.mask[:, None])
         new = jnp.where(mask_head(model), own, bodies).at[:, rows].set(heads)
         made = after._replace(
             own=after.own.at[into].set(new, mode="drop"),
             shared=before.shared.at[into].set(told, mode="drop"),
         )
         return made, down, rows.size * asked + width * jnp.sum(there)
+
+
+def head_step(hyper: Hyper) -> LocalStep:
+    """Return the numbers of a local step of a head."""
+    step = LocalStep.of(hyper)
+    return step._replace(lr=hyper["head_lr"] if "head_lr" in hyper else 10 * step.lr)

@@ -159,7 +159,8 @@ def method_of(config: Peers, model: Model, solver: Solver) -> Method[OwnModels]:
         drawn = state.drawn.at[into].set(True, mode="drop")
         after = state._replace(own=state.own.at[into].set(mixed.new, mode="drop"), drawn=drawn)
         after, *floats = config.exchange(ask, state, after, sane, home)
-        down, up = (jnp.asarray(each, jnp.int32) for each in floats)
+        # a sum of floats may be just below the number that it stands for
+        down, up = (jnp.round(jnp.asarray(each)).astype(jnp.int32) for each in floats)
         sent = ask.bill() if config.sends else traffic(cohort, 0, 0)
         sent = sent._replace(floats_down=down, floats_up=sent.floats_up + up)
         return after, report(federation, cohort, updates, begin, after.own[cohort.ids], mixed, sent)

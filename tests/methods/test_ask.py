@@ -45,11 +45,12 @@ class Listening(AtHome):
 
 @dataclasses.dataclass(frozen=True)
 class Curious(Peers):
-    """Participants compare three models after they have trained."""
+    """Participants compare three models after they have trained. What they send is counted in
+    floats, which rounding has left below 7."""
 
     def exchange(self, ask, before, after, arrived, home):
         ask.losses(jnp.tile(before.first, (3, 1)))
-        return after, 0, 7
+        return after, 0, jnp.float32(7 - 2**-21)
 
 
 def one_round(recipe, **sending):

@@ -23,7 +23,6 @@ NAMES = list(METHODS)
 NOT_FIXED_WITHOUT_STEPS = {
     "fedbn": "batches move running statistics without a learning rate, too",
     "joint": "in each round with an empty cluster random devices are put elsewhere",
-    "fedccfa": "heads have a learning rate of their own",
     "fedem": "mixtures follow the losses, whether models move or not",
     "fedrc": "mixtures follow the losses, whether models move or not",
     "fedsoft": "a client that takes part has a model of its own from then on, in place of a random "

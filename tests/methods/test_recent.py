@@ -12,9 +12,12 @@ from cfljax.config import Train, read_spec
 from cfljax.errors import SpecError
 from cfljax.kernels import host, simplex
 from cfljax.methods import METHODS
+from cfljax.methods.fedccfa import head_step
 from cfljax.methods.fedgwc import split
 from cfljax.methods.fedproto import head_rows
+from cfljax.registry.options import list_traced
 from cfljax.round.common import first_models
+from cfljax.types import LocalStep
 from tests import play, toy
 from tests.methods.test_host_clusters import ALL, CLIENTS, NET, SEED, check, federation
 from tests.often import rarely
@@ -372,18 +375,28 @@ def test_fedccfa_follows_the_plain_program():
     assert all(np.abs(other.models - own)[drawn].max() > 1e-3 for other in others)
 
 
+def test_fedccfa_s_heads_have_ten_times_the_rate_of_the_round():
+    numbers = {"lr": 0.03, "momentum": 0.9}
+    assert "head_lr" not in list_traced(METHODS.check("fedccfa", {}, "m"))
+    assert head_step(numbers) == LocalStep.of(numbers)._replace(lr=10 * 0.03)
+    assert head_step(numbers | {"head_lr": 0.5}) == LocalStep.of(numbers)._replace(lr=0.5)
+
+
 def test_fedccfa_finds_which_classes_have_another_meaning_for_a_group():
-    made, model = toy.federation("label_swap", clients=8, groups=2, seed=1), toy.model(7)
-    heads = play.rounds("fedccfa", made, 6, None, 0, model=model, align_after=2).models()[
-        :, head_rows(model)
-    ]
+    """And that a prototype is known is no mean: in float32 14 times 1/14 are more than 1."""
+    made, model = toy.federation("label_swap", clients=14, groups=2, seed=1), toy.model(7)
+    out = play.rounds("fedccfa", made, 6, None, 0, model=model, align_after=2)
+    heads = out.models()[:, head_rows(model)]
     found = [
         host_clusters.renamed(np.unique(heads[:, c], axis=0, return_inverse=True)[1]).tolist()
         for c in range(4)
     ]
     swapped = np.ptp(np.asarray(made.view.labels), axis=0) > 0
     assert swapped.tolist() == [True, True, False, False]
-    assert found == [np.asarray(made.group).tolist() if apart else [0] * 8 for apart in swapped]
+    assert found == [np.asarray(made.group).tolist() if apart else [0] * 14 for apart in swapped]
+    known = np.asarray(out.states[-1].shared)[:, :-1].reshape(14, 4, -1)[:, :, -1]
+    assert (known == 1).all()
+    assert [int(info.traffic.floats_down) for info in out.infos] == [0] + 5 * [14 * 4 * 7]
 
 
 def test_fedccfa_needs_an_output_for_each_class():

@@ -340,7 +340,7 @@ def fedccfa(
         [0, 0],
         [],
     )
-    body = w0[:at]
+    body, seen = w0[:at], set()
 
     def fit_head(w, batches, x, y):
         u = 0.0
@@ -384,6 +384,9 @@ def fedccfa(
             )
             even[i] = fit_head(np.append(body, w0[at:]), [some] * balanced_steps, x, y)
             of_head = plain.local_key(plain.keys.fold(key, "head"), clients.uid[i])
+            if i not in seen:
+                w = even[i]
+            seen.add(i)
             w = fit_head(w, plain.batches(of_head, len(y), 5, epochs=1), x, y)
             p = np.unique(y, return_counts=True)[1] / len(y)
             weight = -sum(p * np.log(p)) / gamma if t >= align_after else 0.0
