@@ -73,12 +73,26 @@ def _moves_statistics(run: RunConfig) -> bool:
     return moves and _may_have_statistics(run)
 
 
+def _knows_ties(run: RunConfig) -> bool:
+    """`flux`: clusters do not hang on the last bit where distances are equal, and late clients are
+    billed."""
+    return run.method == "flux"
+
+
+def _begins_balanced(run: RunConfig) -> bool:
+    """`fedccfa`: a client's first own head begins at the balanced one, and prototypes are counted
+    whole."""
+    return run.method == "fedccfa"
+
+
 REVISIONS: dict[str, Callable[[RunConfig], bool]] = {
     "normalise 2": _scales_pixels,
     "freeze 2": _freezes_statistics,
     "pacfl.arrive 2": _bills_arrivals,
     "drift.labels 2": _counts_labels_again,
     "fedgroup.statistics 2": _moves_statistics,
+    "flux 2": _knows_ties,
+    "fedccfa 2": _begins_balanced,
 }
 """What stands in the ids of the runs for which the function is true."""
 

@@ -163,6 +163,8 @@ MENDED = {
             "method": {"name": "fedgroup", "eta_g": 0.1},
         }
     ],
+    "flux": [{"method": "flux"}],
+    "fedccfa": [{"method": "fedccfa"}],
 }
 AS_BEFORE = [
     {},
