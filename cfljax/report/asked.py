@@ -23,7 +23,8 @@ def generalisation(run: KeptModels) -> float:
     test samples of the other clients of its true group, those that never train among them. A client
     that mixes models counts with the model of its largest weight. NaN if the run has not kept its
     models, and for methods that make a client's model when they score it."""
-    models, labels = run.models, run.labels
+    models = run.models
+    labels = run.labels
     if models is None or labels is None or (scene := predict.scene_of(run.record)).adapts:
         return math.nan
     from cfljax.engine.scoring import score
@@ -74,12 +75,12 @@ def wasserstein_adjusted(run: KeptModels) -> float:
 Values = Callable[[Sequence[Unit]], list[float]]
 
 
-def _from_arrays(score: Callable[[KeptModels], float], prefixes: tuple[str, ...]) -> Values:
+def _score_kept_models(score: Callable[[KeptModels], float], prefixes: tuple[str, ...]) -> Values:
     return lambda units: [score(KeptModels(*unit.store.read(unit.id, prefixes))) for unit in units]
 
 
-def _generalisation(units: Sequence[Unit]) -> list[float]:
-    found = _from_arrays(generalisation, ("models", "labels"))(units)
+def _compute_generalisation(units: Sequence[Unit]) -> list[float]:
+    found = _score_kept_models(generalisation, ("models", "labels"))(units)
     if units and all(map(math.isnan, found)):
         raise SpecError(
             "--columns generalisation: needs models and true groups; compute the runs with "
@@ -88,31 +89,31 @@ def _generalisation(units: Sequence[Unit]) -> list[float]:
     return found
 
 
-def _over_fedavg(quantity: Callable[[Unit], float]) -> Values:
+def _divide_by_fedavg(quantity: Callable[[Unit], float]) -> Values:
     """Divide the quantity by FedAvg's with the same seed, data, model and training in the same
     folder; NaN without one."""
 
     def values(units: Sequence[Unit]) -> list[float]:
         first = {
-            _alike(unit): quantity(unit)
+            _make_data_key(unit): quantity(unit)
             for unit in reversed(units)
             if unit.record["method"] == "fedavg"
         }
-        return [quantity(unit) / (first.get(_alike(unit)) or math.nan) for unit in units]
+        return [quantity(unit) / (first.get(_make_data_key(unit)) or math.nan) for unit in units]
 
     return values
 
 
-def _alike(unit: Unit) -> str:
+def _make_data_key(unit: Unit) -> str:
     same = [unit.record["config"].get(table) for table in ("data", "model", "train")]
     return json.dumps([str(unit.store.folder), unit.seed, *same], sort_keys=True)
 
 
 _COMPUTED: dict[str, Values] = {
-    "generalisation": _generalisation,
-    "was": _from_arrays(wasserstein_adjusted, ("labels",)),
-    "bytes_over_fedavg": _over_fedavg(sum_bytes),
-    "seconds_over_fedavg": _over_fedavg(seconds),
+    "generalisation": _compute_generalisation,
+    "was": _score_kept_models(wasserstein_adjusted, ("labels",)),
+    "bytes_over_fedavg": _divide_by_fedavg(sum_bytes),
+    "seconds_over_fedavg": _divide_by_fedavg(seconds),
 }
 
 

@@ -48,10 +48,8 @@ class Cell(NamedTuple):
     p: float | None = None  # The corrected p value of the test against the best; None: not tested
     # The 95 % interval of the mean; None for fewer than FEWEST runs
     interval: tuple[float, float] | None = None
-    behind: Difference | None = (
-        # How far it is from the best, over the seeds that both have; None where it was not tested
-        None
-    )
+    # How far it is from the best, over the seeds that both have; None: it was not tested
+    behind: Difference | None = None
 
     @property
     def tied(self) -> bool:
@@ -67,6 +65,7 @@ class Row(NamedTuple):
 
 
 def _summary(name: str) -> Callable[[Unit], float]:
+    """Return the function that reads a number of a run's summary."""
     return lambda unit: number(unit.record["summary"].get(name))
 
 
@@ -100,14 +99,16 @@ quantities of them are called)."""
 
 
 def _list_columns(window: str) -> list[Column]:
-    heading, called = WINDOWS[window]
-    worst = "accuracy_worst10" if window == "last" else called.format("accuracy_worst10")
+    """List the columns of quantities that are read at the same evaluations as the accuracy."""
+    heading, pattern = WINDOWS[window]
+    # A summary's quantity at the end has no suffix
+    worst = "accuracy_worst10" if window == "last" else pattern.format("accuracy_worst10")
     kinds = (
-        (called.format("accuracy"), heading, "percent", 1),
+        (pattern.format("accuracy"), heading, "percent", 1),
         (worst, "worst tenth", "percent", 1),
-        (called.format("ari"), "ARI", "score", 1),
-        (called.format("nmi"), "NMI", "score", 1),
-        (called.format("clusters"), "clusters", "count", 0),
+        (pattern.format("ari"), "ARI", "score", 1),
+        (pattern.format("nmi"), "NMI", "score", 1),
+        (pattern.format("clusters"), "clusters", "count", 0),
     )
     return [
         Column(key, title, _summary(key), kind, better, window=window)
@@ -177,14 +178,15 @@ def window_of(configurations: Iterable[Configuration]) -> str:
     )
 
 
-def with_new(columns: Iterable[Column], names: Iterable[str]) -> list[Column]:
+def add_new_client_columns(columns: Iterable[Column], names: Iterable[str]) -> list[Column]:
     """Return the columns, then the named columns of new clients: accuracy after each number of
     steps, and ARI."""
     found = set(names)
     new = []
     for name in sorted((name for name in found if name.startswith(NEW_CLIENTS)), key=new_steps):
         steps = new_steps(name)
-        what = "unlabelled" if steps < 0 else f"{steps} step{'' if steps == 1 else 's'}"
+        plural = "" if steps == 1 else "s"
+        what = "unlabelled" if steps < 0 else f"{steps} step{plural}"
         new.append(Column(name, f"new clients, {what}", _summary(name)))
     return [
         *columns,
@@ -206,7 +208,7 @@ def rows(configurations: Sequence[Configuration], columns: Iterable[Column] = CO
     summaries = (
         unit.record["summary"] for each in configurations for unit in each.by_status("done")
     )
-    columns = with_new(columns, {name for summary in summaries for name in summary})
+    columns = add_new_client_columns(columns, {name for summary in summaries for name in summary})
     table = [Row(configuration, {}) for configuration in configurations]
     blocks: dict[str, list[Row]] = {}
     for row in table:
@@ -217,7 +219,7 @@ def rows(configurations: Sequence[Configuration], columns: Iterable[Column] = CO
         if not always and not any(math.isfinite(column.value(unit)) for unit in done):
             continue
         for block in blocks.values():
-            _fill(block, column)
+            _fill_column(block, column)
     return table
 
 
@@ -234,7 +236,9 @@ def headline(table: Sequence[Row]) -> Column | None:
     return next((column._replace(interval=True) for column in found), None)
 
 
-def _fill(block: list[Row], column: Column) -> None:
+def _fill_column(block: list[Row], column: Column) -> None:
+    """Compute the cells of a column for the rows of a block, mark the best, and test the others
+    against it."""
     by_seed = []
     for row in block:
         done = row.configuration.by_status("done")
@@ -257,6 +261,7 @@ def _fill(block: list[Row], column: Column) -> None:
     ]
     if column.better == 0 or len(whole) < 2:
         return
+    # Only rows that lost no run are compared: the mean of the runs that are left may flatter a row
     best = max(whole, key=lambda i: column.better * cells[i].mean)
     others = [i for i in whole if cells[i].mean != cells[best].mean]
     shared = {i: [seed for seed in by_seed[i] if seed in by_seed[best]] for i in others}

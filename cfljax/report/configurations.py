@@ -45,19 +45,21 @@ class Configuration(NamedTuple):
     folder: str  # Name of its results folder among the report's folders; "" where there is only one
     method: str
     label: str
-    # (name, value) of the options that vary, as they are shown
+    # (name, value) of the options that vary, as tables show them
     options: tuple[tuple[str, str], ...]
     data: tuple[tuple[str, str], ...]  # The options among them that belong to the data
     # Equal for configurations that were trained on the same data: only those are compared
     block: str
     units: list[Unit]
     # The options in which it differs from others of its label
-    telling: tuple[tuple[str, str], ...] = ()
+    distinguishing: tuple[tuple[str, str], ...] = ()
 
     @property
-    def called(self) -> str:
-        """Its label if the spec gives one, else what papers call the method."""
-        return DISPLAYED.get(self.method, self.label) if self.label == self.method else self.label
+    def display_name(self) -> str:
+        """The label if the spec gives one, else the name that papers have for the method."""
+        if self.label != self.method:
+            return self.label
+        return DISPLAYED.get(self.method, self.label)
 
     @property
     def name(self) -> str:
@@ -67,18 +69,20 @@ class Configuration(NamedTuple):
     @property
     def legend(self) -> str:
         """The name in legends, without options that follow from the label."""
-        own = [pair for pair in self.options if pair in self.data or pair in self.telling]
-        return _join(self.folder and f"{self.folder}:", self.called, own)
+        own = [pair for pair in self.options if pair in self.data or pair in self.distinguishing]
+        return _join(self.folder and f"{self.folder}:", self.display_name, own)
 
     @property
     def short(self) -> str:
         """The label in the rows of a block, where folder and data stand beside and above."""
-        return _join(self.label, [pair for pair in self.telling if pair not in self.data])
+        return _join(self.label, [pair for pair in self.distinguishing if pair not in self.data])
 
     @property
     def title(self) -> str:
         """As `short`, for the page and for papers."""
-        return _join(self.called, [pair for pair in self.telling if pair not in self.data])
+        return _join(
+            self.display_name, [pair for pair in self.distinguishing if pair not in self.data]
+        )
 
     @property
     def heading(self) -> str:
@@ -179,7 +183,7 @@ def _distinguish(configurations: list[Configuration]) -> list[Configuration]:
         )
     return [
         each._replace(
-            telling=tuple(
+            distinguishing=tuple(
                 pair for pair in each.options if pair not in alike[each.folder, each.label]
             )
         )

@@ -19,7 +19,7 @@ from cfljax.report.curves import Band, Curves
 from cfljax.report.figure_panels import COLOURS, PANELS
 from cfljax.report.page_data import PARTS_OF_SECONDS, finals_of, styles, timing
 from cfljax.report.report_data import ReportData
-from cfljax.report.tested import mean_ranks
+from cfljax.report.tested import compute_mean_ranks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -281,7 +281,7 @@ def _waited(data: ReportData) -> Figure | None:
 
 
 def _draw_ranks(data: ReportData) -> Figure | None:
-    over = mean_ranks(data.table)
+    over = compute_mean_ranks(data.table)
     if over is None:
         return None
     drawn = picture(over)

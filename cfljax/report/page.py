@@ -18,7 +18,7 @@ from cfljax.report import page_data, tables, tuning
 from cfljax.report.comparison import Column, Row, headline, headline_of, seconds_in_all
 from cfljax.report.configurations import Unit
 from cfljax.report.curves import MOST_CURVES
-from cfljax.report.page_data import escaped, page_json
+from cfljax.report.page_data import escape_html, page_json
 from cfljax.report.report_data import ReportData
 from cfljax.store import count_busy_seconds
 from cfljax.store.rows import option_of
@@ -37,12 +37,12 @@ def page(data: ReportData, live: bool = False) -> str:
     again every ten seconds."""
     scripts = [web(name) for name in SCRIPTS]
     parts = {
-        "title": escaped(data.collected.title),
+        "title": escape_html(data.collected.title),
         "refresh": '<meta http-equiv="refresh" content="10">' if live else "",
-        "about": escaped(_describe(data)),
+        "about": escape_html(_describe(data)),
         "cards": _write_cards(data),
         "warnings": "".join(
-            f'<p class="warning">{escaped(p)}</p>' for p in _shorten(data.problems, 5)
+            f'<p class="warning">{escape_html(p)}</p>' for p in _shorten(data.problems, 5)
         ),
         "table": _write_table(data),
         "notes": _write_notes(data),
@@ -52,7 +52,7 @@ def page(data: ReportData, live: bool = False) -> str:
             if table is not None
         ),
         "tests": page_data.tests(data.table),
-        "drawn": escaped(_note_drawn(data)),
+        "drawn": escape_html(_note_drawn(data)),
         "stopped": _note_stopped(data),
         "one_seed": "One seed per method." if any(len(c.units) > 1 for c in data.drawn) else "",
         "troubles": _list_troubles(data.collected.units),
@@ -154,7 +154,7 @@ def _write_cards(data: ReportData) -> str:
         )
     )
     return "".join(
-        f"<div><dt>{escaped(a)}</dt><dd>{escaped(b)}<small>{escaped(c)}</small></dd></div>"
+        f"<div><dt>{escape_html(a)}</dt><dd>{escape_html(b)}<small>{escape_html(c)}</small></dd></div>"
         for a, b, c in cards
     )
 
@@ -163,10 +163,13 @@ def _format_device(words: object) -> str:
     """Format the device of a record: `cpu, 1` as `cpu`, `gpu NVIDIA H200, 2` as `2 × gpu NVIDIA
     H200`."""
     kind, _, count = str(words or "").rpartition(", ")
-    return kind if count == "1" else f"{count} × {kind}" if kind else count
+    if count == "1":
+        return kind
+    return f"{count} × {kind}" if kind else count
 
 
 def _duration(spent: float) -> str:
+    """Format seconds in seconds, minutes or hours."""
     if spent < 120:
         return f"{spent:.0f} s"
     return f"{spent / 60:.0f} min" if spent < 7200 else f"{spent / 3600:.1f} h"
@@ -174,7 +177,7 @@ def _duration(spent: float) -> str:
 
 def _write_notes(data: ReportData) -> str:
     """Write the marks of the table as a legend, the other sentences folded."""
-    lines = tables.notes(data.table, "Bold:", "≈")
+    lines = tables.list_notes(data.table, "Bold:", "≈")
     if data.target is not None:
         lines.append(f"target: an accuracy of {100 * data.target:g} %")
     if len(data.table) > MOST_ROWS:
@@ -182,8 +185,8 @@ def _write_notes(data: ReportData) -> str:
     if data.collected.left_out:
         lines.append(f"{data.collected.left_out} runs of an earlier spec are left out")
     marks = [line for line in lines if line.startswith(("Bold:", "≈"))]
-    folded = "<br>".join(escaped(line) for line in lines if line not in marks)
-    legend = escaped(" · ".join([*marks, "click on a heading to sort"]))
+    folded = "<br>".join(escape_html(line) for line in lines if line not in marks)
+    legend = escape_html(" · ".join([*marks, "click on a heading to sort"]))
     return (
         f"{legend}<details><summary>About the numbers</summary>{folded}</details>"
         if data.table
@@ -231,7 +234,7 @@ def _write_table(data: ReportData) -> str:
         for kind, head in zip(kinds, heads, strict=False)
     ]
     each_head = (
-        (kind, f"{of.get(head, '')}{escaped(head)}")
+        (kind, f"{of.get(head, '')}{escape_html(head)}")
         for kind, head in zip(kinds, heads, strict=True)
     )
     cells = "".join(
@@ -243,12 +246,8 @@ def _write_table(data: ReportData) -> str:
     for row in table:
         each = row.configuration
         if each.block != block:
-            title = (
-                f'<tr><th class="block" colspan="{len(heads)}">{escaped(each.heading)}</th></tr>'
-                if each.heading
-                else ""
-            )
-            bodies.append(title)
+            title = f'<th class="block" colspan="{len(heads)}">{escape_html(each.heading)}</th>'
+            bodies.append(f"<tr>{title}</tr>" if each.heading else "")
             block = each.block
         bodies[-1] += _write_row(row, columns, folders, drawn.get(id(each), ""))
     groups = "".join(f"<tbody>{body}</tbody>" for body in bodies)
@@ -256,20 +255,20 @@ def _write_table(data: ReportData) -> str:
 
 
 def _write_row(row: Row, columns: list[Column], folders: bool, drawn: str) -> str:
+    """Write a row of the table. `drawn`: an attribute that connects it with its curve."""
     each = row.configuration
-    cells = [
-        f'<th title="{escaped(each.name)}"><i class="swatch"{drawn}></i>{escaped(each.title)}</th>'
-    ]
+    swatch = f'<i class="swatch"{drawn}></i>'
+    cells = [f'<th title="{escape_html(each.name)}">{swatch}{escape_html(each.title)}</th>']
     if folders:
-        cells.append(f'<td class="word">{escaped(each.folder)}</td>')
-    cells.append(f'<td data-value="{len(each.units)}">{escaped(each.runs)}</td>')
+        cells.append(f'<td class="word">{escape_html(each.folder)}</td>')
+    cells.append(f'<td data-value="{len(each.units)}">{escape_html(each.runs)}</td>')
     for column in columns:
         cell = row.cells[column.key]
         value = f"{cell.mean:.9g}" if cell.n else ""
         mark = "&thinsp;≈" if cell.tied else ""
         best = " class=best" if cell.best else ""
         cells.append(
-            f'<td data-value="{value}"{best}>{escaped(tables.number(column, cell))}{mark}</td>'
+            f'<td data-value="{value}"{best}>{escape_html(tables.number(column, cell))}{mark}</td>'
         )
     return f"<tr>{''.join(cells)}</tr>"
 
@@ -287,10 +286,10 @@ def _list_troubles(units: list[Unit]) -> str:
         diverged = "a value became infinite or NaN" + ("" if at is None else f" in round {at}")
         why = record.get("error") if unit.status == "failed" else diverged
         lines.append(
-            f"<tr><th>{escaped(name)}</th><td "
-            f'class="word">{escaped(options)}</td><td>{unit.seed}</td>'
-            f'<td class="word">{escaped(unit.status)}</td><td '
-            f'class="error">{escaped(why or "")}</td></tr>'
+            f"<tr><th>{escape_html(name)}</th><td "
+            f'class="word">{escape_html(options)}</td><td>{unit.seed}</td>'
+            f'<td class="word">{escape_html(unit.status)}</td><td '
+            f'class="error">{escape_html(why or "")}</td></tr>'
         )
     more = (
         f'<p class="notes">and {len(bad) - MOST_TROUBLES} more</p>'
@@ -320,7 +319,7 @@ def _write_origin(data: ReportData) -> str:
         "plan": _list_distinct(unit.record.get("plan") for unit in units),
     }
     listed = "".join(
-        f"<dt>{name}</dt><dd>{'<br>'.join(map(escaped, _shorten(v, 5)))}</dd>"
+        f"<dt>{name}</dt><dd>{'<br>'.join(map(escape_html, _shorten(v, 5)))}</dd>"
         for name, v in facts.items()
         if v
     )
@@ -338,8 +337,8 @@ def _write_origin(data: ReportData) -> str:
 
 
 def _preformat(title: str, text: str) -> str:
-    lines = "\n".join(map(escaped, text.splitlines()))
-    return f"<summary>{escaped(title)}</summary><pre>{lines}</pre>"
+    lines = "\n".join(map(escape_html, text.splitlines()))
+    return f"<summary>{escape_html(title)}</summary><pre>{lines}</pre>"
 
 
 def _format_pairs(table: object) -> str | None:

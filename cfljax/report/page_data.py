@@ -317,7 +317,7 @@ def _list_numbers(values: Iterable[float]) -> list[float | None]:
     return [int(v) if float(v).is_integer() and abs(v) < 1e15 else number(v) for v in values]
 
 
-def escaped(words: object) -> str:
+def escape_html(words: object) -> str:
     """Escape the text for HTML."""
     return html.escape(printable(str(words)))
 
@@ -326,13 +326,13 @@ def tests(table: Sequence[Row]) -> str:
     """The sentences for a paper, the differences from the best, and the critical-difference
     picture; "" where there is nothing."""
     parts = []
-    if said := tested.brief(table):
+    if said := tested.summarise(table):
         parts.append(f"<h3>For a paper</h3>{_write_copyable('brief', said)}")
         parts.append(
             "<details><summary>All that was "
-            f"tested</summary>{_write_copyable('long', tested.sentence(table))}</details>"
+            f"tested</summary>{_write_copyable('long', tested.write_paragraph(table))}</details>"
         )
-    if (over := tested.mean_ranks(table)) is not None:
+    if (over := tested.compute_mean_ranks(table)) is not None:
         about = (
             "Mean ranks over the data sets and partitions, by the means over the seeds; bars: no "
             "significant difference."
@@ -347,10 +347,10 @@ def tests(table: Sequence[Row]) -> str:
             f"differences</h3><p>{about}{more}</p></figcaption>"
         )
         parts.append(f'<div class="plot scroll">{svg(over)}</div></figure>')
-    if blocks := tested.differences(table):
+    if blocks := tested.compare_with_best(table):
         inside = "".join(_write_block(*block) for block in blocks)
         head = "".join(
-            f"<th{'' if i else _WORD}>{escaped(name)}</th>"
+            f"<th{'' if i else _WORD}>{escape_html(name)}</th>"
             for i, name in enumerate(tested.HEADINGS)
         )
         about = (
@@ -369,18 +369,18 @@ def tests(table: Sequence[Row]) -> str:
 
 def _write_copyable(name: str, words: str) -> str:
     button = f'<button type="button" class="plain" data-copy="#{name}">copy</button>'
-    return f'<p class="paper" id="{name}">{escaped(words)}</p>{button}'
+    return f'<p class="paper" id="{name}">{escape_html(words)}</p>{button}'
 
 
 _WORD = ' class="word"'
 
 
 def _write_block(heading: str, best: str, lines: list[tested.Line]) -> str:
-    title = escaped(f"against {best}{f', {heading}' if heading else ''}")
+    title = escape_html(f"against {best}{f', {heading}' if heading else ''}")
     shown = lines[: tested.MOST_ROWS]
-    cells = ["".join(f"<td>{escaped(cell)}</td>" for cell in line[1:]) for line in shown]
+    cells = ["".join(f"<td>{escape_html(cell)}</td>" for cell in line[1:]) for line in shown]
     rows = "".join(
-        f"<tr><th>{escaped(line[0])}</th>{numbers}</tr>"
+        f"<tr><th>{escape_html(line[0])}</th>{numbers}</tr>"
         for line, numbers in zip(shown, cells, strict=True)
     )
     more = (

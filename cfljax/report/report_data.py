@@ -14,7 +14,7 @@ from cfljax.report.comparison import COLUMNS, MAXIMUM, Row, rows
 from cfljax.report.configurations import Collected, Configuration, collect
 from cfljax.report.curves import Curves, chosen, curves
 from cfljax.report.run_pictures import RunPictures, changes_once, run_pictures
-from cfljax.report.tables import only
+from cfljax.report.tables import select_columns
 from cfljax.results.result import Results
 from cfljax.store import DamagedWarning
 from cfljax.store.errata import describe_errata
@@ -59,7 +59,7 @@ def read(
     table = rows(collected.configurations, columns)
     return ReportData(
         collected,
-        only(table, names) if names else table,
+        select_columns(table, names) if names else table,
         drawn,
         lines,
         pictures,

@@ -20,9 +20,9 @@ from cfljax.report.comparison import (
     Cell,
     Column,
     Row,
+    add_new_client_columns,
     headline,
     rows,
-    with_new,
 )
 from cfljax.report.configurations import Configuration, collect
 from cfljax.results.frames import NEW_CLIENTS, new_steps, no_formula
@@ -79,88 +79,97 @@ def columns_of(table: Sequence[Row]) -> list[Column]:
     """Return the columns that the table has."""
     first = headline(table)
     keys = table[0].cells if table else {}
-    every = (c for c in with_new((*COLUMNS, *COLUMNS_ON_REQUEST), keys) if c.key in keys)
+    every = (
+        c for c in add_new_client_columns((*COLUMNS, *COLUMNS_ON_REQUEST), keys) if c.key in keys
+    )
     return [first if first is not None and c.key == first.key else c for c in every]
 
 
-def only(table: Sequence[Row], names: Sequence[str]) -> list[Row]:
-    """Select the columns that these are the headings, the first words of headings, or the keys
-    of."""
-    called = {
+def select_columns(table: Sequence[Row], names: Sequence[str]) -> list[Row]:
+    """Select columns by their headings, the first words of their headings, or their keys."""
+    spellings = {
         column.key: (column.key, column.heading, column.heading.split()[0])
         for column in columns_of(table)
     }
-    if wrong := next(
-        (name for name in names if not any(name in each for each in called.values())), ""
-    ):
+    known = {name for each in spellings.values() for name in each}
+    if wrong := next((name for name in names if name not in known), ""):
         near = suggest(
             wrong, [column.heading for column in (*columns_of(table), *COLUMNS_ON_REQUEST)]
         )
         raise SpecError(f"--columns {wrong}: there is no such column{near}")
     return [
-        row._replace(cells={key: row.cells[key] for key in called if {*names} & {*called[key]}})
+        row._replace(
+            cells={key: row.cells[key] for key, own in spellings.items() if {*names} & {*own}}
+        )
         for row in table
     ]
 
 
-def notes(table: Sequence[Row], best: str, tied: str) -> list[str]:
-    """Sentences that explain the marks of the table: `best` and `tied` are these marks. Unused
-    marks are left out."""
-    cells = [cell for row in table for cell in row.cells.values()]
+def list_notes(table: Sequence[Row], best: str, tied: str) -> list[str]:
+    """List the sentences that explain a table, without those about marks and columns that it does
+    not have. `best` and `tied` are the marks."""
     said = ["mean ± standard deviation over the seeds of completed runs; accuracies in per cent"]
-    said += _note_intervals(table) + _note_draws(table)
-    if any(cell.best for cell in cells):
-        blocks = len({row.configuration.block for row in table}) > 1
-        said.append(f"{best} best of the column{' on the same data' if blocks else ''}")
-        if any(cell.tied for cell in cells):
-            said.append(f"{tied} not significantly different from the best ({TEST_IN_WORDS})")
-        elif any(cell.p is not None for cell in cells):
-            said.append(f"all others differ significantly from the best ({TEST_IN_WORDS})")
-        marked = [c.key for c in columns_of(table) if c.better and c.key not in NOT_BY_ALL]
-        whole = [row for row in table if not row.configuration.lost]
-        if any(
-            cell.p is None and not cell.best and cell.n
-            for row in whole
-            for cell in (row.cells[key] for key in marked)
-        ):
-            said.append(f"not tested: fewer than {FEWEST} seeds in common with the best")
+    said += _note_intervals(table) + _note_draws(table) + _note_marks(table, best, tied)
     if lost := sum(bool(row.configuration.lost) for row in table):
         said.append(f"not compared: {lost} of {len(table)} rows, of which not all runs ended well")
-    if any(row.cells[key].n for row in table for key in TRAIN_AND_TEST_CLIENTS if key in row.cells):
+    return said + _note_columns(table)
+
+
+def _note_marks(table: Sequence[Row], best: str, tied: str) -> list[str]:
+    """Explain the marks of the best cells and of those that do not differ from them."""
+    cells = [cell for row in table for cell in row.cells.values()]
+    if not any(cell.best for cell in cells):
+        return []
+    blocks = len({row.configuration.block for row in table}) > 1
+    said = [f"{best} best of the column{' on the same data' if blocks else ''}"]
+    if any(cell.tied for cell in cells):
+        said.append(f"{tied} not significantly different from the best ({TEST_IN_WORDS})")
+    elif any(cell.p is not None for cell in cells):
+        said.append(f"all others differ significantly from the best ({TEST_IN_WORDS})")
+    marked = [c.key for c in columns_of(table) if c.better and c.key not in NOT_BY_ALL]
+    compared = [row.cells[key] for row in table if not row.configuration.lost for key in marked]
+    if any(cell.p is None and not cell.best and cell.n for cell in compared):
+        said.append(f"not tested: fewer than {FEWEST} seeds in common with the best")
+    return said
+
+
+def _note_columns(table: Sequence[Row]) -> list[str]:
+    """Explain the columns whose headings do not say all."""
+
+    def list_cells(keys: Iterable[str]) -> list[Cell]:
+        return [row.cells[key] for row in table for key in keys if key in row.cells]
+
+    def has_numbers(*keys: str) -> bool:
+        return any(cell.n for cell in list_cells(keys))
+
+    def has_some(*keys: str) -> bool:
+        return any(0 < cell.n < cell.total for cell in list_cells(keys))
+
+    said = []
+    if has_numbers(*TRAIN_AND_TEST_CLIENTS):
         said.append("test clients never train; they count in all other accuracies, too")
-    if any(
-        row.cells[key].n for row in table for key in ("accuracy_finetuned",) if key in row.cells
-    ):
+    if has_numbers("accuracy_finetuned"):
         said.append(
             "fine-tuned: after some local steps of each client when all rounds are over "
             "(train.finetune_steps)"
         )
-    if any(
-        0 < cell.n < cell.total
-        for row in table
-        for key, cell in row.cells.items()
-        if key in TARGET_COLUMNS
-    ):
+    if has_some(*TARGET_COLUMNS):
         said.append(
             "rounds, bytes and simulated seconds to the target: over the runs that reached "
             "it (how many of how many)"
         )
-    if any(
-        0 < row.cells[key].n < row.cells[key].total
-        for row in table
-        for key in ("recovery_rounds",)
-        if key in row.cells
-    ):
+    if has_some("recovery_rounds"):
         said.append(
             "rounds to recover: over the runs that have recovered from all changes (how many "
             "of how many)"
         )
-    if any(row.cells[key].n for row in table for key in ("seconds",) if key in row.cells):
+    if has_numbers("seconds"):
         said.append("seconds: training and evaluating, without compiling and setting up")
     return said
 
 
 def _note_intervals(table: Sequence[Row]) -> list[str]:
+    """State how the intervals in brackets were computed; [] if there are none."""
     first = headline(table)
     counts = (
         {row.cells[first.key].n for row in table if row.cells[first.key].interval}
@@ -259,15 +268,16 @@ def terminal(table: Sequence[Row], width: int | None = None, bold: bool = False)
         row.configuration.lost or any(cell.best or cell.tied for cell in row.cells.values())
         for row in table
     ):
-        text += ["", *notes(table, "*", "≈")[1:]]
+        text += ["", *list_notes(table, "*", "≈")[1:]]
     if left_out:
         text.append(f"left out for want of space: {', '.join(left_out)}")
     return "\n".join(text)
 
 
 def _align_rows(table: Sequence[Row], columns: list[Column]) -> list[str]:
+    """Format the rows in aligned columns, each block under its heading."""
     folders = any(row.configuration.folder for row in table)
-    # The space is for the mark
+    # A heading ends with a space, as its cells end with a mark or a space
     head = [
         "",
         *(["folder"] if folders else []),
@@ -283,10 +293,7 @@ def _align_rows(table: Sequence[Row], columns: list[Column]) -> list[str]:
             titles[len(grid)] = printable(each.heading)
         block = each.block
         marked = ((c, row.cells[c.key]) for c in columns)
-        cells = [
-            number(c, cell) + ("*" if cell.best else "≈" if cell.tied else " ")
-            for c, cell in marked
-        ]
+        cells = [number(c, cell) + _choose_mark(cell, "*", "≈", " ") for c, cell in marked]
         grid.append(
             [
                 printable(each.short),
@@ -301,7 +308,15 @@ def _align_rows(table: Sequence[Row], columns: list[Column]) -> list[str]:
     return lines
 
 
+def _choose_mark(cell: Cell, best: str, tied: str, other: str = "") -> str:
+    """Return the mark of the best, of a cell that does not differ from it, or of another one."""
+    if cell.best:
+        return best
+    return tied if cell.tied else other
+
+
 def _embolden(line: str) -> str:
+    """Make the numbers with a star bold, in a terminal."""
     marked = r"[^\s±]+(?: [kMGT]?B)?(?: ± [^\s*]+)?(?: \[[^\]]*\])?(?: \([^)]*\))?\*"
     return re.sub(marked, lambda m: f"\033[1m{m.group()}\033[0m", line)
 
@@ -332,7 +347,9 @@ def markdown(table: Sequence[Row]) -> str:
 
     def cell(column: Column, value: Cell) -> str:
         text = number(column, value)
-        return f"**{text}**" if value.best else text + (" ≈" if value.tied else "")
+        if value.best:
+            return f"**{text}**"
+        return text + (" ≈" if value.tied else "")
 
     head, body, texts = _make_grid(table, markdown_text, cell)
     lines = [
@@ -341,7 +358,8 @@ def markdown(table: Sequence[Row]) -> str:
     ]
     lines += [f"| {' | '.join(line)} |" for line in body]
     return (
-        "\n".join([*lines, "", *(f"{note}.  " for note in notes(table, "**bold**:", "≈"))]) + "\n"
+        "\n".join([*lines, "", *(f"{note}.  " for note in list_notes(table, "**bold**:", "≈"))])
+        + "\n"
     )
 
 
@@ -352,15 +370,13 @@ def latex(table: Sequence[Row]) -> str:
 
     def cell(column: Column, value: Cell) -> str:
         text = number(column, value).replace(" ± ", r" $\pm$ ").replace("–", "--")
-        return (
-            rf"\textbf{{{text}}}"
-            if value.best
-            else text + (r"\textsuperscript{$\approx$}" if value.tied else "")
-        )
+        if value.best:
+            return rf"\textbf{{{text}}}"
+        return text + (r"\textsuperscript{$\approx$}" if value.tied else "")
 
     head, body, texts = _make_grid(table, latex_text, cell)
     kinds = "l" * texts + "r" * (len(head) - texts)
-    said = [latex_text(note) for note in notes(table, "bold:", "≈")]
+    said = [latex_text(note) for note in list_notes(table, "bold:", "≈")]
     lines = [
         r"% needs \usepackage{booktabs}",
         *(f"% {note}" for note in said),
@@ -380,8 +396,8 @@ def latex(table: Sequence[Row]) -> str:
 def _make_grid(
     table: Sequence[Row], escape: Callable[[str], str], cell: Callable[[Column, Cell], str]
 ) -> tuple[list[str], list[list[str]], int]:
-    """(headings, lines, number of columns of text before the columns of numbers), with a column for
-    each option that varies."""
+    """Return (headings, lines, number of columns of text before the columns of numbers), with a
+    column for each option that varies."""
     columns = columns_of(table)
     options = option_names(row.configuration for row in table)
     folders = ["folder"] if any(row.configuration.folder for row in table) else []
@@ -395,7 +411,7 @@ def _make_grid(
         chosen = dict(each.options)
         words = [
             *([each.folder] if folders else []),
-            each.called,
+            each.display_name,
             *(chosen.get(o, "") for o in options),
             each.runs,
         ]
@@ -479,6 +495,8 @@ def to_csv(table: Sequence[Row]) -> str:
 
 
 def _list_numbers(cell: Cell) -> list[str]:
+    """List the numbers of a cell as the CSV has them; "" for a number that is missing."""
+
     def text(value: float | None, digits: int = 9) -> str:
         return "" if value is None else f"{value:.{digits}g}"
 

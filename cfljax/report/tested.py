@@ -25,8 +25,8 @@ IN_TEXT = {
 Line = tuple[str, str, str, str, str, str]
 
 
-def differences(table: Sequence[Row]) -> list[tuple[str, str, list[Line]]]:
-    """(heading of the block, name of its best method, a line for each method that was tested
+def compare_with_best(table: Sequence[Row]) -> list[tuple[str, str, list[Line]]]:
+    """Return (heading of the block, name of its best method, a line for each method that was tested
     against it) for each block."""
     column = headline(table)
     found = []
@@ -46,42 +46,40 @@ def differences(table: Sequence[Row]) -> list[tuple[str, str, list[Line]]]:
 
 
 def _make_line(row: Row, behind: Difference | None, p: float | None) -> Line | None:
+    """Return the line of a method in the table of differences; None if it was not tested."""
     if behind is None or p is None:
         return None
-    mean, low, high = (_signed(100 * value) for value in behind[:3])
+    mean, low, high = (_format_signed(100 * value) for value in behind[:3])
     return (
         row.configuration.title,
         mean,
         f"{low} to {high}",
-        effect_text(behind),
-        p_text(p),
+        format_effect(behind),
+        format_p(p),
         str(behind.n),
     )
 
 
-def _signed(value: float, digits: int = 1) -> str:
+def _format_signed(value: float, digits: int = 1) -> str:
     """Return the number with its sign, which stays where it is rounded to zero; zero itself is
     positive."""
     return f"{value + 0.0:+.{digits}f}"
 
 
-def effect_text(behind: Difference) -> str:
+def format_effect(behind: Difference) -> str:
     """Format the standardised difference."""
-    return (
-        _signed(behind.effect, 2)
-        if abs(behind.effect) <= 100
-        else "> 100"
-        if behind.effect > 0
-        else "< -100"
-    )
+    if abs(behind.effect) <= 100:
+        return _format_signed(behind.effect, 2)
+    return "> 100" if behind.effect > 0 else "< -100"
 
 
-def p_text(p: float) -> str:
+def format_p(p: float) -> str:
     """Format a p value."""
     return "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def _group_blocks(table: Sequence[Row]) -> list[list[Row]]:
+    """Group the rows that were trained on the same data."""
     found: dict[str, list[Row]] = {}
     for row in table:
         found.setdefault(row.configuration.block, []).append(row)
@@ -89,12 +87,13 @@ def _group_blocks(table: Sequence[Row]) -> list[list[Row]]:
 
 
 def _find_best(block: Sequence[Row], column: Column | None) -> Row | None:
-    return (
-        None if column is None else next((row for row in block if row.cells[column.key].best), None)
-    )
+    """Return the best row of a block; None if the table has no headline or the block no best."""
+    if column is None:
+        return None
+    return next((row for row in block if row.cells[column.key].best), None)
 
 
-def mean_ranks(table: Sequence[Row]) -> Ranks | None:
+def compute_mean_ranks(table: Sequence[Row]) -> Ranks | None:
     """Rank the methods over the data sets and partitions of the table, by the headline. A method
     counts if it has runs on all of them and lost none; None for fewer than three such methods, or
     fewer than three data sets."""
@@ -124,7 +123,7 @@ def _map_by_name(block: Sequence[Row], column: Column) -> dict[str, float]:
     }
 
 
-def sentence(table: Sequence[Row]) -> str:
+def write_paragraph(table: Sequence[Row]) -> str:
     """Say what was computed and tested, in sentences for a paper; "" where nothing can be said."""
     column = headline(table)
     counts = (
@@ -155,58 +154,60 @@ def sentence(table: Sequence[Row]) -> str:
             else f"Seeds draw the initial model and the participants; {shared}"
         )
     parts += _describe_lost(table) + _describe_tests(table, column)
-    if (over := mean_ranks(table)) is not None:
-        parts.append(about_ranks(over))
+    if (over := compute_mean_ranks(table)) is not None:
+        parts.append(describe_ranks(over))
     return ". ".join(parts) + "."
 
 
-def brief(table: Sequence[Row]) -> str:
-    """Say the result in a sentence or two, of three lines at most; "" where nothing can be said."""
+def summarise(table: Sequence[Row]) -> str:
+    """Say the result in a sentence or two, of three lines at most; "" if nothing can be said."""
     column = headline(table)
-    blocks = _group_blocks(table)
     known = [] if column is None else [row for row in table if row.cells[column.key].n]
     if column is None or not known:
         return ""
     tested = [row for row in known if row.cells[column.key].behind is not None]
-    near = [row.configuration.title for row in tested if row.cells[column.key].tied]
+    tied = [row.configuration.title for row in tested if row.cells[column.key].tied]
+    apart = f"{len(tested) - len(tied)} of the {len(tested)}"
     how = f"(two-sided paired t-tests over the shared seeds, Holm-corrected, α = {LEVEL:g})"
-    far = f"{len(tested) - len(near)} of the {len(tested)}"
-    if len(blocks) > 1:
-        return (
-            f"{far} differences from the best method on the same data are significant {how}."
-            if tested
-            else sentence(table)
-        )
-    known = [row for row in known if not row.configuration.lost] or known
-    best = max(known, key=lambda row: row.cells[column.key].mean)
+    if len(_group_blocks(table)) > 1:
+        # Data sets have different best methods: there is no single one to name
+        if not tested:
+            return write_paragraph(table)
+        return f"{apart} differences from the best method on the same data are significant {how}."
+    best = _describe_highest(known, column)
+    if not tested:
+        return best
+    parts = []
+    if len(tied) < len(tested):
+        others = apart if tied else f"all {len(tested)}"
+        parts.append(f"is significantly better than {others} others")
+    if tied:
+        others = _join_words(tied) if len(tied) < 5 else f"{len(tied)} others"
+        parts.append(f"does not differ significantly from {others}")
+    return f"{best} It {' and '.join(parts)} {how}."
+
+
+def _describe_highest(known: Sequence[Row], column: Column) -> str:
+    """Say in a sentence which method of one data set has the highest mean. Methods that lost runs
+    count only if all did."""
+    whole = [row for row in known if not row.configuration.lost] or list(known)
+    best = max(whole, key=lambda row: row.cells[column.key].mean)
     cell = best.cells[column.key]
-    labels = {row.configuration.label for row in known}
-    many = f"Of {len(known)} {'methods' if len(labels) == len(known) else 'settings'}, "
-    said = (
-        f"{many if len(known) > 1 else ''}{best.configuration.title} has "
-        f"{'the highest' if len(known) > 1 else 'a'} "
-    )
+    accuracy = f"{number(column._replace(interval=False), cell)} %"
     about = f"{'mean ± standard deviation, ' if cell.n > 1 else ''}n = {cell.n}"
-    said += f"{IN_TEXT[column.key]}: {number(column._replace(interval=False), cell)} % ({about})."
-    better = (
-        f"is significantly better than {far if near else f'all {len(tested)}'} others"
-        if len(near) < len(tested)
-        else ""
-    )
-    equal = (
-        "does not differ significantly from "
-        f"{_joined(near) if len(near) < 5 else f'{len(near)} others'}"
-        if near
-        else ""
-    )
+    title = best.configuration.title
+    if len(whole) == 1:
+        return f"{title} has a {IN_TEXT[column.key]}: {accuracy} ({about})."
+    labels = {row.configuration.label for row in whole}
+    things = "methods" if len(labels) == len(whole) else "settings"
     return (
-        f"{said} It {' and '.join(part for part in (better, equal) if part)} {how}."
-        if tested
-        else said
+        f"Of {len(whole)} {things}, {title} has the highest {IN_TEXT[column.key]}: "
+        f"{accuracy} ({about})."
     )
 
 
 def _describe_lost(table: Sequence[Row]) -> list[str]:
+    """Say which methods were not compared because runs of them are missing."""
     lost = [row.configuration for row in table if row.configuration.lost]
     if not lost:
         return []
@@ -218,11 +219,12 @@ def _describe_lost(table: Sequence[Row]) -> list[str]:
     more = [f"{len(listed) - MOST_LOST} more"] if len(listed) > MOST_LOST else []
     return [
         "Not compared, because some of their runs are missing: "
-        f"{_joined([*listed[:MOST_LOST], *more])}"
+        f"{_join_words([*listed[:MOST_LOST], *more])}"
     ]
 
 
 def _describe_tests(table: Sequence[Row], column: Column) -> list[str]:
+    """Say how methods were compared, and which differ significantly from the best."""
     tested = [row for row in table if row.cells[column.key].behind is not None]
     if not tested:
         whole = sum(not row.configuration.lost for row in table)
@@ -234,63 +236,68 @@ def _describe_tests(table: Sequence[Row], column: Column) -> list[str]:
     blocks = [block for block in _group_blocks(table) if any(row in tested for row in block)]
     where = "" if len(blocks) == 1 else " on the same data"
     how = "two-sided paired t-tests over the shared seeds, Holm-corrected for the"
-    number = (
-        f"{len(tested)} comparison{'s' if len(tested) > 1 else ''}"
-        if len(blocks) == 1
-        else "comparisons on each data set"
-    )
+    family = "comparisons on each data set"
+    if len(blocks) == 1:
+        family = f"{len(tested)} comparison{'s' if len(tested) > 1 else ''}"
     said = [
         f"The method with the highest mean{where} was compared with each other one by {how} "
-        f"{number} (α = {LEVEL:g})"
+        f"{family} (α = {LEVEL:g})"
     ]
     if len(blocks) > 1:
         apart = sum(not row.cells[column.key].tied for row in tested)
         return [*said, f"{apart} of the {len(tested)} differences are significant"]
     best = _find_best(blocks[0], column)
     assert best is not None
-    groups = {True: [row for row in tested if not row.cells[column.key].tied], False: []}
-    groups[False] = [row for row in tested if row not in groups[True]]
-    words = {True: "is significantly better than", False: "does not differ significantly from"}
-    listed = [
-        f"{words[far]} {_joined([_compare(row, column) for row in rows])}"
-        for far, rows in groups.items()
-        if rows
-    ]
+    apart_rows = [row for row in tested if not row.cells[column.key].tied]
+    tied_rows = [row for row in tested if row not in apart_rows]
+    listed = []
+    for words, rows in (
+        ("is significantly better than", apart_rows),
+        ("does not differ significantly from", tied_rows),
+    ):
+        if rows:
+            compared = _join_words([_describe_comparison(row, column) for row in rows])
+            listed.append(f"{words} {compared}")
     return [*said, f"{best.configuration.title} {'; it '.join(listed)}"]
 
 
-def _compare(row: Row, column: Column) -> str:
+def _describe_comparison(row: Row, column: Column) -> str:
+    """Say by how much the best is better than this row. The signs are turned round: cells have the
+    difference from the best, sentences what the best has more."""
     cell = row.cells[column.key]
     assert cell.behind is not None and cell.p is not None
     far = cell.behind
-    p = p_text(cell.p)
+    p = format_p(cell.p)
+    # 0.0 − x, because −x would write a zero as −0.0
     ends = f"95 % CI {0.0 - 100 * far.high:.1f} to {0.0 - 100 * far.low:.1f}"
-    effect = effect_text(far._replace(effect=-far.effect))
+    effect = format_effect(far._replace(effect=-far.effect))
     return (
         f"{row.configuration.title} (by {-100 * far.mean:.1f} points, {ends}, g "
-        f"{_equal(effect)}, p {_equal(p)}, n = {far.n})"
+        f"{_add_equals(effect)}, p {_add_equals(p)}, n = {far.n})"
     )
 
 
-def _equal(text: str) -> str:
+def _add_equals(text: str) -> str:
+    """Put "=" before a number that has no "<" or ">"."""
     return text if text[0] in "<>" else f"= {text}"
 
 
-def _joined(words: list[str]) -> str:
+def _join_words(words: list[str]) -> str:
+    """Join the words with commas, and "and" before the last."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-def about_ranks(over: Ranks) -> str:
+def describe_ranks(over: Ranks) -> str:
     """Describe the comparison over many data sets, in sentences."""
     k = len(over.names)
     n = over.data_sets
     f = "∞" if math.isinf(over.statistic) else f"{over.statistic:.2f}"
-    p = p_text(over.p)
+    p = format_p(over.p)
     test = (
         f"Friedman's test (Iman and Davenport) gives F({k - 1}, {(k - 1) * (n - 1)}) = {f}, p "
-        f"{_equal(p)}"
+        f"{_add_equals(p)}"
     )
-    listed = _joined(
+    listed = _join_words(
         [f"{name} {rank:.2f}" for name, rank in zip(over.names, over.means, strict=True)]
     )
     near = (
@@ -310,7 +317,7 @@ def markdown(table: Sequence[Row]) -> str:
     from cfljax.report.tables import markdown_text
 
     lines: list[str] = []
-    for heading, best, tested in differences(table):
+    for heading, best, tested in compare_with_best(table):
         where = f" ({markdown_text(heading)})" if heading else ""
         lines += [
             f"Against {markdown_text(best)}{where}, in points of accuracy over shared seeds; "
@@ -321,19 +328,16 @@ def markdown(table: Sequence[Row]) -> str:
         lines += [f"| {' | '.join(map(markdown_text, line))} |" for line in tested[:MOST_ROWS]] + [
             ""
         ]
-    said = sentence(table)
-    return (
-        "\n".join([*lines, *([f"For a paper: {markdown_text(said)}"] if said else [])]) + "\n"
-        if lines or said
-        else ""
-    )
+    if said := write_paragraph(table):
+        lines.append(f"For a paper: {markdown_text(said)}")
+    return "\n".join(lines) + "\n" if lines else ""
 
 
 def latex(table: Sequence[Row]) -> str:
     r"""Write the table of differences as a booktabs tabular, then the sentences as a comment; ""
     where nothing can be said."""
-    blocks = differences(table)
-    said = sentence(table)
+    blocks = compare_with_best(table)
+    said = write_paragraph(table)
     lines = (
         [r"% needs \usepackage{booktabs}", r"\begin{tabular}{lrrrrr}", r"\toprule"]
         if blocks
@@ -344,11 +348,11 @@ def latex(table: Sequence[Row]) -> str:
         title = latex_text(f"against {best}{f', {heading}' if heading else ''}")
         lines += [r"\midrule", rf"\multicolumn{{6}}{{l}}{{{title}}} \\"]
         lines += [
-            " & ".join(_in_latex(cell) for cell in line) + r" \\" for line in tested[:MOST_ROWS]
+            " & ".join(_write_cell(cell) for cell in line) + r" \\" for line in tested[:MOST_ROWS]
         ]
     lines += [r"\bottomrule", r"\end{tabular}"] if blocks else []
     return "\n".join([*lines, *([f"% for a paper: {latex_text(said)}"] if said else [])]) + "\n"
 
 
-def _in_latex(cell: str) -> str:
+def _write_cell(cell: str) -> str:
     return latex_text(cell).replace("-", r"$-$") if cell[:1] in "+-<>" else latex_text(cell)

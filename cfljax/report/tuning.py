@@ -7,7 +7,7 @@ import math
 from typing import TYPE_CHECKING
 
 from cfljax.registry.options import Table, show
-from cfljax.report.page_data import escaped
+from cfljax.report.page_data import escape_html
 from cfljax.report.tables import align, printable
 
 if TYPE_CHECKING:
@@ -48,13 +48,13 @@ def text(table: Table) -> str:
     """Write the best setting of each group, with its score and what the search has cost."""
     lines = []
     for group in table["groups"]:
-        best = chosen(group, table)
+        best = find_best(group, table)
         words = (
             (setting_text(best), score_text(best["scores"][-1]))
             if best
             else ("none reached the end", "–")
         )
-        lines.append([_format_name(group), *words, f"{spent(group, table):.1f}"])
+        lines.append([_format_name(group), *words, f"{count_spent_runs(group, table):.1f}"])
     return "\n".join(
         align([["method", "best setting", table["metric"], "runs spent"], *lines], lefts=2)
     )
@@ -64,7 +64,7 @@ def _format_name(group: Table) -> str:
     return printable(" ".join(filter(None, (str(group["label"]), str(group.get("data", ""))))))
 
 
-def in_order(group: Table, metric: str) -> list[Table]:
+def sort_settings(group: Table, metric: str) -> list[Table]:
     """Sort the settings of a group, the best first: by how far they came, then by the score at
     their last rung."""
     sign = 1 if metric == "val_accuracy" else -1
@@ -76,17 +76,14 @@ def in_order(group: Table, metric: str) -> list[Table]:
     return sorted(group["settings"], key=rank)
 
 
-def chosen(group: Table, table: Table) -> Table | None:
-    """Return the best setting; None where none has come to the last rung with a finite score."""
-    best = in_order(group, table["metric"])[0]
-    return (
-        best
-        if len(best["scores"]) == len(table["rungs"]) and best["scores"][-1] is not None
-        else None
-    )
+def find_best(group: Table, table: Table) -> Table | None:
+    """Return the best setting; None if none has come to the last rung with a finite score."""
+    best = sort_settings(group, table["metric"])[0]
+    came_to_the_end = len(best["scores"]) == len(table["rungs"])
+    return best if came_to_the_end and best["scores"][-1] is not None else None
 
 
-def spent(group: Table, table: Table) -> float:
+def count_spent_runs(group: Table, table: Table) -> float:
     """Sum what a group has cost, in whole runs."""
     reached = [
         len(each["runs"]) * table["rungs"][len(each["scores"]) - 1]
@@ -118,11 +115,11 @@ def section(table: Table) -> str:
     )
     about = f"Successive halving {by}: at each rung one of {table['reduce']} settings continues. "
     about += "Test data are not used."
-    parts = [f'<section id="tuning"><h2>Tuning</h2><p class="notes">{escaped(about)}</p>']
+    parts = [f'<section id="tuning"><h2>Tuning</h2><p class="notes">{escape_html(about)}</p>']
     for group in table["groups"]:
-        cost = f"{len(group['settings'])} settings, {spent(group, table):.1f} whole runs"
-        best = chosen(group, table)
-        name = escaped(
+        cost = f"{len(group['settings'])} settings, {count_spent_runs(group, table):.1f} whole runs"
+        best = find_best(group, table)
+        name = escape_html(
             f"{_format_name(group)}: {setting_text(best) if best else 'none reached the end'}"
         )
         head = f"<summary>{name} ({cost})</summary>"
@@ -139,8 +136,8 @@ def _settings(group: Table, table: Table) -> str:
         *(f"<th>round {rung}</th>" for rung in table["rungs"]),
         '<th class="word"></th>',
     ]
-    ordered = in_order(group, table["metric"])
-    best_one = chosen(group, table)
+    ordered = sort_settings(group, table["metric"])
+    best_one = find_best(group, table)
     lines = []
     for setting in ordered[:MAX_LISTED_SETTINGS]:
         cells = [score_text(score) for score in setting["scores"]] + [""] * (
@@ -148,10 +145,10 @@ def _settings(group: Table, table: Table) -> str:
         )
         best = " class=best" if setting is best_one else ""
         end = "chosen" if setting is best_one else setting.get("ended", "")
-        shown = "".join(f"<td{best}>{escaped(cell)}</td>" for cell in cells)
+        shown = "".join(f"<td{best}>{escape_html(cell)}</td>" for cell in cells)
         lines.append(
-            f"<tr><th>{escaped(setting_text(setting))}</th>{shown}<td "
-            f'class="word">{escaped(end)}</td></tr>'
+            f"<tr><th>{escape_html(setting_text(setting))}</th>{shown}<td "
+            f'class="word">{escape_html(end)}</td></tr>'
         )
     more = (
         f'<p class="notes">and {len(ordered) - MAX_LISTED_SETTINGS} more; tune.json has all</p>'
@@ -167,7 +164,7 @@ def _settings(group: Table, table: Table) -> str:
 def curves(group: Table, table: Table) -> str:
     """Draw the metric over the rounds, a line per setting that ends where it stayed behind; the
     best one thick, rungs dotted."""
-    ordered = in_order(group, table["metric"])[:MAX_LISTED_SETTINGS]
+    ordered = sort_settings(group, table["metric"])[:MAX_LISTED_SETTINGS]
     points = [
         (r, v)
         for each in ordered
@@ -186,6 +183,7 @@ def curves(group: Table, table: Table) -> str:
         return f"{x:.1f},{10 + (HEIGHT - BELOW - 10) * (1 - (v - low) / span):.1f}"
 
     lines = []
+    # The rungs, dotted, with their rounds
     for rung in table["rungs"]:
         x = point(rung, low).split(",")[0]
         lines.append(
@@ -195,11 +193,13 @@ def curves(group: Table, table: Table) -> str:
         lines.append(
             f'<text x="{x}" y="{HEIGHT - 8}" text-anchor="middle" fill="currentColor">{rung}</text>'
         )
+    # The scale: the least and the largest value
     for v in (low, high):
         y = float(point(0, v).split(",")[1]) + 4
         lines.append(
             f'<text x="{LEFT - 4}" y="{y:.1f}" text-anchor="end" fill="currentColor">{v:.3g}</text>'
         )
+    # The best setting comes last, so that no other line covers it
     for at, each in reversed(list(enumerate(ordered))):
         path = " ".join(
             point(r, v) for r, v in zip(each["rounds"], each["values"], strict=True) if r > 0
@@ -211,10 +211,10 @@ def curves(group: Table, table: Table) -> str:
         )
         lines.append(
             f'<polyline points="{path}" fill="none" '
-            f"{look}><title>{escaped(setting_text(each))}</title></polyline>"
+            f"{look}><title>{escape_html(setting_text(each))}</title></polyline>"
         )
     size = f'viewBox="0 0 {WIDTH:.0f} {HEIGHT:.0f}" width="{WIDTH:.0f}"'
-    label = f'aria-label="{escaped(table["metric"])} over rounds"'
+    label = f'aria-label="{escape_html(table["metric"])} over rounds"'
     return (
         f'<svg {size} role="img" {label} font-size="10" '
         f'style="max-width:100%">{"".join(lines)}</svg>'

@@ -11,7 +11,7 @@ import numpy as np
 
 from cfljax.errors import DataError
 from cfljax.report.critical_difference import svg
-from cfljax.report.tested import about_ranks
+from cfljax.report.tested import describe_ranks
 from cfljax.results.frames import NEW_CLIENTS
 from cfljax.results.statistics import Ranks, mean_and_deviation, ranks
 from experiments.replication.board import Row, from_csv
@@ -201,7 +201,7 @@ def _rank(over: Ranks | None) -> list[str]:
     return [
         f"**{best}{worse}.**",
         f"![Critical differences]({PICTURE})",
-        f"{_without_ranks(about_ranks(over))}. {caution}",
+        f"{_without_ranks(describe_ranks(over))}. {caution}",
     ]
 
 

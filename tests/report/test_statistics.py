@@ -110,7 +110,7 @@ def test_a_paired_difference_ignores_what_both_share():
     ],
 )
 def test_effects_beyond_100_are_said_to_be_so(effect, text):
-    assert tested.effect_text(difference([1, 2, 3], [0, 1, 2])._replace(effect=effect)) == text
+    assert tested.format_effect(difference([1, 2, 3], [0, 1, 2])._replace(effect=effect)) == text
 
 
 @pytest.mark.parametrize(("k", "q"), [(2, 1.960), (3, 2.343), (4, 2.569), (5, 2.728), (10, 3.164)])
@@ -174,17 +174,17 @@ def test_a_picture_of_many_methods_says_what_it_leaves_out_and_no_number_of_its_
 
 def test_one_partition_of_the_data_is_told_from_a_draw_per_seed(tmp_path):
     shared, drawn = grid(tmp_path / "a"), grid(tmp_path / "b", follow=True)
-    assert any("do not include the draw" in note for note in tables.notes(shared, "*", "≈"))
-    assert any('data.seed = "run"' in note for note in tables.notes(drawn, "*", "≈"))
-    assert "share one partition" in tested.sentence(
+    assert any("do not include the draw" in note for note in tables.list_notes(shared, "*", "≈"))
+    assert any('data.seed = "run"' in note for note in tables.list_notes(drawn, "*", "≈"))
+    assert "share one partition" in tested.write_paragraph(
         shared
-    ) and "Each seed draws the partition" in tested.sentence(drawn)
+    ) and "Each seed draws the partition" in tested.write_paragraph(drawn)
     assert len(drawn) == 12 and {row.cells["accuracy_last"].n for row in drawn} == {3}
 
 
 def test_the_sentence_has_the_numbers_of_the_table(tmp_path):
     table = grid(tmp_path, seeds=5, data=("digits",))
-    said = tested.sentence(table)
+    said = tested.write_paragraph(table)
     cell = {row.configuration.title: row.cells["accuracy_last"] for row in table}
     best = max(cell, key=lambda name: cell[name].mean)
     worst = cell["Local only"]
@@ -211,13 +211,15 @@ def test_all_forms_have_intervals_and_tests(tmp_path):
     compared = [row.cells["accuracy_last"] for row in table if row.cells["accuracy_last"].p]
     apart = sum(not cell.tied for cell in compared)
     assert len(compared) == 9 and 0 < apart < 9
-    assert f"{apart} of the 9 differences are significant" in tested.sentence(table)
-    page, over = page_data.tests(table), tested.mean_ranks(table)
+    assert f"{apart} of the 9 differences are significant" in tested.write_paragraph(table)
+    page, over = page_data.tests(table), tested.compute_mean_ranks(table)
     assert over.names[-1] == "Local only" and over.data_sets == 3
     assert "fig-ranks" in page and "Friedman" in page and "Hedges" in page
     latex = tested.latex(table)
     assert latex.count(r"\midrule") == 3 and all(ord(c) < 128 for c in latex)
-    assert tested.markdown([]) == "" and page_data.tests([]) == "" and tested.sentence([]) == ""
+    assert (
+        tested.markdown([]) == "" and page_data.tests([]) == "" and tested.write_paragraph([]) == ""
+    )
 
 
 def test_validation_is_the_headline_where_there_is_one(tmp_path):
@@ -231,7 +233,7 @@ def test_validation_is_the_headline_where_there_is_one(tmp_path):
     assert headline(table).key == "accuracy_at_best_val" and "best validation" in tables.terminal(
         table
     )
-    assert "round of the best validation" in tested.sentence(table)
+    assert "round of the best validation" in tested.write_paragraph(table)
 
 
 def test_the_figure_and_the_files_are_written(tmp_path):
@@ -266,13 +268,13 @@ def test_a_row_of_which_runs_diverged_has_no_star_no_rank_and_a_word_in_every_fo
         and cell.p is None
         and cell.behind is None
     )
-    assert row.configuration.called in tested.mean_ranks(whole).names
+    assert row.configuration.display_name in tested.compute_mean_ranks(whole).names
     assert (
-        tested.mean_ranks(table) is None
-        or row.configuration.called not in tested.mean_ranks(table).names
+        tested.compute_mean_ranks(table) is None
+        or row.configuration.display_name not in tested.compute_mean_ranks(table).names
     )
     words = "3 diverged of 6 runs"
-    assert words in tested.sentence(table) and words not in tested.sentence(whole)
+    assert words in tested.write_paragraph(table) and words not in tested.write_paragraph(whole)
     assert (
         words in tested.markdown(table)
         and words in tested.latex(table)
@@ -286,7 +288,7 @@ def test_a_row_of_which_runs_diverged_has_no_star_no_rank_and_a_word_in_every_fo
 
 def test_the_sentence_names_no_survivor_as_the_best(tmp_path):
     best, _, table = survivors(tmp_path, ("digits",))
-    said, best = tested.sentence(table), DISPLAYED[best]
+    said, best = tested.write_paragraph(table), DISPLAYED[best]
     assert (
         f"{best} is significantly better" not in said and f"{best} (3 diverged of 6 runs)" in said
     )
@@ -302,13 +304,13 @@ def test_rows_that_all_lost_runs_are_not_compared(tmp_path):
     assert "*" not in tables.terminal(table) and "not compared: 2 of 2 rows" in tables.terminal(
         table
     )
-    assert "is significantly" not in tested.sentence(
+    assert "is significantly" not in tested.write_paragraph(
         table
-    ) and "1 diverged of 3 runs" in tested.sentence(table)
+    ) and "1 diverged of 3 runs" in tested.write_paragraph(table)
 
 
 def test_the_end_of_an_interval_keeps_its_sign():
-    assert [tested._signed(value) for value in (-0.04, 0.04, 0.0, -0.0, -0.65)] == [
+    assert [tested._format_signed(value) for value in (-0.04, 0.04, 0.0, -0.0, -0.65)] == [
         "-0.0",
         "+0.0",
         "+0.0",

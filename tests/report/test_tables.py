@@ -150,7 +150,7 @@ def test_the_first_run_of_a_program_is_no_slower_for_having_compiled_it(tmp_path
         )
     (row,) = table(tmp_path)
     assert (row.cells["seconds"].mean, row.cells["seconds"].std) == (2.5, 0)
-    assert any("without compiling" in note for note in tables.notes([row], "*", "~"))
+    assert any("without compiling" in note for note in tables.list_notes([row], "*", "~"))
 
 
 def test_no_text_of_a_csv_file_is_a_formula(tmp_path):
