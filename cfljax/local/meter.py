@@ -64,11 +64,17 @@ def count_steps(federation: Federation, jobs: Jobs, work: Work) -> Iterator[None
         yield
 
 
-def count_beside(clients: Array, vectors: int = 1, floats_up: Array | int = 0) -> None:
+def count_beside(
+    clients: Array,
+    vectors: int = 1,
+    models_down: Array | int = 0,
+    floats_up: Array | int = 0,
+) -> None:
     """Add to this round's traffic a number of `clients` that send something besides the
-    participants: each of them `vectors` down and up, all of them together `floats_up`."""
+    participants: each of them `vectors` down and up, all of them together `models_down` and
+    `floats_up`."""
     if (meter := _open.get()) is not None:
-        more = (vectors * clients, vectors * clients, 0, floats_up)
+        more = (vectors * clients + models_down, vectors * clients, 0, floats_up)
         meter.beside = Traffic(
             *(
                 old + jnp.asarray(new, jnp.int32)

@@ -17,6 +17,8 @@ Readings:
   with the period P. Here: the same. Option: none.
 - When. Paper: its program clusters at every second round below the tenth, by that round's training.
   Here: at these rounds, by separate training. Option: `period`, `last`.
+- First round. Paper: its program moves each of the K models by its cluster's updates of the first
+  model. Here: by their updates of the cluster's own model, as in all other rounds. Option: none.
 - Weights inside a cluster. Paper: its program has equal ones. Here: the same. Option: `average`.
 
 Communication per participant and round: one model down, one update up; and the same for every

@@ -14,6 +14,8 @@ Readings:
   alike. Here: a fixed number of passes. Option: `first_epochs`.
 - Samples. Paper: a random part of them. Here: the first batches of a random order, in each pass
   another one. Option: `share`.
+- Client that is not drawn. Paper: keeps v and W; its program lets all clients learn W in each
+  round, and puts the mixture in the place of v. Here: it keeps both. Option: none.
 - Client that trains for the first time. Paper: all take part in the first round, from the first
   model. Here: from w. Option: none.
 - Scored model. Paper: the beginning; its program lets all clients learn W in each round. Here: the

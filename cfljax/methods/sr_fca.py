@@ -7,19 +7,31 @@ The rest train from w_0. After `refine_every` rounds each client goes to the nea
 models, clusters that are too small are dissolved, those with near models are united in the same
 way, and training begins again.
 
+With `distance = "cross_entropy"` two clients are as far apart as the mean of two losses, of each
+one's local model on the other's data. Of a cluster the one loss is that of its model, the other is
+the mean over its members' data.
+
 Readings:
-- Distance. Paper: its program has Euclidean distances, or losses on each other's data. Here:
-  Euclidean. Option: none.
+- Distance. Paper: its program has Euclidean distances for synthetic data, and losses on each
+  other's data for images and text. Here: Euclidean. Option: `distance = "cross_entropy"`.
+- Loss. Paper: its program divides the sum of the batches' mean losses by the number of samples.
+  Here: the mean over samples. Option: none.
+- Smallest cluster. Paper: its program dissolves first clusters of at most `size_threshold`, and
+  later keeps those of `size_threshold`. Here: clusters of `min_size` are kept both times. Option:
+  none.
 - Near. Paper: below a number; its program can set it by a share of all pairs. Here: by a share.
   Option: `fraction`.
 - Clients of dissolved clusters. Paper: its program leaves them out. Here: they join the nearest
   cluster. Option: none.
+- Start of united clusters. Paper: the first model; a second variant of its program has the mean of
+  the models that are united. Here: w_0. Option: none.
 - Start of local models. Paper: its program draws one for each client. Here: w_0. Option: none.
 - Mean. Paper: trimmed. Here: by samples. Option: `average`, `train.robust`.
 
 Communication per participant and round: one model down, one update up; and the same once for every
-client, before the first round. A client that arrives later gets all models once, and joins the
-cluster with the least loss.
+client, before the first round. With `"cross_entropy"` every client also gets the local models of
+all others then, and the clusters' models before each refinement, and sends a loss for each. A
+client that arrives later gets all models once, and joins the cluster with the least loss.
 """
 
 from __future__ import annotations
@@ -30,6 +42,7 @@ import math
 import numpy as np
 
 from cfljax import keys
+from cfljax.errors import SpecError
 from cfljax.kernels import host
 from cfljax.lazy import jnp
 from cfljax.methods.fedavg import FedAvg
@@ -52,26 +65,55 @@ class SRFCA(FedAvg):
     refine_every: int = option(10, "rounds of training before each refinement", low=1)
     refinements: int = option(2, "number of refinements", low=0)
     max_clusters: int = option(32, "largest number of clusters; more are an error", low=1)
+    distance: str = option(
+        "euclidean",
+        "distance of models, or mean of their losses on each other's data",
+        choices=("euclidean", "cross_entropy"),
+    )
     similarity: str = similarity(again=False)
 
+    def check(self, where: str) -> None:
+        """Raise SpecError for sketches of updates that are not compared."""
+        if self.by_loss and self.similarity != "exact":
+            raise SpecError(
+                f'{where}.similarity = "{self.similarity}": distance = "cross_entropy" compares '
+                "losses, not updates; leave it out"
+            )
+
+    @property
+    def by_loss(self) -> bool:
+        """Whether distances are losses on each other's data."""
+        return self.distance == "cross_entropy"
+
+    @property
+    def reveals(self) -> str:
+        """Who is in which cluster."""
+        return "the clustering by losses" if self.by_loss else "the clustering by updates"
+
+    def per_client(self, clients: int, d: int) -> int:
+        """Its losses on the data of all others and theirs on its data, or what is compared of
+        it."""
+        return 2 * clients if self.by_loss else super().per_client(clients, d)
+
     def begin(self, ask: Before) -> Begun:
-        """HOST. The clusters of local models, which are remembered with w_0 and the distance that
-        is near."""
+        """HOST. The clusters of local models. What is known of these models is remembered, with
+        w_0 and the distance that is near."""
         ids, start = ask.here(), ask.first_model()
-        moves = ask.updates(start, ids, epochs=self.pretrain_epochs, similarity=self.similarity)
-        local = np.zeros((len(ask.uid), moves.shape[1]), np.float32)
-        local[ids] = moves = np.where(np.isfinite(moves).all(axis=1, keepdims=True), moves, 0.0)
-        apart = host.distance_matrix(moves)
+        known = self.losses(ask, start, ids) if self.by_loss else self.moves(ask, start, ids)
+        apart = mutual(known) if self.by_loss else host.distance_matrix(known)
         pairs = np.sort(apart[np.triu_indices(len(ids), 1)])
         near = (
             pairs[min(math.ceil(float(ask.hyper["fraction"]) * len(pairs)), len(pairs) - 1)]
             if len(pairs)
             else 0.0
         )
-        found = unite(apart <= near, ask, ask.uid[ids])
+        found = unite(is_near(apart, near), ask, ask.uid[ids])
         large = self.large(found)
-        means = np.stack([moves[found == k].mean(axis=0) for k in large])
-        own = np.where(np.isin(found, large), found, large[nearest(moves, means)])
+        if self.by_loss:
+            to_large = over_members(apart, found, large)
+        else:
+            to_large = distances(known, np.stack([known[found == k].mean(axis=0) for k in large]))
+        own = np.where(np.isin(found, large), found, large[to_large.argmin(axis=1)])
         made = ask.divide(
             State(jnp.tile(start, (self.max_clusters, 1)), jnp.int32(0)),
             ids,
@@ -80,7 +122,27 @@ class SRFCA(FedAvg):
         models, labels, active = (
             np.asarray(each) for each in (made.models, made.labels, made.active)
         )
+        if self.by_loss:
+            local = np.full((len(ask.uid), len(ask.uid)), np.nan, np.float32)
+            local[np.ix_(ids, ids)] = known
+        else:
+            local = np.zeros((len(ask.uid), known.shape[1]), np.float32)
+            local[ids] = known
         return Begun(models, labels, active=active, memory=(start, local, np.float32(near)))
+
+    def moves(self, ask: Before, start: np.ndarray, ids: np.ndarray) -> np.ndarray:
+        """HOST. f32[n, m]: what local training from `start` f32[d] has made of the clients i32[n];
+        0 for what is broken."""
+        moves = ask.updates(start, ids, epochs=self.pretrain_epochs, similarity=self.similarity)
+        return np.where(np.isfinite(moves).all(axis=1, keepdims=True), moves, 0.0)
+
+    def losses(self, ask: Before, start: np.ndarray, ids: np.ndarray) -> np.ndarray:
+        """HOST. f32[n, n]: the loss of each local model on the data of each of the clients i32[n],
+        of which only the client's own need not be sent to it."""
+        parts = ask.updates_in_parts(start, ids, epochs=self.pretrain_epochs)
+        return np.concatenate(
+            [ask.losses(start + moves, ids, had=len(moves)) for _, moves in parts]
+        )
 
     def regroup_after(self, rounds: int) -> tuple[int, ...]:
         """Return the refinements."""
@@ -89,17 +151,30 @@ class SRFCA(FedAvg):
     def regroup(self, ask: Before, state: State, round: int) -> State:
         """HOST. A refinement."""
         start, local, near = (np.asarray(each) for each in state.memory)
-        ids = ask.ordered(np.flatnonzero(local.any(axis=1)))
+        usable = np.isfinite(mutual(local)) if self.by_loss else local
+        ids = ask.ordered(np.flatnonzero(usable.any(axis=1)))
         if not len(ids):  # all updates were zero, or broken
             return state
-        models = shortened(
-            np.asarray(state.models)[np.asarray(state.active)] - start, self.similarity
-        )
-        models = models[self.large(nearest(local[ids], models))]
-        united = unite(host.distance_matrix(models) <= near, ask, np.arange(len(models)))
-        own = host.renumber_by_appearance(united[nearest(local[ids], models)])
+        slots = np.flatnonzero(np.asarray(state.active))
+        models = np.asarray(state.models)[slots]
+        if self.by_loss:
+            losses = ask.losses(models, ids)
+            of_members = over_members(local[np.ix_(ids, ids)], np.asarray(state.labels)[ids], slots)
+            apart = finite_or_far((losses.T + of_members) / 2)
+        else:
+            moves = shortened(models - start, self.similarity)
+            apart = distances(local[ids], moves)
+        large = self.large(apart.argmin(axis=1))
+        own = apart[:, large].argmin(axis=1)
+        if self.by_loss:
+            between = mutual(over_members(losses[large], own, np.arange(len(large))))
+        else:
+            between = host.distance_matrix(moves[large])
+        united = unite(is_near(between, float(near)), ask, np.arange(len(large)))
         return ask.divide(
-            state._replace(models=jnp.asarray(state.models).at[0].set(start)), ids, own
+            state._replace(models=jnp.asarray(state.models).at[0].set(start)),
+            ids,
+            host.renumber_by_appearance(united[own]),
         )
 
     def large(self, labels: np.ndarray) -> np.ndarray:
@@ -108,11 +183,41 @@ class SRFCA(FedAvg):
         return names[(sizes >= self.min_size) | (sizes.max(initial=0) < self.min_size)]
 
 
-def nearest(points: np.ndarray, centres: np.ndarray) -> np.ndarray:
-    """HOST. i64[n]: the centre f32[K, m] that is nearest to each of the points f32[n, m]."""
+def finite_or_far(losses: np.ndarray) -> np.ndarray:
+    """HOST. The losses, infinity where they are not numbers: broken data and models are near
+    nothing."""
+    return np.where(np.isfinite(losses), losses, np.inf)
+
+
+def mutual(losses: np.ndarray) -> np.ndarray:
+    """HOST. f32[n, n]: the distances of n models, from their losses f32[n, n] on the data of
+    each."""
+    return finite_or_far((losses + losses.T) / 2)
+
+
+def is_near(apart: np.ndarray, near: float) -> np.ndarray:
+    """HOST. bool[n, n]: which distances are near."""
+    return (apart <= near) & np.isfinite(apart)
+
+
+def over_members(rows: np.ndarray, labels: np.ndarray, clusters: np.ndarray) -> np.ndarray:
+    """HOST. f32[m, K]: the means of rows f32[m, n] over the members of each of the clusters i[K];
+    infinity for one without members. `labels` i[n]."""
+    members = [rows[:, labels == k] for k in clusters]
+    means = [each.mean(axis=1) if each.size else np.full(len(rows), np.inf) for each in members]
+    return finite_or_far(np.stack(means, axis=1))
+
+
+def distances(points: np.ndarray, centres: np.ndarray) -> np.ndarray:
+    """HOST. f64[n, K]: the distances of the points f32[n, m] from the centres f32[K, m]."""
     from scipy.spatial.distance import cdist
 
-    return cdist(points, centres).argmin(axis=1)
+    return np.asarray(cdist(points, centres))
+
+
+def nearest(points: np.ndarray, centres: np.ndarray) -> np.ndarray:
+    """HOST. i64[n]: the centre f32[K, m] that is nearest to each of the points f32[n, m]."""
+    return distances(points, centres).argmin(axis=1)
 
 
 def unite(near: np.ndarray, ask: Before, uid: np.ndarray) -> np.ndarray:

@@ -10,11 +10,19 @@ import numpy as np
 
 from cfljax import keys
 from cfljax.errors import SpecError
-from cfljax.lazy import jnp
+from cfljax.lazy import jax, jnp
 from cfljax.local.solver import Solver
 from cfljax.round.common import first_on_host
 from cfljax.round.config import MethodConfig
-from cfljax.round.pretrain import Part, Pretrainer, means, pretrainer, solver_before
+from cfljax.round.pretrain import (
+    CHUNK,
+    Part,
+    Pretrainer,
+    means,
+    pretrainer,
+    scorer,
+    solver_before,
+)
 from cfljax.round.similarity import shortened
 from cfljax.round.state import State
 from cfljax.types import Array, Federation, Hyper, Model, Tree
@@ -62,6 +70,9 @@ class Before:
         self.uid = np.asarray(federation.uid)
         self.asked = np.zeros(federation.clients, bool)
         """bool[C]: who has trained."""
+        self.compared: int | None = None
+        """How many models clients have been sent for `losses`; they send as many numbers. None:
+        nobody was asked for any."""
 
     def first_model(self) -> np.ndarray:
         """f32[d]: w_0, of all methods that begin with one model."""
@@ -134,6 +145,22 @@ class Before:
         ]
         return np.concatenate(parts) if parts else np.zeros((0, self.model.size), np.float32)
 
+    def losses(self, models: np.ndarray, ids: np.ndarray, had: int = 0) -> np.ndarray:
+        """f32[K, n]: the mean loss of each model f32[K, d] on the training samples of each of these
+        clients, to which the models are sent. `had`: how often a client has a model already, and
+        need not say its loss."""
+        self.compared = (self.compared or 0) + len(models) * len(ids) - had
+        clients, find = np.arange(self.federation.clients, dtype=np.int32), scorer(self.solver)
+        size, mask = min(CHUNK, len(clients)), np.isin(clients, ids)
+        found = []
+        for at in range(0, len(models), size):
+            part = models[at : at + size]
+            filled = jnp.asarray(np.resize(part, (size, part.shape[1])))
+            with jax.default_matmul_precision("highest"):  # as in the rounds
+                losses = find(self.key, self.federation, filled, clients, mask, self.own)
+            found.append(np.asarray(losses)[: len(part), ids])
+        return np.concatenate(found)
+
     def joining(
         self,
         start: np.ndarray,
@@ -151,8 +178,11 @@ class Before:
         )
 
     def setup(self) -> dict[str, Tree]:
-        """Return how many clients have trained."""
-        return {"asked": np.array(self.asked_now(), np.int32)}
+        """Return how many clients have trained, and how many models they were sent to compare."""
+        asked = {"asked": np.array(self.asked_now(), np.int32)}
+        if self.compared is None:
+            return asked
+        return asked | {"compared": np.array(self.compared, np.int32)}
 
     def means(
         self, parts: Iterator[Part] | list[Part], labels: np.ndarray, clusters: int

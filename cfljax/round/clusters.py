@@ -106,7 +106,8 @@ class ClusteredMethod:
     def _begun(self, ask: Before) -> dict[str, Tree]:
         begun = self.config.begin(ask)
         made = {name: each for name, each in begun._asdict().items() if each is not None}
-        return made | {"floats": np.array(begun.floats, np.int32)} | ask.setup()
+        floats = begun.floats + (ask.compared or 0)
+        return made | {"floats": np.array(floats, np.int32)} | ask.setup()
 
     def init(
         self, key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Tree]
@@ -214,7 +215,11 @@ class ClusteredMethod:
             **shown,
         )
         nothing = lambda number: None if number is None else jnp.zeros_like(number)  # noqa: E731
-        after = after._replace(asked=nothing(state.asked), floats=nothing(state.floats))
+        after = after._replace(
+            asked=nothing(state.asked),
+            floats=nothing(state.floats),
+            compared=nothing(state.compared),
+        )
         return self.share(state, after, federation, cohort, done), info
 
     def _after(self, models: Array, hyper: Hyper, state: State) -> Array:
@@ -343,12 +348,19 @@ class ClusteredMethod:
         if state.guess is None and state.asked is None:
             return sent
         floats = jnp.int32(0) if state.floats is None else state.floats
+        compared = jnp.int32(0) if state.compared is None else state.compared
         count_beside(beside)
         if state.floats is not None:
             senders = jnp.where(floats > 0, jnp.sum(ask.federation.trains, dtype=jnp.int32), 0)
-            count_beside(senders, vectors=0, floats_up=floats)
-        down, up = sent.vectors_down + beside, sent.vectors_up + beside
-        return sent._replace(vectors_down=down, vectors_up=up, floats_up=sent.floats_up + floats)
+            if state.compared is not None and state.asked is not None:
+                # who has trained is counted, and sends the losses, too
+                senders = jnp.where(state.asked > 0, 0, senders)
+            count_beside(senders, vectors=0, models_down=compared, floats_up=floats)
+        return sent._replace(
+            vectors_down=sent.vectors_down + beside + compared,
+            vectors_up=sent.vectors_up + beside,
+            floats_up=sent.floats_up + floats,
+        )
 
     def regroup(
         self, key: Array, state: State, federation: Federation, hyper: Hyper, round: int
@@ -363,6 +375,9 @@ class ClusteredMethod:
         ask = self._before(key, now, numbers, state.own)
         if self.config.again is None:
             new = self.config.regroup(ask, state, round)
+            if ask.compared is not None:
+                asked = jnp.int32(ask.compared)
+                new = new._replace(compared=asked, floats=asked)
             return new._replace(asked=jnp.int32(ask.asked_now()))
         fresh = ClusteredMethod.init(self, key, now, numbers, self._begun(ask))  # whole models
         before, after = (

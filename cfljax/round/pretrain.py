@@ -99,6 +99,17 @@ def pretrainer(solver: Solver) -> Pretrainer:
     return train
 
 
+@functools.lru_cache(maxsize=8)
+def scorer(solver: Solver) -> Callable[..., Array]:
+    """HOST. Return the compiled program (key, federation, models f32[K, d], clients i32[S], mask
+    bool[S], own) -> the losses f32[K, S] of `Solver.losses`. The key is not used."""
+
+    def losses(_: Array, federation: Federation, *given: Array) -> Array:
+        return solver.losses(federation, *given)
+
+    return from_host(losses, solver.plan)
+
+
 def means(
     parts: Iterable[Part], labels: np.ndarray, clusters: int, rule: Rule = PLAIN
 ) -> np.ndarray:

@@ -31,6 +31,9 @@ class State(NamedTuple):
     floats: Array | None = None
     """i32[]: how many numbers clients have sent up for the clustering since the last round; None:
     nobody ever."""
+    compared: Array | None = None
+    """i32[]: how many models clients were sent since the last round to compare them for the
+    clustering, for as many of the `floats`; None: none ever."""
     extras: dict[str, Array] = {}  # Arrays that are kept with the results
     whole: Array | None = (
         None  # f32[1, d]: a global model, which all participants train as well; None: there is none

@@ -4,6 +4,7 @@ neighbours."""
 import functools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -113,8 +114,20 @@ def test_adaptive_fedavg_follows_the_plain_program():
 # SR-FCA
 
 
+LOSSES = {"distance": "cross_entropy"}
+
+
 @pytest.mark.parametrize(("fraction", "clusters"), [(0.3, 2), rarely(0.05, 2), rarely(0.9, 1)])
 def test_sr_fca_follows_the_plain_program(fraction, clusters):
+    follow_sr_fca(fraction, clusters, {})
+
+
+@pytest.mark.parametrize(("fraction", "clusters"), [(0.3, 2), rarely(0.05, 2), rarely(0.9, 1)])
+def test_sr_fca_by_losses_follows_the_plain_program(fraction, clusters):
+    follow_sr_fca(fraction, clusters, LOSSES)
+
+
+def follow_sr_fca(fraction, clusters, more):
     w0, clients, root = (
         toy.start(SEED).astype(np.float64),
         plain.Clients(federation()),
@@ -131,7 +144,12 @@ def test_sr_fca_follows_the_plain_program(fraction, clusters):
             keys.scores(keys.fold(root, "regroup", t) if t else root, "pivots", np.arange(n))
         )
 
-    labels, rule = reference.sr_fca(w0, np.array(local), fraction, 2, 2, 1, luck)
+    def loss(w, i):
+        return NET.loss(w, *clients.train[i])
+
+    labels, rule = reference.sr_fca(
+        w0, np.array(local), fraction, 2, 2, 1, luck, loss if more else None
+    )
     models, key = dict.fromkeys(set(labels), w0), functools.partial(plain.round_key, SEED)
     start = np.array(list(models.values()))
     models, labels = host_clusters.rounds(
@@ -144,9 +162,47 @@ def test_sr_fca_follows_the_plain_program(fraction, clusters):
         "refine_every": 2,
         "refinements": 1,
     }
-    out = play.rounds("sr_fca", federation(), 4, 5, SEED, max_clusters=CLIENTS, **options)
+    out = play.rounds("sr_fca", federation(), 4, 5, SEED, max_clusters=CLIENTS, **options | more)
     check(out, models, labels)
     assert len(models) == clusters
+
+
+def by_losses(made, rounds=4, fraction=0.3):
+    options = {"pretrain_epochs": 3, "refine_every": 2, "refinements": 1, "fraction": fraction}
+    return play.rounds("sr_fca", made, rounds, 5, SEED, max_clusters=CLIENTS, **options | LOSSES)
+
+
+def test_sr_fca_bills_the_models_whose_losses_it_compares():
+    """Every client gets the local models of all others before the first round, and the clusters'
+    models before a refinement."""
+    out = by_losses(federation())
+    pairs, clusters = CLIENTS * (CLIENTS - 1), int(out.states[1].active.sum())
+    sent = [[int(n) for n in info.traffic] for info in out.infos]
+    assert sent[0] == [5 + CLIENTS + pairs, 5 + CLIENTS, 0, pairs]
+    assert sent[2] == [5 + CLIENTS * clusters, 5, 0, CLIENTS * clusters]
+    assert sent[1] == sent[3] == [5, 5, 0, 0]
+
+
+def test_sr_fca_leaves_broken_clients_out_of_comparisons_by_losses():
+    pool, split = federation().pool, federation().train
+    third, fourth = (
+        np.asarray(split.rows)[int(split.start[c]) :][: int(split.count[c])] for c in (3, 4)
+    )
+    x = np.array(pool.x)
+    x[np.intersect1d(third, fourth)] = np.nan  # samples that no others have
+    made = toy.replace(federation(), pool=pool._replace(x=jnp.asarray(x)))
+    out = by_losses(made, 3, 0.15)  # six pairs: those of three clients in each group
+    healthy = ~np.isin(ALL, (3, 4))
+    groups = host_clusters.renamed(np.asarray(federation().group)[healthy])
+    for t in (0, 2):
+        assert np.array_equal(host_clusters.renamed(out.labels(t)[healthy]), groups)
+    assert out.labels(2)[~healthy].tolist() == [-1, -1]
+    assert np.isfinite(out.models(3)[out.labels(3)[healthy]]).all()
+
+
+def test_sr_fca_compares_no_sketches_by_losses():
+    with pytest.raises(SpecError, match='m.similarity = "sketch": .*cross_entropy'):
+        METHODS.check("sr_fca", LOSSES | {"similarity": "sketch"}, "m")
 
 
 # FedRoD
