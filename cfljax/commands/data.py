@@ -52,7 +52,19 @@ def parser(prog: str = "python -m cfljax.data") -> argparse.ArgumentParser:
 
 
 def add_import_flags(parser: argparse.ArgumentParser, nargs: str | None = None) -> None:
-    """Add the flags of an import to a parser."""
+    """Add the flags of an import to a parser. `--help` lists them in this order."""
+    _add_flags_of_the_source(parser, nargs)
+    _add_flags_of_columns(parser)
+    _add_flags_of_samples(parser)
+    _add_flags_of_text(parser)
+    _add_flags_of_the_test_part(parser)
+    add = parser.add_argument
+    add("--dir", help="folder for the data (default: $CFLJAX_DATA, else the cache)")
+    add("--replace", action="store_true", help="replace an earlier import of that name")
+
+
+def _add_flags_of_the_source(parser: argparse.ArgumentParser, nargs: str | None) -> None:
+    """Add what is imported, and under which name."""
     add = parser.add_argument
     kinds_of_data = (
         "images or sounds in folders by class, CSV, Parquet, LEAF, NumPy, a saved Hugging Face "
@@ -62,6 +74,11 @@ def add_import_flags(parser: argparse.ArgumentParser, nargs: str | None = None) 
     add("--name", help="name in specs (default: the name of the file or folder)")
     kinds = ("images", "sounds", "csv", "parquet", "datasets", "numpy", "leaf")
     add("--kind", choices=kinds, help="kind of the source, if its files leave it open")
+
+
+def _add_flags_of_columns(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that say what the columns of a table are."""
+    add = parser.add_argument
     add(
         "--label",
         metavar="COLUMN",
@@ -79,27 +96,32 @@ def add_import_flags(parser: argparse.ArgumentParser, nargs: str | None = None) 
     )
     add(
         "--x",
-        type=_words,
+        type=_parse_words,
         metavar="COLUMNS",
         default="",
         help="columns of features, separated by commas (default: all others)",
     )
     add(
         "--drop",
-        type=_words,
+        type=_parse_words,
         metavar="COLUMNS",
         default="",
         help="columns, or classes of sounds, to leave out",
     )
     add(
         "--one-hot",
-        type=_words,
+        type=_parse_words,
         metavar="COLUMNS",
         default="",
         help="categorical columns, such as cities",
     )
+
+
+def _add_flags_of_samples(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of images and sounds, and of how folders name classes and owners."""
+    add = parser.add_argument
     shape = "shape of a sample: images are resized, numbers reshaped"
-    add("--shape", type=_shape, metavar="32x32", default="", help=shape)
+    add("--shape", type=_parse_shape, metavar="32x32", default="", help=shape)
     add("--grey", action="store_true", help="convert all images to one channel")
     add(
         "--by-user",
@@ -128,6 +150,11 @@ def add_import_flags(parser: argparse.ArgumentParser, nargs: str | None = None) 
         metavar="BANDS",
         help="sounds: use log-mel features with this number of bands",
     )
+
+
+def _add_flags_of_text(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of texts, which become tokens."""
+    add = parser.add_argument
     add(
         "--text",
         metavar="COLUMN",
@@ -148,6 +175,11 @@ def add_import_flags(parser: argparse.ArgumentParser, nargs: str | None = None) 
         action="store_true",
         help="use the next token as the label, even if there are labels",
     )
+
+
+def _add_flags_of_the_test_part(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that say which samples are for testing."""
+    add = parser.add_argument
     add(
         "--test",
         metavar="PLACE",
@@ -160,8 +192,6 @@ def add_import_flags(parser: argparse.ArgumentParser, nargs: str | None = None) 
         metavar="SHARE",
         help="share for testing if there is no test part (0.2)",
     )
-    add("--dir", help="folder for the data (default: $CFLJAX_DATA, else the cache)")
-    add("--replace", action="store_true", help="replace an earlier import of that name")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -218,11 +248,11 @@ def _prepare(arguments: argparse.Namespace) -> None:
 
 
 def _import(arguments: argparse.Namespace) -> None:
-    table = imported(arguments)
+    table = import_files(arguments)
     print(f"use it with: data = {show(table)}")
 
 
-def imported(arguments: argparse.Namespace) -> dict[str, Value]:
+def import_files(arguments: argparse.Namespace) -> dict[str, Value]:
     """Import the files, print what they hold, and return the table of a spec that uses them."""
     from cfljax.data.importing import import_data
     from cfljax.data.mapped import read
@@ -253,19 +283,18 @@ def table_of(source: Source, by_domain: bool = False) -> dict[str, Value]:
         "partition": "dirichlet" if source.y_train.ndim == 1 else "iid",
         "clients": max(2, min(20, len(source.y_train) // 10)),
     }
-    table = {"name": source.name} | (
-        drawn if source.user_train is None else {"partition": "domains" if by_domain else "user"}
-    )
-    # Columns of a table, each in its own unit
+    owned = {"partition": "domains" if by_domain else "user"}
+    table = {"name": source.name} | (drawn if source.user_train is None else owned)
+    # The columns of a table have different units, so that one scale for all would hide most
     in_columns = source.x_train.ndim == 2 and source.x_train.dtype == "float32"
     return table | ({"normalise": "pixel"} if in_columns else {})
 
 
-def _words(text: str) -> tuple[str, ...]:
+def _parse_words(text: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
-def _shape(text: str) -> tuple[int, ...]:
+def _parse_shape(text: str) -> tuple[int, ...]:
     parts = text.lower().replace("×", "x").split("x") if text else []
     if not all(part.isascii() and part.isdigit() and len(part) < 6 and int(part) for part in parts):
         raise SpecError(f"--shape {text}: must be numbers with x between them, as in 32x32")

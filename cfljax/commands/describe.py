@@ -32,7 +32,7 @@ def describe(
 ) -> str:
     """Describe the data set and its partition in a table, with `--set` flags as in a sweep; `png`:
     a file to draw it into; `samples`: a file to draw samples into."""
-    config = _config(name, sets or []).with_seed(0)
+    config = _read_data(name, sets or []).with_seed(0)
     source = load(name, config.source, config.path, seed=int(config.seed) if name in SOURCES else 0)
     parts = config.divide_unchecked(source)
     source = parts.source or source
@@ -40,7 +40,7 @@ def describe(
     title = " x ".join(
         [config.partition, *(f"{each.name} in {each.options.groups}" for each in config.views)]
     )
-    lines = [*_about_source(source), *_about_parts(title, parts, counts)]
+    lines = [*_describe_source(source), *_describe_parts(title, parts, counts)]
     if config.drift is not None:
         lines.append(("drift", show(write_drift(config.drift))))
     if png:
@@ -52,7 +52,8 @@ def describe(
     return "\n".join(f"{what:<20} {value}" for what, value in lines)
 
 
-def _config(name: str, sets: list[str]) -> Data:
+def _read_data(name: str, sets: list[str]) -> Data:
+    """Read the `data` table that the flags make, as a sweep would."""
     from cfljax.config import read_spec
 
     wrong = [s for s in sets if not s.startswith("data.") or s.startswith("data.name")]
@@ -80,7 +81,8 @@ def seen_counts(parts: Parts, source: Source) -> np.ndarray:
     )
 
 
-def _about_source(source: Source) -> list[tuple[str, str]]:
+def _describe_source(source: Source) -> list[tuple[str, str]]:
+    """Return the lines (what, value) on the data set."""
     lines = [
         ("data", source.name),
         ("samples", f"{len(source.y_train)} training, {len(source.y_test)} test"),
@@ -96,21 +98,22 @@ def _about_source(source: Source) -> list[tuple[str, str]]:
     return lines
 
 
-def _about_parts(name: str, parts: Parts, counts: np.ndarray) -> list[tuple[str, str]]:
+def _describe_parts(name: str, parts: Parts, counts: np.ndarray) -> list[tuple[str, str]]:
+    """Return the lines (what, value) on the partition. `counts`: i64[C, classes]."""
     train = np.array([len(rows) for rows in parts.train])
     lines = [
         ("partition", name),
         ("clients", f"{len(train)}, of which {int((train > 0).sum())} train"),
     ]
-    lines.append(("training samples", _spread(train[train > 0])))
+    lines.append(("training samples", _format_spread(train[train > 0])))
     same = isinstance(parts.test, np.ndarray)
     tests = (
         f"{len(parts.test)}, the same for all clients"
         if same
-        else _spread(np.array([len(rows) for rows in parts.test]))
+        else _format_spread(np.array([len(rows) for rows in parts.test]))
     )
     lines.append(("test samples", tests))
-    lines.append(("classes of a client", _spread((counts > 0).sum(axis=1))))
+    lines.append(("classes of a client", _format_spread((counts > 0).sum(axis=1))))
     used = np.concatenate(parts.train) if len(parts.train) else np.zeros(0, int)
     lines.append(("rows held twice", str(len(used) - len(np.unique(used)))))
     groups, sizes = np.unique(parts.group[parts.group >= 0], return_counts=True)
@@ -123,7 +126,8 @@ def _about_parts(name: str, parts: Parts, counts: np.ndarray) -> list[tuple[str,
     return lines
 
 
-def _spread(values: np.ndarray) -> str:
+def _format_spread(values: np.ndarray) -> str:
+    """Format the range, the median and the sum of numbers of clients."""
     if not len(values):
         return "none"
     return f"{values.min()} to {values.max()}, median {np.median(values):g}, {values.sum()} in all"

@@ -72,7 +72,7 @@ def command_or_function(name: str, command: str) -> None:
 
 def run_module(name: str) -> NoReturn:
     """Run the command as `python -m cfljax.NAME` does, and exit."""
-    # In a notebook that runs this module it is another
+    # In a notebook that runs this module the main module is another: it must not exit
     main_module = getattr(sys.modules["__main__"], "__spec__", None)
     if getattr(main_module, "name", "") == f"cfljax.{name}":
         answer_signals()
@@ -94,7 +94,7 @@ def main(
 ) -> int:
     """Parse the arguments, run the command, and return its exit code. An error is one line on
     standard error."""
-    # Replaces SIG_IGN, too, as in background jobs
+    # This also replaces SIG_IGN, which a shell sets for background jobs
     before = {number: signal.signal(number, _answer) for number in RAISED}
     _end_soon_after_signals()
     unraisablehook = sys.unraisablehook
@@ -114,7 +114,7 @@ def main(
         _end(STOPPED[signal.SIGINT], INTERRUPTED)
     except Terminated:
         _end(STOPPED[signal.SIGTERM], TERMINATED)
-    # The program that reads the output has ended
+    # The program that reads the output has ended, as in `cfljax … | head`
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -135,7 +135,7 @@ def main(
         sys.unraisablehook = unraisablehook
         warnings.showwarning = showwarning
         gc.set_threshold(*thresholds)
-        # An exception while Python shuts down would only print a traceback
+        # While Python shuts down an exception of these handlers would only print a traceback
         for number, handler in before.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
@@ -197,7 +197,7 @@ def _end(message: str, code: int) -> NoReturn:
     closed on the way here."""
     if threading.current_thread() is threading.main_thread():
         for number in (*RAISED, *([signal.SIGALRM] if hasattr(signal, "SIGALRM") else [])):
-            # A second Ctrl-C changes nothing
+            # A second Ctrl-C must not interrupt the end
             signal.signal(number, signal.SIG_IGN)
     if "CFLJAX_WORKER" not in os.environ:
         _say(message, code)

@@ -66,7 +66,7 @@ def run(flags: argparse.Namespace) -> int:
         "model": {"name": flags.model},
         "method": [{"name": flags.method}],
     }
-    sets = [_placed(flag, flags.method) for flag in flags.set]
+    sets = [_complete_key(flag, flags.method) for flag in flags.set]
     result = one_run(names | {"seeds": [flags.seed]}, sets, progress=not flags.quiet)
     print(last_rows(result.history))
     print(result)
@@ -79,17 +79,21 @@ def last_rows(history: Mapping[str, np.ndarray], rows: int = 10) -> str:
     of a short run's time.)"""
     shown = {name: history[name][-rows:] for name in COLUMNS if name in history}
     texts = {
-        name: [
-            name,
-            *("NaN" if v != v else str(v) if name == "round" else f"{v:.4f}" for v in values),
-        ]
+        name: [name, *(_format_value(name, value) for value in values)]
         for name, values in shown.items()
     }
     columns = [[text.rjust(max(map(len, column))) for text in column] for column in texts.values()]
     return "\n".join(" ".join(line) for line in zip(*columns, strict=True))
 
 
-def _placed(flag: str, method: str) -> str:
+def _format_value(name: str, value: float) -> str:
+    """Format a value of a history; a value that differs from itself is NaN."""
+    if value != value:
+        return "NaN"
+    return str(value) if name == "round" else f"{value:.4f}"
+
+
+def _complete_key(flag: str, method: str) -> str:
     """Write the flag as a sweep takes it, which may have several methods: `method.mu=1` and `mu=1`
     become `method.fedprox.mu=1`."""
     from cfljax.config import Train

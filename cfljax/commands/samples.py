@@ -73,7 +73,7 @@ def as_seen(
     return seen, y
 
 
-def chosen(source: Source, parts: Parts) -> list[tuple[str, int, np.ndarray]]:
+def choose_samples(source: Source, parts: Parts) -> list[tuple[str, int, np.ndarray]]:
     """Choose (the name of a line, its client, rows) for each true group, or without groups for some
     clients: rows of as many labels as possible."""
     tests = parts.train if isinstance(parts.test, np.ndarray) else parts.test
@@ -107,7 +107,7 @@ def draw_samples(file: Path, title: str, source: Source, parts: Parts, names: Na
     """Write the picture atomically."""
     from matplotlib.figure import Figure
 
-    lines = chosen(source, parts)
+    lines = choose_samples(source, parts)
     texts = names.tokens is not None or source.table is not None
     wide = 2.4 if texts else 1.1
     figure = Figure(figsize=(1 + wide * MAX_SAMPLES, 0.5 + 1.35 * len(lines)), layout="constrained")
@@ -118,9 +118,9 @@ def draw_samples(file: Path, title: str, source: Source, parts: Parts, names: Na
             axis.set(xticks=[], yticks=[])
             axis.set_frame_on(False)
             if at < len(rows):
-                _draw(axis, x[at], names.tokens, texts)
-                axis.set_title(_label(y[at], names), fontsize=7)
-        axes[0].set_ylabel(_domain(source, parts, client, rows, names) or name, fontsize=8)
+                _draw_sample(axis, x[at], names.tokens, texts)
+                axis.set_title(_format_label(y[at], names), fontsize=7)
+        axes[0].set_ylabel(_find_domain(source, parts, client, rows, names) or name, fontsize=8)
     figure.suptitle(title, fontsize=9)
     try:
         with write_whole(file) as part:
@@ -129,7 +129,7 @@ def draw_samples(file: Path, title: str, source: Source, parts: Parts, names: Na
         raise StoreError(f"--draw {file}: cannot be written ({e.strerror or e})") from e
 
 
-def _domain(
+def _find_domain(
     source: Source, parts: Parts, client: int, rows: np.ndarray, names: Names
 ) -> str | None:
     """Return the domain of a client's samples, if the data have domains and these are the
@@ -150,7 +150,7 @@ def _domain(
     return names.owners[owners[0]] if len(owners) == 1 and owners[0] < len(names.owners) else None
 
 
-def _label(y: np.ndarray, names: Names) -> str:
+def _format_label(y: np.ndarray, names: Names) -> str:
     """Return the name of a label; of several labels the indices."""
     if np.ndim(y):
         return " ".join(map(str, np.flatnonzero(y)))[:16]
@@ -164,7 +164,8 @@ def _label(y: np.ndarray, names: Names) -> str:
     return shown[:16].replace("$", r"\$")
 
 
-def _draw(axis: Axes, x: np.ndarray, tokens: Table | None, texts: bool) -> None:
+def _draw_sample(axis: Axes, x: np.ndarray, tokens: Table | None, texts: bool) -> None:
+    """Draw a sample as a text, as an image, or else as a curve."""
     if texts:
         numbers = x.astype(int).tolist()
         said = " ".join(map(str, numbers)) if tokens is None else decode_tokens(tokens, numbers)
@@ -179,6 +180,7 @@ def _draw(axis: Axes, x: np.ndarray, tokens: Table | None, texts: bool) -> None:
             transform=axis.transAxes,
         )
         return
+    # A row of a square number of values is most often a flattened image
     if x.ndim == 1 and int(len(x) ** 0.5) ** 2 == len(x) and len(x) >= 16:
         x = x.reshape(int(len(x) ** 0.5), -1)
     if x.ndim == 3 and x.shape[-1] in (1, 3):

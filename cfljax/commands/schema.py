@@ -205,7 +205,7 @@ class _Options:
                     )
                 ]
             )
-        # No grid goes over these
+        # The options of these tables take one value each: no grid goes over them
         if table not in ("search", "train.privacy.choice"):
             drawn.append(a_list({"anyOf": forms}))
         described = {"description": field.meta.get("help", "")} | (
@@ -233,15 +233,17 @@ class _Options:
         if kind is str:
             name = None
             if cls is not None and not _list_required(cls) - {"name"}:
-                # It stands for a table with that name alone
+                # A word stands for a table with that name alone
                 name = list_fields(cls).get("name")
             words = [
                 *(meta.get("choices") or ()),
                 *((name.meta.get("choices") if name else None) or ()),
             ]
-            words += (
-                [] if cls is None else ["auto"] if cls is train.PlanOptions else transit.NONE_WORDS
-            )
+            # A word in place of a whole table, such as train.plan = "auto"
+            if cls is train.PlanOptions:
+                words += ["auto"]
+            elif cls is not None:
+                words += transit.NONE_WORDS
             return [{"enum": list(dict.fromkeys(words))} if words else {"type": "string"}]
         bounds = (
             {word: meta[key] for key, word in BOUNDS.items() if meta.get(key) is not None}

@@ -24,12 +24,14 @@ from cfljax.errors import SpecError
 from cfljax.files import use_compilation_cache
 
 if TYPE_CHECKING:
+    from cfljax.config import Spec
     from cfljax.devices.mesh import Shape
     from cfljax.launch import Launcher
+    from cfljax.launch.sweep import Outcome
 
 
 def parser(prog: str = "python -m cfljax.sweep") -> argparse.ArgumentParser:
-    """Make the parser of the sweep command."""
+    """Make the parser of the sweep command. `--help` lists the flags in this order."""
     flags = parser_of("sweep", prog)
     flags.add_argument(
         "spec",
@@ -67,6 +69,13 @@ def parser(prog: str = "python -m cfljax.sweep") -> argparse.ArgumentParser:
         metavar="NAME",
         help="where runs are computed (default: local)",
     )
+    _add_flags_of_devices(flags)
+    _add_flags_of_clusters(flags)
+    return flags
+
+
+def _add_flags_of_devices(flags: argparse.ArgumentParser) -> None:
+    """Add the flags of several devices and processes that compute one run."""
     flags.add_argument(
         "--mesh",
         metavar="SHAPE",
@@ -88,6 +97,10 @@ def parser(prog: str = "python -m cfljax.sweep") -> argparse.ArgumentParser:
     flags.add_argument(
         "--num-processes", type=int, metavar="N", help="--distributed: number of processes"
     )
+
+
+def _add_flags_of_clusters(flags: argparse.ArgumentParser) -> None:
+    """Add the flags of the launchers `ray` and `slurm`."""
     flags.add_argument(
         "--address",
         help='--launcher ray: address of a running cluster, or "auto" (default: start Ray here)',
@@ -104,7 +117,6 @@ def parser(prog: str = "python -m cfljax.sweep") -> argparse.ArgumentParser:
     )
     retries = "--launcher ray, slurm: restarts of a batch, if its worker dies (3)"
     flags.add_argument("--retries", type=int, metavar="N", help=retries)
-    return flags
 
 
 def run(flags: argparse.Namespace) -> int:
@@ -114,8 +126,8 @@ def run(flags: argparse.Namespace) -> int:
 
     _check(flags)
     spec = read_spec(flags.spec or QUICKSTART, flags.set, plugins=flags.plugin)
-    launch, chosen = _launcher(flags)
-    part = _part(flags.shard)
+    launch, chosen = _choose_launcher(flags)
+    part = _parse_shard(flags.shard)
     if flags.dry_run:
         preview.dry_run(spec)
         if not flags.explain:
@@ -124,14 +136,12 @@ def run(flags: argparse.Namespace) -> int:
         use_compilation_cache()
     if flags.explain:
         return preview.explain(spec, flags.workers)
-    shape = _devices(flags)
+    shape = _take_devices(flags)
     from cfljax.devices import distributed
     from cfljax.launch import workers
     from cfljax.launch.plan_file import choose_mesh
     from cfljax.launch.sweep import Options, carry_out, follow_leader, run_together
-    from cfljax.report.tables import comparison
-    from cfljax.report.write import LivePage, report
-    from cfljax.results.result import Results
+    from cfljax.report.write import LivePage
     from cfljax.sinks.feed import send_finished_runs
     from cfljax.store import Store
 
@@ -144,34 +154,43 @@ def run(flags: argparse.Namespace) -> int:
             return follow_leader(spec)
         store = Store(folder)
         choose_mesh(store, store.read_plan() or {}, shape)
-        store.write_spec(_as_written(flags))
-        store.log(
-            {
-                "event": "start",
-                "command": shlex.join(["cfljax", "sweep", *_for_workers(flags, folder)]),
-                "time": time.time(),
-            }
-        )
+        worker_flags = _list_worker_flags(flags, folder)
+        store.write_spec(_write_flags_and_spec(flags))
+        command = shlex.join(["cfljax", "sweep", *worker_flags])
+        store.log({"event": "start", "command": command, "time": time.time()})
         if not flags.no_report:
             live = LivePage(folder, spec.describe_sweep(), flags.target, flags.open)
             options = options._replace(ended=live.write)
             if sys.stdout.isatty() and not flags.quiet:
                 print(f"Report, updated during the runs: {format_link(live.path)}")
         logged = spec.describe_sweep() | {"named": spec.labels_by_id()}
-        with send_finished_runs(
-            folder, flags.log, logged, lambda line: print(line, file=sys.stderr)
-        ):
+        with send_finished_runs(folder, flags.log, logged, _print_error):
             if shape is not None:
                 outcome = carry_out(spec, store, options)
             else:
-                outcome = launch(spec, store, options, flags.workers, _for_workers(flags, folder))
+                outcome = launch(spec, store, options, flags.workers, worker_flags)
+    _print_results(flags, spec, folder, outcome)
+    return 1 if outcome.failed else 0
+
+
+def _print_error(line: str) -> None:
+    """Print a line on standard error."""
+    print(line, file=sys.stderr)
+
+
+def _print_results(
+    flags: argparse.Namespace, spec: Spec, folder: str | Path, outcome: Outcome
+) -> None:
+    """Print the table, how the runs ended, and where the results are; write the report."""
+    from cfljax.report.tables import comparison
+    from cfljax.report.write import report
+    from cfljax.results.result import Results
+
     results = Results(folder, target=flags.target, sweep=spec.describe_sweep())
     print(comparison(results))
-    computed = (
-        f"{outcome.computed} run{'s' if outcome.computed != 1 else ''} computed"
-        if outcome.computed
-        else "nothing to do"
-    )
+    computed = "nothing to do"
+    if outcome.computed:
+        computed = f"{outcome.computed} run{'s' if outcome.computed != 1 else ''} computed"
     ended = f"{outcome.done} done, {outcome.diverged} diverged, {outcome.failed} failed"
     print(f"\n{spec.name}: {computed}; {ended}. Results: {folder}")
     if not flags.no_report:
@@ -179,11 +198,7 @@ def run(flags: argparse.Namespace) -> int:
     warn_of_divergence(results.records.values())
     for record in results.records.values():
         if record["status"] == "failed":
-            print(
-                f"failed: {record['label']} (seed {record['seed']}): {record['error']}",
-                file=sys.stderr,
-            )
-    return 1 if outcome.failed else 0
+            _print_error(f"failed: {record['label']} (seed {record['seed']}): {record['error']}")
 
 
 def _check(flags: argparse.Namespace) -> None:
@@ -224,18 +239,18 @@ def _check_unused(flags: argparse.Namespace) -> None:
 def _is_worker(share: str, processors: str) -> bool:
     """Return whether these are what a worker is started with: `k/n`, and numbers of processors."""
     return (
-        _share(share) is not None
+        _parse_share(share) is not None
         and re.fullmatch(r"[0-9]{1,6}(,[0-9]{1,6})*", processors) is not None
     )
 
 
-def _share(written: str) -> tuple[int, int] | None:
+def _parse_share(written: str) -> tuple[int, int] | None:
     """Parse `k/n`; None if it has another form."""
     at = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", written)
     return (int(at[1]), int(at[2])) if at is not None and int(at[1]) < int(at[2]) else None
 
 
-def _devices(flags: argparse.Namespace) -> Shape | None:
+def _take_devices(flags: argparse.Namespace) -> Shape | None:
     """Take the devices, and join the processes, that the flags ask for; the mesh, None where they
     ask for none."""
     ids = (flags.coordinator, flags.process_id, flags.num_processes)
@@ -269,15 +284,16 @@ def _devices(flags: argparse.Namespace) -> Shape | None:
     return shape
 
 
-def _part(written: str | None) -> tuple[int, int] | None:
+def _parse_shard(written: str | None) -> tuple[int, int] | None:
     """Return the part of the runs that `--shard` asks for; None for all."""
-    part = None if written is None else _share(written)
+    part = None if written is None else _parse_share(written)
     if written is not None and part is None:
         raise SpecError(f"--shard {written[:30]}: must be I/N with I from 0 to N - 1, as in 0/4")
     return part
 
 
-def _launcher(flags: argparse.Namespace) -> tuple[Launcher, object]:
+def _choose_launcher(flags: argparse.Namespace) -> tuple[Launcher, object]:
+    """Return the launcher that the flags name, and its checked options."""
     from cfljax.launch import LAUNCHERS
     from cfljax.registry.options import check
 
@@ -287,17 +303,19 @@ def _launcher(flags: argparse.Namespace) -> tuple[Launcher, object]:
     return entry.make, check(entry.options, table, f"--launcher {flags.launcher}")
 
 
-def _as_written(flags: argparse.Namespace) -> str:
+def _write_flags_and_spec(flags: argparse.Namespace) -> str:
+    """Return the text of the spec, with the flags that change it as comments above."""
     from cfljax.api import QUICKSTART
 
     sets = "".join(f"# --set {' '.join(flag.split())}\n" for flag in flags.set)
     sets += "".join(f"# --plugin {' '.join(flag.split())}\n" for flag in flags.plugin)
     written = Path(flags.spec or QUICKSTART).read_text(encoding="utf-8-sig")
-    # such comments are in the file if it is the copy of a results folder
+    # A spec that is the copy of a results folder has such comments of its first start
     earlier = r"\A(# --(set|plugin) .*\n)+"
     return sets + re.sub(earlier, "", written)
 
 
-def _for_workers(flags: argparse.Namespace, folder: str | Path) -> list[str]:
+def _list_worker_flags(flags: argparse.Namespace, folder: str | Path) -> list[str]:
+    """List the command line that another process needs to work on the same sweep."""
     shard = [] if flags.shard is None else ["--shard", flags.shard]
     return [*filter(None, [flags.spec]), *list_sweep_flags(flags, folder), *shard]

@@ -78,7 +78,7 @@ def run(flags: argparse.Namespace) -> int:
     if flags.as_worker:
         return _be_worker(flags, spec, plan, store, options, seeds)
     store.write_spec(Path(flags.spec).read_text(encoding="utf-8-sig"))
-    command = WorkerCommand(flags.workers, _for_workers(flags, store.folder))
+    command = WorkerCommand(flags.workers, _list_worker_flags(flags, store.folder))
     table, last = tune(spec, plan, store, options, seeds, command)
     print(text(table))
     results = Results(store.folder, sweep=last.describe_sweep())
@@ -120,7 +120,7 @@ def _be_worker(
     )
 
 
-def _for_workers(flags: argparse.Namespace, folder: Path) -> list[str]:
+def _list_worker_flags(flags: argparse.Namespace, folder: Path) -> list[str]:
     words = [flags.spec, *list_sweep_flags(flags, folder), "--metric", flags.metric]
     words += [] if flags.budget is None else ["--budget", repr(flags.budget)]
     return words + ([] if flags.then_compare is None else ["--then-compare", flags.then_compare])

@@ -135,11 +135,9 @@ def describe_plan(parts: Assembled, width: int, machine: Machine) -> str:
     forced |= {"devices": grid.get(CLIENTS, 1), "pool": "sharded" if parts.sharded else "copied"}
     forced |= {"quick": True} if plan.quick else {}
     groups = f" on {grid[RUNS]} groups of devices" if grid.get(RUNS, 1) > 1 else ""
-    computing = (
-        f", {machine.threads} thread{'s' if machine.threads > 1 else ''}"
-        if machine.sequential
-        else ""
-    )
+    computing = ""
+    if machine.sequential:
+        computing = f", {machine.threads} thread{'s' if machine.threads > 1 else ''}"
     return f"{show(forced)}, {width} run{'s' if width > 1 else ''} at a time{groups}{computing}"
 
 

@@ -25,7 +25,7 @@ def generalisation(run: KeptModels) -> float:
     models, and for methods that make a client's model when they score it."""
     models = run.models
     labels = run.labels
-    if models is None or labels is None or (scene := predict.scene_of(run.record)).adapts:
+    if models is None or labels is None or (scene := predict.rebuild_run(run.record)).adapts:
         return math.nan
     from cfljax.engine.scoring import score
 
@@ -62,7 +62,7 @@ def wasserstein_adjusted(run: KeptModels) -> float:
     if labels is None:
         return math.nan
     last = int(run.record["summary"].get("rounds") or 0)
-    federation = host_federation(predict.run_of(run.record)).at(last)
+    federation = host_federation(predict.read_run(run.record)).at(last)
     known = np.asarray(federation.trains) & (labels >= 0)
     if federation.several or not 1 < len(np.unique(labels[known])) < known.sum():
         return math.nan

@@ -27,7 +27,7 @@ class _Layer(NamedTuple):
     arrays: dict[str, np.ndarray]
 
 
-def named(params: Tree) -> dict[str, np.ndarray]:
+def name_arrays(params: Tree) -> dict[str, np.ndarray]:
     """Name the parameters by their paths, in the order of the layers: `dense_0.kernel` f32[inputs,
     outputs]."""
     leaves = jax.tree_util.tree_flatten_with_path(params)[0]
@@ -43,24 +43,27 @@ def state_dict(
     """Convert the parameters to the arrays of PyTorch's modules: `weight` [outputs, inputs] of
     `Linear`, [outputs, inputs, rows, columns] of `Conv2d`, `weight_ih_l0`, … of `LSTM`. The inputs
     of a dense layer after a convolution are in PyTorch's order (channel, row, column).
-    `forget_bias`: the constant in the forget gate of LSTM layers, which PyTorch has in the bias.
-    `flattened`: a dense layer after a convolution sees all its pixels; False: their mean."""
+
+    Args:
+        params: the network's own tree.
+        forget_bias: the constant in the forget gate of LSTM layers, which PyTorch has in the bias.
+        flattened: a dense layer after a convolution sees all its pixels; False: their mean."""
     layers: dict[str, dict[str, np.ndarray]] = {}
-    for path, array in named(params).items():
+    for path, array in name_arrays(params).items():
         owner, _, name = path.rpartition(".")
         layers.setdefault(owner, {})[name] = array
     found: dict[str, np.ndarray] = {}
-    # Of the convolution before
+    # The channels of the convolution just before a layer; 0: there is none
     channels = 0
-    for layer in _in_order([_Layer(name, arrays) for name, arrays in layers.items()]):
-        converted, channels = _in_torch(layer.arrays, channels, forget_bias)
+    for layer in _sort_layers([_Layer(name, arrays) for name, arrays in layers.items()]):
+        converted, channels = _convert_to_torch(layer.arrays, channels, forget_bias)
         begin = f"{layer.name}." if layer.name else ""
         channels = channels if flattened else 0
         found |= {begin + name: np.array(array, order="C") for name, array in converted.items()}
     return found
 
 
-def _in_order(layers: list[_Layer]) -> list[_Layer]:
+def _sort_layers(layers: list[_Layer]) -> list[_Layer]:
     """Sort convolutions and recurrent layers before dense ones: trees are sorted by name, and
     `head` comes before `layer`."""
     return sorted(
@@ -71,7 +74,7 @@ def _in_order(layers: list[_Layer]) -> list[_Layer]:
     )
 
 
-def _in_torch(
+def _convert_to_torch(
     layer: Mapping[str, np.ndarray], channels: int, forget_bias: float
 ) -> tuple[dict[str, np.ndarray], int]:
     """Return (the arrays of a layer in PyTorch's layout, channels of the convolution just before
@@ -79,7 +82,7 @@ def _in_torch(
     kernel = layer.get("kernel")
     if kernel is None:
         renamed = {"weight" if name == "scale" else name: array for name, array in layer.items()}
-        # PyTorch has it before the bias
+        # Sorted, because PyTorch has the weight before the bias
         return dict(sorted(renamed.items(), key=lambda item: item[0] != "weight")), channels
     rest = {name: array for name, array in layer.items() if name != "kernel"}
     if "recurrent" in layer:

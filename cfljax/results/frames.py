@@ -47,19 +47,21 @@ def summaries(records: Collection[Table]) -> pandas.DataFrame:
     """Make the frame of `Results.to_pandas`: a row per run."""
     import pandas as pd
 
-    options = [*_labelled(records), *varying(records)]
-    more = _more_quantities(records)
-    rows = [_row(record, options, more) for record in records]
+    options = [*_list_label_column(records), *list_varying(records)]
+    more = _list_more_quantities(records)
+    rows = [_make_row(record, options, more) for record in records]
     frame = pd.DataFrame(
         rows,
         columns=["run", "method", "seed", *options, "status", *QUANTITIES, *SECONDS_COLUMNS, *more],
     )
-    return _whole(frame.astype(dict.fromkeys((*QUANTITIES, *SECONDS_COLUMNS, *more), float)))
+    return _convert_counts(
+        frame.astype(dict.fromkeys((*QUANTITIES, *SECONDS_COLUMNS, *more), float))
+    )
 
 
 def overview(records: Collection[Table]) -> pandas.DataFrame:
     """Return the first 20 rows of that frame with the columns that fit a screen."""
-    shown = ["run", "method", "seed", *_labelled(records), *varying(records)]
+    shown = ["run", "method", "seed", *_list_label_column(records), *list_varying(records)]
     shown += ["status", "accuracy_max", "accuracy_last", "rounds"]
     frame = summaries(records)[shown].head(20).copy()
     for name in ("accuracy_max", "accuracy_last", "rounds"):
@@ -67,7 +69,7 @@ def overview(records: Collection[Table]) -> pandas.DataFrame:
     return frame
 
 
-def varying(records: Iterable[Table]) -> list[str]:
+def list_varying(records: Iterable[Table]) -> list[str]:
     """List the dotted names of the options that differ between the runs, in the order of the
     spec."""
     names = dict.fromkeys(name for record in records for name in record.get("varies", {}))
@@ -88,7 +90,8 @@ def histories(runs: Iterable[tuple[Table, Mapping[str, np.ndarray]]]) -> pandas.
     """Join the curves of (record, history) pairs in one frame with a row per evaluation."""
     import pandas as pd
 
-    records, parts = [], []
+    records = []
+    parts = []
     for record, history in runs:
         records.append(record)
         parts.append(curves(history))
@@ -99,8 +102,11 @@ def histories(runs: Iterable[tuple[Table, Mapping[str, np.ndarray]]]) -> pandas.
         "method": [r["method"] for r in records],
         "seed": [r["seed"] for r in records],
     }
-    facts |= {name: list(map(label_of, records)) for name in _labelled(records)}
-    facts |= {name: [_cell(_option(r, name)) for r in records] for name in varying(records)}
+    facts |= {name: list(map(label_of, records)) for name in _list_label_column(records)}
+    facts |= {
+        name: [_format_cell(_find_option(r, name)) for r in records]
+        for name in list_varying(records)
+    }
     kinds = {name: np.int64 if name == "seed" else object for name in facts}
     frame = {
         name: np.repeat(np.array(values, kinds[name]), lengths) for name, values in facts.items()
@@ -129,11 +135,13 @@ def short(value: object) -> str:
     return f"{number:.0f}" if number.is_integer() and abs(number) > 1 else f"{number:.4g}"
 
 
-def _labelled(records: Iterable[Table]) -> list[str]:
+def _list_label_column(records: Iterable[Table]) -> list[str]:
+    """Return ["label"] if the spec gives some method a label, else []."""
     return ["label"] if any(label_of(record) != record["method"] for record in records) else []
 
 
-def _more_quantities(records: Collection[Table]) -> list[str]:
+def _list_more_quantities(records: Collection[Table]) -> list[str]:
+    """List the quantities that only some runs have: of new clients, drift, a clock, metrics, …"""
     asked = (record.get("config", {}).get("train", {}).get("metrics") for record in records)
     sometimes = [
         name for name in SOMETIMES if any(name in record.get("summary", {}) for record in records)
@@ -152,8 +160,8 @@ def _more_quantities(records: Collection[Table]) -> list[str]:
     )
 
 
-def _row(record: Table, varying: list[str], more: list[str]) -> list[Value]:
-    options = [_cell(_option(record, name)) for name in varying]
+def _make_row(record: Table, varying: list[str], more: list[str]) -> list[Value]:
+    options = [_format_cell(_find_option(record, name)) for name in varying]
     numbers, others = (
         [number(record.get("summary", {}).get(name)) for name in names]
         for names in (QUANTITIES, more)
@@ -174,7 +182,7 @@ def _row(record: Table, varying: list[str], more: list[str]) -> list[Value]:
     ]
 
 
-def _option(record: Table, name: str) -> Value:
+def _find_option(record: Table, name: str) -> Value:
     """Return the value of a dotted option in a run, whether it varies or not; None if the run has
     no such option. `label`: its label."""
     if name == "label":
@@ -186,7 +194,7 @@ def _option(record: Table, name: str) -> Value:
     return table.get(key, table.get(key.rpartition(".")[2])) if isinstance(table, dict) else None
 
 
-def _cell(value: Value) -> Value:
+def _format_cell(value: Value) -> Value:
     """Convert the value of an option for a frame: lists and tables become text, so that the frame
     can be grouped by them."""
     return show(value) if isinstance(value, (list, dict)) else value
@@ -219,7 +227,7 @@ def number(value: Value) -> float:
     return math.nan if value is None else float(value)
 
 
-def _whole(frame: pandas.DataFrame) -> pandas.DataFrame:
+def _convert_counts(frame: pandas.DataFrame) -> pandas.DataFrame:
     """Convert the columns of counts to integers, if all of their values are known."""
     for name in ("clusters_last", "rounds", "round_to_target", "bytes_up", "bytes_down"):
         if len(frame) and np.isfinite(frame[name]).all():

@@ -29,7 +29,7 @@ class KeptModels:
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what is made again when it is asked for; it holds functions, which cannot be
         pickled."""
-        return {name: value for name, value in vars(self).items() if name != "_scene"}
+        return {name: value for name, value in vars(self).items() if name != "_rebuilt"}
 
     @property
     def run(self) -> str:
@@ -73,27 +73,27 @@ class KeptModels:
         return self.arrays.get(f"diag/{self.record['method']}/mixture_of_clients")
 
     @cached_property
-    def _scene(self) -> predict.Scene:
-        return predict.scene_of(self.record)
+    def _rebuilt(self) -> predict.RebuiltRun:
+        return predict.rebuild_run(self.record)
 
-    def _flat(self, cluster: int) -> np.ndarray:
-        models = predict.need(self.models, "models", self.run)
+    def _select_model(self, cluster: int) -> np.ndarray:
+        models = predict.need_array(self.models, "models", self.run)
         if not 0 <= cluster < len(models):
             raise SpecError(f"cluster = {cluster}: the run has models 0 to {len(models) - 1}")
         return models[cluster]
 
-    def _model_for(self, client: int, cluster: int | None) -> np.ndarray:
-        models = predict.need(self.models, "models", self.run)
+    def _choose_model(self, client: int, cluster: int | None) -> np.ndarray:
+        models = predict.need_array(self.models, "models", self.run)
         if cluster is None:
             cluster = predict.cluster_of(
-                self._scene, client, models, predict.need(self.labels, "labels", self.run)
+                self._rebuilt, client, models, predict.need_array(self.labels, "labels", self.run)
             )
-        return self._flat(cluster)
+        return self._select_model(cluster)
 
     def samples(self, client: int) -> tuple[np.ndarray, np.ndarray]:
         """Return (x f32[n, ...], y i32[n]): the test samples that a client is scored on, as its
         model sees them: normalised, and through the client's own view (rotated, relabelled, …)."""
-        return predict.test_samples(self._scene, predict.check_client(self._scene, client))
+        return predict.test_samples(self._rebuilt, predict.check_client(self._rebuilt, client))
 
     def predict(
         self,
@@ -114,15 +114,15 @@ class KeptModels:
         (its own view is not applied again), and is normalised as in training; with `prepared` it is
         so already, as `samples` returns it. `cluster`: take this model instead of the one that the
         client was scored with. Needs a run that has kept its models."""
-        index = predict.check_client(self._scene, client)
-        flat = self._model_for(index, cluster)
+        index = predict.check_client(self._rebuilt, client)
+        flat = self._choose_model(index, cluster)
         seen = (
             np.asarray(x, np.float32)
             if prepared
-            else predict.prepared(self._scene.federation, np.asarray(x))
+            else predict.prepare_samples(self._rebuilt.federation, np.asarray(x))
         )
-        several = self._scene.federation.several
-        each = predict.probabilities(self._scene.model, flat, seen, several)
+        several = self._rebuilt.federation.several
+        each = predict.probabilities(self._rebuilt.model, flat, seen, several)
         if probabilities:
             return each
         return (each > 0.5).astype(np.int32) if several else each.argmax(axis=1).astype(np.int32)
@@ -130,13 +130,13 @@ class KeptModels:
     def confusion(self, client: int, cluster: int | None = None) -> np.ndarray:
         """Count a client's test samples by label (rows) and predicted class (columns): i64[classes,
         classes]."""
-        if self._scene.federation.several:
+        if self._rebuilt.federation.several:
             raise SpecError(
                 "confusion: needs one label per sample, and here samples have several; "
                 "compare predict with samples"
             )
         x, y = self.samples(client)
-        classes = self._scene.federation.classes
+        classes = self._rebuilt.federation.classes
         found = self.predict(client, x, cluster, prepared=True) if len(y) else np.zeros(0, np.int32)
         return np.bincount(y.astype(np.int64) * classes + found, minlength=classes**2).reshape(
             classes, classes
@@ -145,15 +145,15 @@ class KeptModels:
     def params(self, cluster: int = 0) -> Tree:
         """Return the parameters of a cluster's model as the network's own tree:
         `params["dense_0"]["kernel"]` f32[inputs, outputs]."""
-        return predict.params_of(predict.model_of(self.record), self._flat(cluster))
+        return predict.params_of(predict.model_of(self.record), self._select_model(cluster))
 
     def state_dict(self, cluster: int = 0) -> dict[str, np.ndarray]:
         """Return the parameters as PyTorch's modules hold them, as numpy arrays:
         `module.load_state_dict({name: torch.from_numpy(a) for name, a in
         result.state_dict(0).items()})`."""
-        return self._named(self.params(cluster), "torch")
+        return self._name_arrays(self.params(cluster), "torch")
 
-    def _named(self, params: Tree, layout: str) -> dict[str, np.ndarray]:
+    def _name_arrays(self, params: Tree, layout: str) -> dict[str, np.ndarray]:
         """Name the arrays of a model. `layout`: "jax" as in `params`, "torch" as in
         `state_dict`."""
         from cfljax.models.started import POOLED_MODELS
@@ -161,7 +161,7 @@ class KeptModels:
         if layout not in ("jax", "torch"):
             raise SpecError(f'layout = "{layout}": must be "jax" or "torch"')
         if layout == "jax":
-            return export.named(params)
+            return export.name_arrays(params)
         options = self.record["config"]["model"]
         return export.state_dict(
             params, float(options.get("forget_bias", 0.0)), options["name"] not in POOLED_MODELS
@@ -170,8 +170,8 @@ class KeptModels:
     def export(self, path: str | os.PathLike[str], cluster: int = 0, layout: str = "jax") -> Path:
         """Write the model of a cluster to a `.safetensors` file. `layout`: "jax" as in `params`,
         "torch" as in `state_dict`."""
-        arrays = self._named(self.params(cluster), layout)
-        about = {name: str(fact) for name, fact in self._origin(layout).items()} | {
+        arrays = self._name_arrays(self.params(cluster), layout)
+        about = {name: str(fact) for name, fact in self._describe_origin(layout).items()} | {
             "cluster": str(cluster)
         }
         return export.write_safetensors(path, arrays, about)
@@ -181,24 +181,28 @@ class KeptModels:
         folder for other programs: `clusters.json` and a `cluster_K.npz` each. `layout` as for
         `export`."""
         models, labels = (
-            predict.need(kept, what, self.run)
+            predict.need_array(kept, what, self.run)
             for kept, what in ((self.models, "models"), (self.labels, "labels"))
         )
-        clients = predict.clusters_of(self._scene, models, labels)
-        about = self._origin(layout)
+        clients = predict.clusters_of(self._rebuilt, models, labels)
+        about = self._describe_origin(layout)
         used = np.unique(clients[clients >= 0])
-        # Clients use all models, each by its weight
-        if self._scene.mixes:
+        # Clients that mix models use all of them, each by its weight
+        if self._rebuilt.mixes:
             used = np.arange(len(models))
-            about["weights"] = predict.need(self.mixture, "mixtures", self.run).tolist()
+            about["weights"] = predict.need_array(self.mixture, "mixtures", self.run).tolist()
         params = {
-            int(cluster): predict.params_of(self._scene.model, models[cluster]) for cluster in used
+            int(cluster): predict.params_of(self._rebuilt.model, models[cluster])
+            for cluster in used
         }
         return export.write_clusters(
-            folder, {k: self._named(each, layout) for k, each in params.items()}, clients, about
+            folder,
+            {k: self._name_arrays(each, layout) for k, each in params.items()},
+            clients,
+            about,
         )
 
-    def _origin(self, layout: str) -> Table:
+    def _describe_origin(self, layout: str) -> Table:
         return {
             "run": self.run,
             "method": self.record["method"],

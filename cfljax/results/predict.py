@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from cfljax.config import Run
     from cfljax.types import Array, Federation, Model, Tree
 
-# The most samples that pass through the network at once
+# The most samples that pass through the network at once, which bounds the memory
 SAMPLES_AT_A_TIME = 1024
 
 
-class Scene(NamedTuple):
-    """What a run was computed with, made again from its record."""
+class RebuiltRun(NamedTuple):
+    """A run's model and federation, made again from its record."""
 
     run: Run
     model: Model
@@ -34,7 +34,7 @@ class Scene(NamedTuple):
     adapts: bool
 
 
-def run_of(record: Table) -> Run:
+def read_run(record: Table) -> Run:
     """Read the run of a record; raise a SpecError if its options mean something else today (data
     files, plug-ins, another version).
 
@@ -76,25 +76,25 @@ def _advise_on_plugins(record: Table) -> str:
     )
 
 
-def scene_of(record: Table) -> Scene:
+def rebuild_run(record: Table) -> RebuiltRun:
     """Make the model and the federation of a run from its record."""
     from cfljax.devices.machine import describe_machine
     from cfljax.experiment.assemble import assemble, federation_of, model_of
 
-    run = run_of(record)
+    run = read_run(record)
     parts = assemble(run, 1, describe_machine())
     last = int(record["summary"].get("rounds") or run.train.rounds)
     federation = federation_of(run)
     method = parts.method
     facts = method.chooses, method.mixture is not None, method.adapt is not None
-    return Scene(run, model_of(run, federation), federation.at(last), *facts)
+    return RebuiltRun(run, model_of(run, federation), federation.at(last), *facts)
 
 
 def model_of(record: Table) -> Model:
     """Make the model of a run from its record."""
     from cfljax.experiment import assemble
 
-    run = run_of(record)
+    run = read_run(record)
     return assemble.model_of(run, assemble.host_federation(run))
 
 
@@ -104,7 +104,7 @@ def params_of(model: Model, flat: np.ndarray) -> Tree:
     return jax.tree.map(np.array, params if model.whole is None else model.whole(params))
 
 
-def check_client(scene: Scene, client: int) -> int:
+def check_client(scene: RebuiltRun, client: int) -> int:
     """Return the position of a client; raise a SpecError if the federation does not have it."""
     clients = int(np.asarray(scene.federation.real).sum())
     if not 0 <= client < clients:
@@ -112,7 +112,7 @@ def check_client(scene: Scene, client: int) -> int:
     return int(client)
 
 
-def cluster_of(scene: Scene, client: int, models: np.ndarray, labels: np.ndarray) -> int:
+def cluster_of(scene: RebuiltRun, client: int, models: np.ndarray, labels: np.ndarray) -> int:
     """Return the model that a client is scored with at the end; raise a SpecError if the record
     does not tell it. `models` f32[K, d], `labels` i32[C]."""
     if scene.mixes:
@@ -129,7 +129,7 @@ def cluster_of(scene: Scene, client: int, models: np.ndarray, labels: np.ndarray
     return cluster
 
 
-def clusters_of(scene: Scene, models: np.ndarray, labels: np.ndarray) -> np.ndarray:
+def clusters_of(scene: RebuiltRun, models: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Return the model of each client at the end, i32[C], −1 for none; if clients mix models, the
     one with the largest weight. Clients that never train choose as in the run. `models` f32[K, d],
     `labels` i32[C]."""
@@ -144,11 +144,11 @@ def clusters_of(scene: Scene, models: np.ndarray, labels: np.ndarray) -> np.ndar
         return np.zeros_like(found)
     untrained = np.asarray(scene.federation.train.count)[: len(found)] == 0
     if scene.chooses and untrained.any():
-        return np.where(untrained, _chosen(scene, models, labels)[: len(found)], found)
+        return np.where(untrained, _choose_models(scene, models, labels)[: len(found)], found)
     return found
 
 
-def _chosen(scene: Scene, models: np.ndarray, labels: np.ndarray) -> np.ndarray:
+def _choose_models(scene: RebuiltRun, models: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Choose among the models in use by the loss on the test samples by which clients that never
     train choose, i32[C]."""
     import dataclasses
@@ -173,7 +173,7 @@ def _chosen(scene: Scene, models: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return np.asarray(least(federation, seen, jnp.asarray(models), candidates, untrained))
 
 
-def test_samples(scene: Scene, client: int) -> tuple[np.ndarray, np.ndarray]:
+def test_samples(scene: RebuiltRun, client: int) -> tuple[np.ndarray, np.ndarray]:
     """Return (x f32[n, ...], y i32[n]): the test samples that a client is scored on, as its model
     sees them."""
     test = scene.federation.test
@@ -183,32 +183,34 @@ def test_samples(scene: Scene, client: int) -> tuple[np.ndarray, np.ndarray]:
     first = (
         (count + 1) // 2 if untrained and scene.run.train.test_clients_choose == "holdout" else 0
     )
-    return _taken(scene, client, np.arange(first, count))
+    return _take_samples(scene, client, np.arange(first, count))
 
 
-def _taken(scene: Scene, client: int, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _take_samples(
+    scene: RebuiltRun, client: int, positions: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Take the test samples at these positions of a client's list, by a program that takes as many
     as any client has."""
     number = len(positions)
     test = scene.federation.test
     where = np.resize(positions.astype(np.int32), max(number, test.longest))
-    x, y = _take()(scene.federation, test, np.int32(client), where, np.ones(len(where), bool))
+    x, y = _make_take()(scene.federation, test, np.int32(client), where, np.ones(len(where), bool))
     return np.asarray(x)[:number], np.asarray(y)[:number]
 
 
 @functools.cache
-def _take() -> Callable[..., tuple[Array, Array]]:
+def _make_take() -> Callable[..., tuple[Array, Array]]:
     from cfljax.local.data import take
 
     return jax.jit(take)
 
 
-def prepared(federation: Federation, x: np.ndarray) -> np.ndarray:
+def prepare_samples(federation: Federation, x: np.ndarray) -> np.ndarray:
     """Convert samples in the scale of the data set to what models see, f32[n, ...]; raise a
     SpecError for another shape. Grey images may lack their last axis."""
     pool = federation.pool
     shape = federation.sample_shape
-    # Grey images without their channel
+    # Grey images may lack the axis of their channel
     x = x[..., None] if (*x.shape[1:], 1) == shape else x
     if x.shape[1:] != shape:
         raise SpecError(
@@ -236,10 +238,11 @@ def probabilities(
         ]
     if not logits:
         raise SpecError("x: has no samples")
+    # float64, so that probabilities sum to 1 as closely as float32 can say
     whole = np.concatenate(logits).astype(np.float64)
     if several:
         return (1 / (1 + np.exp(-whole))).astype(np.float32)
-    # The second of two classes
+    # One logit is that of the second of two classes; the first has 0
     whole = np.concatenate([np.zeros_like(whole), whole], 1) if whole.shape[1] == 1 else whole
     whole = np.exp(whole - whole.max(axis=1, keepdims=True))
     return (whole / whole.sum(axis=1, keepdims=True)).astype(np.float32)
@@ -253,7 +256,7 @@ def _forward(model: Model) -> Callable[[Tree, Array], Array]:
     return jax.jit(forward)
 
 
-def need(array: np.ndarray | None, what: str, run: str) -> np.ndarray:
+def need_array(array: np.ndarray | None, what: str, run: str) -> np.ndarray:
     """Return the array; raise a StoreError if the run has not kept it."""
     if array is None:
         raise StoreError(

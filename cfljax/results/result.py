@@ -15,7 +15,7 @@ import numpy as np
 
 from cfljax.engine.quantities import HISTORY
 from cfljax.errors import StoreError, suggest
-from cfljax.registry.options import Table, show
+from cfljax.registry.options import Table, Value, show
 from cfljax.results import frames
 from cfljax.results.models import KeptModels
 from cfljax.store import DamagedWarning, Store, summarise
@@ -130,6 +130,14 @@ class Result(KeptModels):
         return facts
 
 
+def _format_option(option: str, value: Value) -> str:
+    """Format an option in the name of a line; "" for a run that has no such option. (In a frame a
+    missing number is NaN, which differs from itself.)"""
+    if value is None or value != value:
+        return ""
+    return f" {option}={value if isinstance(value, str) else show(value)}"
+
+
 class Results:
     """The finished runs of a results folder. Records are read at once, arrays when they are asked
     for.
@@ -197,20 +205,20 @@ class Results:
             raise StoreError(
                 f"{self.store.folder}: there is no run {run!r} among its {len(self)} runs; {where}"
             )
-        return self._result(name, *self.store.read(name))
+        return self._make_result(name, *self.store.read(name))
 
     def results(self) -> Iterator[Result]:
         """Yield every run with its arrays. A damaged run is left out, with a warning."""
-        return self._each("")
+        return self._read_all("")
 
-    def _each(self, prefix: str) -> Iterator[Result]:
+    def _read_all(self, prefix: str) -> Iterator[Result]:
         for run in self.records:
             try:
-                yield self._result(run, *self.store.read(run, (prefix,)))
+                yield self._make_result(run, *self.store.read(run, (prefix,)))
             except StoreError as error:
                 warnings.warn(str(error), DamagedWarning, stacklevel=2)
 
-    def _result(self, run: str, record: Table, arrays: dict[str, np.ndarray]) -> Result:
+    def _make_result(self, run: str, record: Table, arrays: dict[str, np.ndarray]) -> Result:
         counted = {
             name: self.records[run]["summary"].get(name)
             for name in _TO_TARGET
@@ -230,7 +238,7 @@ class Results:
         }
         if self.target is None:
             return
-        for result in self._each("history/"):
+        for result in self._read_all("history/"):
             counted = summarise(result.history, target=self.target)
             self.records[result.run]["summary"] |= {
                 name: counted[name] for name in _TO_TARGET if name in counted
@@ -243,7 +251,7 @@ class Results:
 
     def varying(self) -> list[str]:
         """List the dotted names of the options that vary, in the order of the spec."""
-        return frames.varying(self.rows)
+        return frames.list_varying(self.rows)
 
     def history(self) -> pandas.DataFrame:
         """Return the curves of all runs in one tidy frame: run, method, seed, round, accuracy, …
@@ -254,14 +262,16 @@ class Results:
         for row in self.rows:
             rows.setdefault(row["id"], []).append(row)
         return frames.histories(
-            (row, result.history) for result in self._each("history/") for row in rows[result.run]
+            (row, result.history)
+            for result in self._read_all("history/")
+            for row in rows[result.run]
         )
 
     def plot(self, column: str = "accuracy") -> Figure:
         """Draw a column of `history()` over rounds with matplotlib: each method's mean and standard
         deviation over the seeds, as the page of results does. A run that `train.stop` has ended
         keeps its last value, and diverged runs are drawn only if none of the line is done."""
-        # Not Figure: with pyplot, notebooks know how to show one
+        # pyplot instead of Figure, because notebooks show what pyplot has made
         from matplotlib import pyplot
 
         frame = self.history()
@@ -269,13 +279,7 @@ class Results:
             raise StoreError(f"{column}: there is no such column{suggest(column, map(str, frame))}")
         lines = frame["label" if "label" in frame else "method"].astype(str)
         for name in self.varying():
-            option = name.removeprefix("method.")
-            lines += [
-                ""
-                if value is None or value != value
-                else f" {option}={value if isinstance(value, str) else show(value)}"
-                for value in frame[name]
-            ]
+            lines += [_format_option(name.removeprefix("method."), value) for value in frame[name]]
         figure, axes = pyplot.subplots(layout="constrained")
         pyplot.close(figure)
         for line in dict.fromkeys(lines):

@@ -81,13 +81,13 @@ def difference(one: Sequence[float], other: Sequence[float]) -> Difference:
     low, high = interval(list(each)) or (math.nan, math.nan)
     mean = float(each.mean())
     n = len(each)
-    effect = (
-        mean / deviation
-        if (deviation := _deviation(each))
-        else math.copysign(math.inf, mean)
-        if mean
-        else 0.0
-    )
+    deviation = _deviation(each)
+    if deviation:
+        effect = mean / deviation
+    else:
+        # All differences are equal: the effect is infinite, unless they are zero
+        effect = math.copysign(math.inf, mean) if mean else 0.0
+    # Hedges' correction of the bias of small samples
     return Difference(mean, low, high, effect * (1 - 3 / (4 * (n - 1) - 1)), n)
 
 
@@ -157,7 +157,7 @@ def ranks(names: Sequence[str], scores: np.ndarray) -> Ranks:
     placed = rankdata(-scores, axis=1)
     means = placed.mean(axis=0)
     between = count * float(((means - (k + 1) / 2) ** 2).sum())
-    # Less than k(k+1)/12 with ties
+    # Without ties it is k (k + 1) / 12, with ties less
     within = float(((placed - placed.mean(axis=1, keepdims=True)) ** 2).sum()) / (count * (k - 1))
     square = between / within if within else 0.0
     left = count * (k - 1) - square

@@ -14,7 +14,7 @@ from cfljax.federation import PARTITIONS
 from cfljax.methods import METHODS
 from cfljax.models import MODELS
 from cfljax.registry.gone import OPTIONS, VALUES, without_gone
-from cfljax.results.predict import run_of
+from cfljax.results.predict import read_run
 from cfljax.store.rows import make_rows
 
 DATA = {"name": "digits", "partition": "iid", "clients": 4}
@@ -103,7 +103,7 @@ def test_a_record_of_before_with_tables_is_the_run_of_today():
     (run,) = read_spec(spec() | {"train": ASYNCHRONOUS}).runs()
     old = record(run)
     old["config"]["train"]["asynchronous"]["staleness"] = "polynomial"
-    assert run_of(old).id == run.id
+    assert read_run(old).id == run.id
     rows = make_rows({"a": old, "b": record(run) | {"seed": 1}}, None)
     assert [row["varies"] for row in rows] == [{}, {}]
 
@@ -111,10 +111,10 @@ def test_a_record_of_before_with_tables_is_the_run_of_today():
 def test_a_record_of_before_is_the_run_of_today():
     (run,) = read_spec(spec()).runs()
     old = record(run, auto="silhouette", most=8)
-    assert run_of(old).id == run.id
+    assert read_run(old).id == run.id
     assert without_gone(old["config"]) == record(run)["config"]
     with pytest.raises(SpecError, match="went"):
-        run_of(record(run, auto="eigengap", most=8))
+        read_run(record(run, auto="eigengap", most=8))
 
 
 def test_an_option_that_went_tells_no_runs_apart_but_where_it_did():

@@ -102,7 +102,7 @@ def test_a_line_of_samples_is_of_one_client_and_of_many_labels():
         source,
         np.random.default_rng(0),
     )
-    lines = samples.chosen(source, parts)
+    lines = samples.choose_samples(source, parts)
     assert [name for name, _, _ in lines] == ["group 0", "group 1", "group 2", "group 3"]
     for name, client, rows in lines:
         x, y = samples.as_seen(source, parts, client, rows)
@@ -141,7 +141,7 @@ def test_texts_are_drawn_with_what_follows(folder, monkeypatch, capsys):
     drawn = []
     monkeypatch.setattr(
         samples,
-        "_draw",
+        "_draw_sample",
         lambda place, x, tokens, texts: drawn.append(samples.decode_tokens(tokens, x.astype(int))),
     )
     (folder / "said.csv").write_text(

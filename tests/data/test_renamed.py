@@ -14,7 +14,7 @@ from cfljax.data.sources import FileOptions
 from cfljax.errors import SpecError
 from cfljax.federation import PARTITIONS
 from cfljax.registry.gone import _PARTITIONS_WITH_OPTION, RENAMED, without_gone
-from cfljax.results.predict import run_of
+from cfljax.results.predict import read_run
 from cfljax.store import Store
 
 RECORDS = Path(__file__).parents[2] / "experiments" / "records"
@@ -128,4 +128,4 @@ def test_the_table_of_an_old_record_has_todays_names(old, new):
 def test_runs_of_old_records_are_rebuilt_with_their_ids():
     store = Store(RECORDS / "fedgroup_table3_synthetic", read_only=True)
     names = store.ids()
-    assert len(names) == 30 and [run_of(store.record(name)).id for name in names] == names
+    assert len(names) == 30 and [read_run(store.record(name)).id for name in names] == names

@@ -53,7 +53,9 @@ def test_a_picture_of_samples_names_the_domains(home, monkeypatch):
     imported(office(home / "office"), "--by-domain", "--shape", "4x4")
     said = []
     monkeypatch.setattr(
-        samples, "_domain", lambda *args, real=samples._domain: said.append(real(*args)) or said[-1]
+        samples,
+        "_find_domain",
+        lambda *args, real=samples._find_domain: said.append(real(*args)) or said[-1],
     )
     out = home / "s.png"
     assert (

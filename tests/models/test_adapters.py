@@ -10,7 +10,7 @@ from safetensors.numpy import save
 from cfljax.models import as_model, build
 from cfljax.models.options import ModelOptions
 from cfljax.models.started import Adapters, apply_start
-from cfljax.results.export import named
+from cfljax.results.export import name_arrays
 from tests.models.test_models import weights
 from tests.often import rarely
 
@@ -29,7 +29,7 @@ def adapted(network, lora, tmp_path):
     """(the network's parameters, the model with adapters that starts from them)."""
     base = jax.tree.map(np.asarray, network.unravel(weights(network)))
     file = tmp_path / "start.safetensors"
-    file.write_bytes(save(named(base)))
+    file.write_bytes(save(name_arrays(base)))
     return base, apply_start(network, ModelOptions(weights=str(file)), lora)
 
 
@@ -83,9 +83,11 @@ def test_adapters_of_the_vision_transformer_are_on_the_layers_that_are_named(
     network = build("vit_tiny", VISION, (4, 6, 2), 3)
     base, model = adapted(network, Adapters(2, 4.0, where, head), tmp_path)
     assert model.size == 2 * size
-    changed = named(jax.jit(lambda flat: model.whole(model.unravel(flat)))(weights(model, 1)))
+    changed = name_arrays(jax.jit(lambda flat: model.whole(model.unravel(flat)))(weights(model, 1)))
     moved = {
-        name for name, array in changed.items() if not np.array_equal(array, named(base)[name])
+        name
+        for name, array in changed.items()
+        if not np.array_equal(array, name_arrays(base)[name])
     }
     attention = [f"attention.{each}" for each in ("query", "key", "value", "out")]
     own = {"attention": attention, "dense": ["dense_0", "dense_1"]}

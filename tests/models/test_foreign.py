@@ -13,7 +13,7 @@ from cfljax.errors import SpecError, SpecWarning
 from cfljax.models import build
 from cfljax.models.options import ModelOptions
 from cfljax.models.started import Adapters, apply_start
-from cfljax.results.export import named, state_dict
+from cfljax.results.export import name_arrays, state_dict
 from tests.often import rarely
 from tests.reference import pretrained
 
@@ -286,7 +286,7 @@ def test_a_frozen_body_has_the_batch_normalisation_of_its_file(case, tmp_path):
         == params["head"]["kernel"].size + 5
     )  # the head alone
     whole = jax.tree.map(np.asarray, model.whole(params))
-    for exported in (named(whole), state_dict(whole, 0.0, False)):  # which begins another run
+    for exported in (name_arrays(whole), state_dict(whole, 0.0, False)):  # which begins another run
         again = frozen(case, exported, tmp_path, "again")[1]
         jax.tree.map(
             np.testing.assert_array_equal,

@@ -10,7 +10,7 @@ from safetensors.numpy import save
 
 from cfljax.models import MODELS, build
 from cfljax.models.started import POOLED_MODELS, apply_start
-from cfljax.results.export import named, state_dict
+from cfljax.results.export import name_arrays, state_dict
 
 torch = pytest.importorskip("torch")
 from benchmarks.peers import torch_models as theirs  # noqa: E402
@@ -129,7 +129,7 @@ def test_the_peer_of_the_benchmark_gets_the_weights_of_a_resnet_and_gives_them_b
 
     model = build("resnet20", {"blocks": 1, "width": 4}, (8, 8, 3), 5)
     params = model.unravel(np.random.default_rng(0).normal(size=model.size).astype(np.float32))
-    init = {name.replace(".", "/"): array[None] for name, array in named(params).items()}
+    init = {name.replace(".", "/"): array[None] for name, array in name_arrays(params).items()}
     net, x = (
         networks.build(init),
         np.random.default_rng(1).normal(size=(2, 8, 8, 3)).astype(np.float32),

@@ -20,7 +20,7 @@ from cfljax.models.started import (
     to_head_model,
 )
 from cfljax.models.weights import read_arrays, read_start
-from cfljax.results.export import named, state_dict
+from cfljax.results.export import name_arrays, state_dict
 from tests.models.test_models import SMALL, batch, small, weights
 from tests.often import every, rarely
 
@@ -37,7 +37,9 @@ def test_every_model_comes_back_from_either_layout(name, layout, tmp_path):
     flat = weights(model)
     params = jax.tree.map(np.asarray, model.unravel(flat))
     arrays = (
-        named(params) if layout == "jax" else state_dict(params, 0.5, name not in POOLED_MODELS)
+        name_arrays(params)
+        if layout == "jax"
+        else state_dict(params, 0.5, name not in POOLED_MODELS)
     )
     start = read_start(
         model,
@@ -52,7 +54,7 @@ def test_every_model_comes_back_from_either_layout(name, layout, tmp_path):
 def test_a_head_of_another_shape_begins_anew_and_nothing_else_may(tmp_path):
     three, five = build("mlp", {"hidden": [4]}, (6,), 3), build("mlp", {"hidden": [4]}, (6,), 5)
     flat = weights(three)
-    file = write(tmp_path / "three.safetensors", named(three.unravel(flat)))
+    file = write(tmp_path / "three.safetensors", name_arrays(three.unravel(flat)))
     with pytest.warns(SpecWarning, match="the head is initialised: dense_1/bias is 3, here 5"):
         model = apply_start(five, ModelOptions(weights=file), None)
     begun, own = (
@@ -106,7 +108,7 @@ def test_jitter_differs_by_key_and_has_the_size_of_each_layer(tmp_path):
     model = build("mlp", {"hidden": [60]}, (50,), 3)
     params = jax.tree.map(np.array, model.unravel(weights(model)))
     params["dense_0"]["kernel"] *= 0.1
-    file = write(tmp_path / "a.safetensors", named(params))
+    file = write(tmp_path / "a.safetensors", name_arrays(params))
     init = apply_start(model, ModelOptions(weights=file, jitter=0.5), None).init
     one, other = (
         np.asarray(model.unravel(init(jax.random.key(seed)))["dense_0"]["kernel"])
@@ -137,7 +139,7 @@ def test_adapters_begin_as_the_file_and_move_the_kernels_by_their_product(
     full = build("transformer", LORA, (6,), 5)
     flat = weights(full)
     base = jax.tree.map(np.asarray, full.unravel(flat))
-    told = ModelOptions(weights=write(tmp_path / "a.safetensors", named(base)))
+    told = ModelOptions(weights=write(tmp_path / "a.safetensors", name_arrays(base)))
     model = apply_start(full, told, Adapters(2, 6.0, where, head))
     assert model.size == size
     params = model.unravel(model.init(jax.random.key(0)))
@@ -168,7 +170,7 @@ def test_adapters_begin_as_the_file_and_move_the_kernels_by_their_product(
 def test_adapters_with_jitter_move_kernels_by_their_spread(tmp_path):
     full = build("transformer", {"width": 32, "depth": 1, "heads": 2}, (6,), 5)
     base = full.unravel(weights(full))
-    told = ModelOptions(weights=write(tmp_path / "a.safetensors", named(base)), jitter=0.5)
+    told = ModelOptions(weights=write(tmp_path / "a.safetensors", name_arrays(base)), jitter=0.5)
     model = apply_start(full, told, Adapters(8, 16.0, "dense", False))
     begun = jax.jit(lambda key: model.whole(model.unravel(model.init(key))))(jax.random.key(0))
     one, other = (np.asarray(tree["block_0"]["dense_0"]["kernel"]) for tree in (begun, base))
@@ -185,7 +187,7 @@ def test_adapters_with_jitter_move_kernels_by_their_spread(tmp_path):
 def test_adapters_without_a_layer_are_refused(name, lora, words, tmp_path):
     model = small(name)[0]
     told = ModelOptions(
-        weights=write(tmp_path / "a.safetensors", named(model.unravel(weights(model))))
+        weights=write(tmp_path / "a.safetensors", name_arrays(model.unravel(weights(model))))
     )
     with pytest.raises(SpecError, match=words):
         apply_start(model, told, lora)
@@ -230,7 +232,7 @@ def test_every_model_has_a_head_that_makes_its_outputs_of_the_features_of_a_froz
 ):
     network, shape, classes = small(name)
     flat = weights(network)
-    file = write(tmp_path / "a.safetensors", named(network.unravel(flat)))
+    file = write(tmp_path / "a.safetensors", name_arrays(network.unravel(flat)))
     divided = apply_start(network, ModelOptions(weights=file, frozen="body", jitter=0.1), None)
     both, width = split_features(network)
     x, _ = batch(shape, classes)

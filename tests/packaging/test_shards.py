@@ -2,7 +2,7 @@
 
 import pytest
 
-from cfljax.commands.sweep import _for_workers, _part, parser
+from cfljax.commands.sweep import _list_worker_flags, _parse_shard, parser
 from cfljax.config import read_spec
 from cfljax.errors import SpecError
 from cfljax.launch.sweep import Options, carry_out, prepare_batches
@@ -35,11 +35,13 @@ def test_a_part_computes_its_part_and_leaves_the_rest(tmp_path):
 
 
 def test_the_flag_is_checked_and_handed_to_workers():
-    assert _part("3/8") == (3, 8) and _part(None) is None
+    assert _parse_shard("3/8") == (3, 8) and _parse_shard(None) is None
     for wrong in ("8/8", "1", "a/2", "-1/2", "1/0"):
         with pytest.raises(SpecError, match="--shard"):
-            _part(wrong)
-    words = _for_workers(parser().parse_args(["s.toml", "--shard", "1/2", "--plugin", "x.py"]), "r")
+            _parse_shard(wrong)
+    words = _list_worker_flags(
+        parser().parse_args(["s.toml", "--shard", "1/2", "--plugin", "x.py"]), "r"
+    )
     assert (
         words[words.index("--shard") : words.index("--shard") + 2] == ["--shard", "1/2"]
         and "x.py" in words

@@ -8,7 +8,7 @@ from cfljax.commands import process
 from cfljax.commands.report import parser, run
 from cfljax.experiment.assemble import host_federation
 from cfljax.report.report_data import read
-from cfljax.results.predict import run_of
+from cfljax.results.predict import read_run
 from tests.report import synthetic
 
 BLOBS = {
@@ -49,7 +49,7 @@ def test_generalisation_is_on_the_other_clients_of_the_true_group(results):
     for result in results:
         if result.method == "per_fedavg":
             continue
-        federation = host_federation(run_of(result.record))
+        federation = host_federation(read_run(result.record))
         group, trains, right, count = (
             np.asarray(federation.group),
             np.asarray(federation.trains),
@@ -76,7 +76,7 @@ def test_was_is_a_silhouette_of_sorted_class_frequencies(results):
     found = cells(results.store.folder, "was")
     assert found["fedavg"].n == 0  # one cluster
     (ifca,) = (result for result in results if result.method == "ifca")
-    federation = host_federation(run_of(ifca.record))
+    federation = host_federation(read_run(ifca.record))
     frequencies, labels = [], []
     for client in np.flatnonzero(federation.trains):
         start, count = int(federation.train.start[client]), int(federation.train.count[client])

@@ -52,7 +52,7 @@ def test_confusions_are_what_the_run_was_scored_with(result):
 
 def test_predictions_are_a_plain_forward_pass(result):
     x = np.random.default_rng(0).integers(0, 17, (5, 8, 8))
-    federation = host_federation(predict.run_of(result.record))
+    federation = host_federation(predict.read_run(result.record))
     assert federation.pool.x.shape[1:] == (8, 8, 1)
     seen = ((x[..., None] - federation.pool.mean) * federation.pool.scale).reshape(5, -1)
     p = result.params(int(result.labels[3]))
