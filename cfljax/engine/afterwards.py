@@ -67,7 +67,8 @@ def make_end(
     """Make the program of one run: (key, state, hyper, rounds i32[], federation) -> Found. `name`:
     of its random keys."""
     everybody = np.array(tuned.ids, np.int32)
-    number, width = len(everybody), batch_width(parts, tuned)
+    number = len(everybody)
+    width = batch_width(parts, tuned)
     blocks = jnp.asarray(np.resize(everybody, (-(-number // width), width)))
     real = jnp.arange(blocks.size).reshape(blocks.shape) < number
 
@@ -76,7 +77,8 @@ def make_end(
     ) -> dict[str, Array]:
         state, federation = enter_round(parts.method, state, federation, rounds)
         stage = place(parts, state, hyper, rounds, federation)
-        at, seed = stage.at, keys.fold(key, name)
+        at = stage.at
+        seed = keys.fold(key, name)
 
         def one(block: tuple[Array, Array]) -> tuple[Array, Array]:
             ids, mask = block
@@ -110,7 +112,9 @@ def _train_and_score(
     parts: Assembled, tuned: Tuned, key: Array, stage: Stage, hyper: Hyper
 ) -> tuple[Array, Array]:
     """Train and score the n clients of the stage: (correct f32[n, E], test samples i32[n])."""
-    (own, test, who, at), found, sequential = stage, [], parts.settings.sequential
+    own, test, who, at = stage
+    found = []
+    sequential = parts.settings.sequential
     mine = jnp.arange(own.clients, dtype=jnp.int32)
     jobs = Jobs(mine, who, jnp.ones(own.clients), at.models, at.which)
     for number in tuned.steps:
@@ -122,7 +126,8 @@ def _train_and_score(
             continue
         if number:
             trained = tuned.solver.with_work(Work(None, number, tuned.solver.work.batch))
-            models, which = models[which] + trained.train(key, own, jobs, hyper).delta, mine
+            models = models[which] + trained.train(key, own, jobs, hyper).delta
+            which = mine
         found.append(score(parts.model, own, test, models, which, who, sequential))
     return jnp.stack([each.correct for each in found], axis=1), found[0].samples
 
@@ -139,7 +144,9 @@ def score_at_end(
 ) -> tuple[list[Found], float]:
     """HOST. Return (Found of each run, seconds of compiling) from the final state of all runs (on
     the host), which each reached after `rounds` i64[R]. `federation`: on the devices."""
-    runs, mesh, settings = whole.keys.shape[0], parts.mesh, parts.settings
+    runs = whole.keys.shape[0]
+    mesh = parts.mesh
+    settings = parts.settings
     size = groups.group_width(parts, runs)
     arguments = (whole.keys, state, whole.hyper, rounds.astype(np.int32))
     of_group = groups.add_runs(groups.drop_runs(arguments), size)
@@ -206,7 +213,8 @@ def _place_clients(parts: Assembled, state: Tree, hyper: Hyper, federation: Fede
         new = jnp.zeros(labels.shape, bool).at[ids].set(True)
         of_others = jnp.where((labels >= 0) & ~new, labels, models.shape[0])
         in_use = jnp.zeros(models.shape[0], bool).at[of_others].set(True, mode="drop")
-        candidates, without = in_use | ~jnp.any(in_use), new & (which < 0)
+        candidates = in_use | ~jnp.any(in_use)
+        without = new & (which < 0)
         judged = parts.model._replace(loss=_entropy) if by_entropy else parts.model
         best = least_loss_among(
             judged,
@@ -239,7 +247,8 @@ def score_newcomers(
     found, seconds = score_at_end(
         parts, parts.newcomers, "newcomers", place_newcomers, whole, state, rounds, federation
     )
-    ids, summaries = list(parts.newcomers.ids), []
+    ids = list(parts.newcomers.ids)
+    summaries = []
     for each, last in zip(found, rounds, strict=True):
         group = np.asarray(parts.federation.at(int(last)).group)[ids]
         steps = ("unlabelled",) if parts.newcomers.unlabelled else parts.newcomers.steps
@@ -265,10 +274,8 @@ def place_scored(
 ) -> Stage:
     """Return the clients that the last evaluation scores, with their models and test samples. A
     client that mixes models starts from the one with the largest weight."""
-    settings, view = (
-        parts.settings,
-        make_program(parts.method, parts.settings).view(state, hyper, federation, rounds),
-    )
+    settings = parts.settings
+    view = make_program(parts.method, parts.settings).view(state, hyper, federation, rounds)
     ids = list_evaluated(settings, federation)
     scene = make_scene(parts.model, settings, chooses(parts), view, ids, hyper, federation, rounds)
     which = (

@@ -35,7 +35,8 @@ from cfljax.types import Array, ClientState, Cohort, Federation, Flight, Hyper, 
 
 def start_flight(settings: Asynchronous, slots: int, models: int, size: int) -> Flight:
     """Make M free slots, before the first step of a run with this number of models of this size."""
-    whole, numbers = jnp.zeros(slots, jnp.int32), jnp.zeros(slots)
+    whole = jnp.zeros(slots, jnp.int32)
+    numbers = jnp.zeros(slots)
     return Flight(
         ids=whole,
         busy=jnp.zeros(slots, bool),
@@ -92,7 +93,10 @@ def step(
 ) -> tuple[tuple[Tree, Info], Wall, Flight]:
     """Step t of the server after the state in `carry`: ((state, report), clock, updates in flight).
     The other arguments are as for `wall.run_timed`."""
-    vector, how, wall, before = settings.clock, settings.asynchronous, carry.wall, carry.flight
+    vector = settings.clock
+    how = settings.asynchronous
+    wall = carry.wall
+    before = carry.flight
     assert (
         wall is not None
         and before is not None
@@ -104,7 +108,8 @@ def step(
     (_, timed), spent = run_metered(go, vector, ClientState(devices=devices, flight=before), hyper)
     assert timed.kept.flight is not None
     new = timed.kept.flight.begun == t
-    there, flight = new | before.busy, timed.kept.flight
+    there = new | before.busy
+    flight = timed.kept.flight
     each = jnp.stack([spent.own.vectors_up, spent.own.floats_up]) // jnp.maximum(jnp.sum(new), 1)
     # messages sent before a round begins delay all others, too
     left = jnp.where(new, spent.each[flight.ids], jnp.maximum(flight.left - spent.before, 0.0))

@@ -151,7 +151,9 @@ def make_scene(
 ) -> Scene:
     """Return the clients that are scored after t rounds, their samples and models. `ids`: from
     `list_evaluated`."""
-    models, labels, weights = view.models, _labels(view, federation), view.mixture
+    models = view.models
+    labels = _labels(view, federation)
+    weights = view.mixture
     in_use = (
         jnp.zeros(models.shape[0], bool)
         .at[jnp.where(labels >= 0, labels, models.shape[0])]
@@ -160,7 +162,9 @@ def make_scene(
     scoring = labels if view.guess is None else view.guess
     # From here on only these clients
     if not isinstance(ids, slice):
-        federation, labels, scoring = federation.take(ids), labels[ids], scoring[ids]
+        federation = federation.take(ids)
+        labels = labels[ids]
+        scoring = scoring[ids]
         weights = None if weights is None else weights[ids]
     scoring, test = _let_test_clients_choose(
         model, settings, chooses, federation, models, in_use, jnp.maximum(scoring, 0)
@@ -191,7 +195,9 @@ def _let_test_clients_choose(
     half of their test samples. Scores leave that half out, also with methods in which no client
     chooses. With "test_loss" they choose and are scored on all samples. Returns (i32[C], test
     split)."""
-    test, seen, untrained = federation.test, federation.test, _never_train(federation)
+    test = federation.test
+    seen = federation.test
+    untrained = _never_train(federation)
     if settings.test_choice == "holdout":
         half = jnp.where(untrained, (test.count + 1) // 2, 0)
         seen = dataclasses.replace(test, count=half)

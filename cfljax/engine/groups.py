@@ -171,10 +171,8 @@ def make_group(
     mesh, settings = parts.mesh, parts.settings
     missing = 0 if mesh is None else -len(seeds) % mesh.shape.get(RUNS, 1)
     # Each group of devices has equally many runs
-    seeds, hypers = (
-        seeds + seeds[-1:] * missing,
-        hypers + hypers[-1:] * missing,
-    )
+    seeds = seeds + seeds[-1:] * missing
+    hypers = hypers + hypers[-1:] * missing
     hypers = [exact_share(settings.sending, each, parts.federation) for each in hypers]
     run_keys = keys.root(np.array(seeds))
     hyper = {name: np.array([h[name] for h in hypers], np.float32) for name in hypers[0]}

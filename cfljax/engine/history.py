@@ -40,12 +40,11 @@ class Clients(NamedTuple):
 def extract_clients(federation: Federation) -> Clients:
     """Extract what rows need from a federation."""
     real = np.asarray(federation.uid) >= 0
-    group, arrive = np.where(real, np.asarray(federation.group), -1), np.asarray(federation.arrive)
-    late, trains, drift = (
-        (arrive > 0) & (arrive < NEVER),
-        np.asarray(federation.trains),
-        federation.drift,
-    )
+    group = np.where(real, np.asarray(federation.group), -1)
+    arrive = np.asarray(federation.arrive)
+    late = (arrive > 0) & (arrive < NEVER)
+    trains = np.asarray(federation.trains)
+    drift = federation.drift
     if drift is None:
         return Clients(group, federation.groups, late, trains, np.zeros(1, np.int32), group[None])
     phases = np.where(real, np.asarray(drift.group), -1)
@@ -61,7 +60,8 @@ def make_row(
     labels, scoring, correct, loss, samples = (
         scored[name] for name in ("labels", "scoring", "correct", "loss", "samples")
     )
-    runs, trained = labels.shape[:1], round > 0
+    runs = labels.shape[:1]
+    trained = round > 0
     never = np.full(runs, np.nan)
     in_use = np.zeros((*runs, models + 1), bool)
     np.put_along_axis(in_use, np.where(labels >= 0, labels, models), True, -1)
@@ -107,7 +107,8 @@ def count_moves(clients: Clients, runs: int, round: int, eval_every: int) -> Row
     (`groups_changed` f32[R]), if data drift."""
     if len(clients.begin) == 1:
         return {}
-    begin, group = clients.begin[1:], clients.phases
+    begin = clients.begin[1:]
+    group = clients.phases
     before = (round - 1) // eval_every * eval_every
     changed = (group[1:] != group[:-1]).sum(axis=1)
     return {
@@ -154,7 +155,9 @@ def _evaluated_ids(scored: Rows) -> np.ndarray:
 
 
 def _accuracies(clients: Clients, scored: Rows, models: int) -> Rows:
-    correct, samples, ids = scored["correct"], scored["samples"], _evaluated_ids(scored)
+    correct = scored["correct"]
+    samples = scored["samples"]
+    ids = _evaluated_ids(scored)
     fair = metrics.fairness(correct, samples)
     of = lambda some: metrics.per_sample(correct, np.where(some[ids], samples, 0))  # noqa: E731
     return {
@@ -197,7 +200,8 @@ class Watch:
             if self.stop is not None:
                 value = self.stop.sign * rows[self.stop.metric][:, at].astype(np.float64)
                 better = self.live & np.isfinite(value) & (value > self.best)
-                self.best[better], self.since[better] = value[better], now
+                self.best[better] = value[better]
+                self.since[better] = now
                 self.ended[self.live & (now - self.since >= self.stop.patience)] = now
         return np.flatnonzero(before & ~self.live)
 

@@ -87,7 +87,8 @@ def mean_precision(scores: Array, truth: Array, valid: Array) -> jax.Array:
 
     def of_label(score: Array, true: Array) -> tuple[jax.Array, jax.Array]:
         order = jnp.argsort(-jnp.where(valid, score, -jnp.inf))
-        ranked, hits = score[order], jnp.cumsum(jnp.where(valid, true, 0)[order])
+        ranked = score[order]
+        hits = jnp.cumsum(jnp.where(valid, true, 0)[order])
         # Of those with equal scores
         last = (
             jnp.searchsorted(-jnp.where(valid[order], ranked, -jnp.inf), -ranked, side="right") - 1
@@ -106,7 +107,8 @@ def mean_precision(scores: Array, truth: Array, valid: Array) -> jax.Array:
 def _sum_over_clients(seen: Seen, tally: Callable[[Array, Array], Array], zero: Array) -> jax.Array:
     """Sum `tally(scores f32[B, M], truth f32[B, M])` over the test samples of the clients that are
     scored."""
-    split, clients = seen.test, jnp.arange(seen.federation.clients)
+    split = seen.test
+    clients = jnp.arange(seen.federation.clients)
 
     def of_client(client: Array, total: Array, count: Array) -> Array:
         params = seen.model.unravel(seen.models[seen.scoring[client]])

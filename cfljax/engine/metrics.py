@@ -157,11 +157,9 @@ def adjusted_rand(table: np.ndarray) -> np.ndarray:
     i64[..., K, G]. 1 when both partitions are the same, also when both are trivial."""
     found, true, n = _margins(table)
     pairs = lambda partners: (table.astype(float) * partners).sum((-2, -1))  # noqa: E731
-    together, split_true, split_found = (
-        pairs(np.maximum(table - 1, 0)),
-        pairs(found - table),
-        pairs(true - table),
-    )
+    together = pairs(np.maximum(table - 1, 0))
+    split_true = pairs(found - table)
+    split_found = pairs(true - table)
     apart = pairs(n - found - true + table)
     over = (together + split_found) * (split_found + apart) + (together + split_true) * (
         split_true + apart
@@ -177,9 +175,11 @@ def normalised_mutual_information(table: np.ndarray) -> np.ndarray:
     """f64[...]: 2 (H(G) − H(G|K)) / (H(G) + H(K)), the arithmetic mean as normaliser; table
     i64[..., K, G]. 1 when both partitions have one part, 0 when only one has."""
     found, true, n = _margins(table)
-    in_cluster, in_group = _entropy(found, n, n), _entropy(true, n, n)
+    in_cluster = _entropy(found, n, n)
+    in_group = _entropy(true, n, n)
     remaining = _entropy(table, np.broadcast_to(found, table.shape), n)
-    trivial, both = (in_cluster == 0) | (in_group == 0), (in_cluster == 0) & (in_group == 0)
+    trivial = (in_cluster == 0) | (in_group == 0)
+    both = (in_cluster == 0) & (in_group == 0)
     value = 2 * (in_group - remaining) / np.where(both, 1.0, in_cluster + in_group)
     value = np.where(both, 1.0, np.where(trivial, 0.0, np.clip(value, 0.0, 1.0)))
     return np.where(n[..., 0, 0] == 0, np.nan, value)
@@ -189,7 +189,8 @@ def fairness(correct: np.ndarray, count: np.ndarray) -> Fairness:
     """Compute accuracies from correct [..., C] of count [..., C] test samples; clients with count 0
     are left out."""
     scored = count > 0
-    n, each = scored.sum(-1), client_accuracy(correct, count)
+    n = scored.sum(-1)
+    each = client_accuracy(correct, count)
     mean = _ratio(np.where(scored, each, 0.0).sum(-1), n)
     spread = np.sqrt(_ratio(np.where(scored, (each - mean[..., None]) ** 2, 0.0).sum(-1), n))
     tenth = (n + 9) // 10
@@ -230,7 +231,8 @@ def _margins(table: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    part, whole = np.asarray(part, float), np.asarray(whole, float)
+    part = np.asarray(part, float)
+    whole = np.asarray(whole, float)
     return np.where(whole > 0, part / np.where(whole > 0, whole, 1.0), np.nan)
 
 

@@ -64,7 +64,8 @@ def make_output(
 ) -> Output:
     """Make the Output of a run. `history`: [T', …] of each quantity. `accuracy` f32[C]: each
     client's final accuracy."""
-    rows, state = dict(history), carry.state
+    rows = dict(history)
+    state = carry.state
     models, labels = parts.method.models(state)
     once: dict[str, Tree] = {} if parts.method.extras is None else parts.method.extras(state)
     vectors_down, vectors_up, floats_down, floats_up = (

@@ -56,7 +56,8 @@ def restore(shape: Carry, saved: dict[str, np.ndarray]) -> Carry:
     type."""
     wanted = name_arrays(shape)
     for name in [*wanted, *saved]:
-        a, b = wanted.get(name), saved.get(name)
+        a = wanted.get(name)
+        b = saved.get(name)
         if a is None or b is None or (a.shape, a.dtype) != (b.shape, b.dtype):
             raise CheckpointMismatch(
                 f"it does not fit this program: {name} is {_format(b)} but must be {_format(a)}"

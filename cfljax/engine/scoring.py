@@ -77,7 +77,8 @@ def score_mixtures(
     block = block_size(
         model, federation, models.shape[0], _count_samples(federation, split), sequential
     )
-    params, log_weights = jax.vmap(model.unravel)(models), jnp.log(weights).T[..., None]
+    params = jax.vmap(model.unravel)(models)
+    log_weights = jnp.log(weights).T[..., None]
 
     def visit(sums: Array, x: Array, y: Array, owner: Array, valid: Array) -> Array:
         logits = jax.vmap(lambda p: model.forward(p, x))(params)
@@ -89,7 +90,8 @@ def score_mixtures(
             model, sums, owner, mixed[:, 1:] - mixed[:, :1] if one else mixed, y, valid
         )
 
-    everyone, zero = jnp.arange(federation.clients), jnp.zeros((federation.clients, 2))
+    everyone = jnp.arange(federation.clients)
+    zero = jnp.zeros((federation.clients, 2))
     correct, loss = fold_blocks(federation, split, everyone, who, block, visit, zero).T
     return Scores(correct, loss, jnp.where(who, split.count, 0))
 
@@ -118,7 +120,8 @@ def least_loss_among(
         )
         known = jnp.any(~jnp.isnan(losses), axis=0)
         return jnp.where(known, least_loss(losses), jnp.argmax(candidates)).astype(jnp.int32)[kinds]
-    width, clients = min(models.shape[0], MODELS_AT_ONCE), jnp.arange(federation.clients)
+    width = min(models.shape[0], MODELS_AT_ONCE)
+    clients = jnp.arange(federation.clients)
     # The candidates, then the others
     first = jnp.argsort(~candidates, stable=True)
     number = jnp.sum(candidates, dtype=jnp.int32)
@@ -148,7 +151,8 @@ def _is_product_faster(
         return models <= MODELS_AT_ONCE
     samples = _count_samples(federation, split)
     block = block_size(model, federation, models, samples)
-    tile, clients = min(TILE, max(split.longest, 1)), min(split.count.shape[0], samples)
+    tile = min(TILE, max(split.longest, 1))
+    clients = min(split.count.shape[0], samples)
     padded = min(clients * -(-split.longest // tile) * tile, samples + clients * tile)
     return models * -(-samples // block) * block <= padded + clients * BY_ITSELF // (
         SMALL + model.size
@@ -165,7 +169,8 @@ def _kinds(federation: Federation) -> tuple[Array, int]:
     """Return (i32[C] the kind of each client, the number of kinds). Clients of one kind see a
     shared test set in the same way, and are scored on the same samples of it: all of them train, or
     none does."""
-    view, alone = federation.view, (federation.train.count == 0).astype(jnp.int32)
+    view = federation.view
+    alone = (federation.train.count == 0).astype(jnp.int32)
     views = [] if view is None else [len(each) for each in view[1:] if each is not None]
     return (2 * view.of + alone, 2 * views[0]) if view is not None and views else (alone, 2)
 
@@ -186,11 +191,13 @@ def _score_shared(
     member = jnp.zeros(number, jnp.int32).at[slots].max(jnp.arange(federation.clients), mode="drop")
 
     def one(at: tuple[Array, Array]) -> tuple[Array, Array]:
-        params, row = model.unravel(at[0]), at[1]
+        params = model.unravel(at[0])
+        row = at[1]
 
         def visit(carry: Pair, x: Array, y: Array, _: Array, valid: Array) -> Pair:
             logits = model.forward(params, x)
-            hits, losses = model.correct(logits, y), model.loss(logits, y)
+            hits = model.correct(logits, y)
+            losses = model.loss(logits, y)
             return carry[0] + jnp.sum(valid & hits), carry[1] + jnp.sum(
                 jnp.where(valid, losses, 0.0)
             )
@@ -219,7 +226,8 @@ def _score_by_product(
     block = block_size(
         model, federation, models.shape[0], _count_samples(federation, split), sequential
     )
-    params, everyone = jax.vmap(model.unravel)(models), jnp.arange(federation.clients)
+    params = jax.vmap(model.unravel)(models)
+    everyone = jnp.arange(federation.clients)
 
     def visit(sums: Array, x: Array, y: Array, owner: Array, valid: Array) -> Array:
         if len(models) == 1:
@@ -258,7 +266,8 @@ def _score_one_by_one(
 ) -> tuple[Array, Array]:
     """Score as `_score_by_product` does, client by client in small tiles. Devices share the
     clients; if the samples are on different devices, each device scores its own clients."""
-    tile, clients = min(TILE, max(split.longest, 1)), jnp.arange(federation.clients)
+    tile = min(TILE, max(split.longest, 1))
+    clients = jnp.arange(federation.clients)
 
     def scored(client: Array, count: Array) -> tuple[Array, Array]:
         params = model.unravel(models[labels[client]])
@@ -268,7 +277,8 @@ def _score_one_by_one(
             valid = where < count
             x, y = take(federation, split, client, where, valid)
             logits = model.forward(params, x)
-            hits, losses = model.correct(logits, y), model.loss(logits, y)
+            hits = model.correct(logits, y)
+            losses = model.loss(logits, y)
             return carry[0] + jnp.sum(valid & hits), carry[1] + jnp.sum(
                 jnp.where(valid, losses, 0.0)
             )

@@ -55,7 +55,8 @@ def simulate(
         number of rounds, when `checkpoint` is called; a paused batch has no outputs, and resumes to
         the
           same bits as without a pause."""
-    settings, runs = parts.settings, len(seeds)
+    settings = parts.settings
+    runs = len(seeds)
     before = Spent(0.0, 0.0, 0.0, 0.0) if resume is None else resume.spent
     begin = time.perf_counter()
     whole, federation = make_inputs(parts, seeds, hypers)
@@ -73,7 +74,8 @@ def simulate(
         else:
             most = min(chunk_rounds or clock.rounds_ahead(), last - done)
             stop = distributed.agree(_next_stop(parts.method, settings, done, most))
-            new, done = clock.time(stop - done, batch.advance, done, stop), stop
+            new = clock.time(stop - done, batch.advance, done, stop)
+            done = stop
         rows += new
         check_rows(rows[0], rows[-1])
         batch.end(np.concatenate([watch.see(row) for row in new]) if new else np.zeros(0, np.int64))
@@ -101,10 +103,13 @@ def simulate(
 
 def _make_outputs(batch: Simulation, rows: Rows, seconds: Seconds, runs: int) -> list[Output]:
     """Make each run's output: its rows up to its end, and its share of the seconds."""
-    watch, carry, outputs = batch.watch, batch.carry(), []
+    watch = batch.watch
+    carry = batch.carry()
+    outputs = []
     ran = np.where(watch.live, int(rows["round"][0, -1]), watch.ended)
     at_end = (batch.parts, batch.whole, carry.state, ran, batch.federation)
-    (newcomers, first), (finetuned, second) = score_newcomers(*at_end), score_finetuned(*at_end)
+    newcomers, first = score_newcomers(*at_end)
+    finetuned, second = score_finetuned(*at_end)
     seconds = seconds._replace(compile=seconds.compile + first + second)
     for r, share in enumerate(watch.shares(int(rows["round"][0, -1]), runs)):
         own = Seconds(
@@ -154,11 +159,11 @@ class Simulation:
         self, parts: Assembled, whole: Group, federation: Federation, resume: Checkpoint | None
     ):
         """`whole`: the starting point of all runs. `federation`: on the devices."""
-        self.parts, self.whole, self.federation = parts, whole, federation
-        self.scored_on, self.clients = (
-            strip_training(federation),
-            history.extract_clients(parts.federation),
-        )
+        self.parts = parts
+        self.whole = whole
+        self.federation = federation
+        self.scored_on = strip_training(federation)
+        self.clients = history.extract_clients(parts.federation)
         self.groups = groups.split_into_groups(parts, whole)
         self.runs, size = whole.keys.shape[0], self.groups[0].keys.shape[0]
         self.members = [np.arange(at, at + size) for at in range(0, self.runs, size)]
@@ -226,10 +231,8 @@ class Simulation:
                 self._shrink_group(at)
 
     def _shrink_group(self, at: int) -> None:
-        members, devices = (
-            self.members[at],
-            1 if self.parts.mesh is None else int(self.parts.mesh.shape.get(RUNS, 1)),
-        )
+        members = self.members[at]
+        devices = 1 if self.parts.mesh is None else int(self.parts.mesh.shape.get(RUNS, 1))
         live = members[self.watch.live[members]]
         size = len(members)
         while size % 2 == 0 and size // 2 >= max(len(live), 1) and size // 2 % devices == 0:
@@ -268,7 +271,9 @@ class Simulation:
 
     def _advance_group(self, at: int, done: int, stop: int) -> list[tuple[int, Evaluated]]:
         """Return (round, evaluation) of each evaluation."""
-        settings, group, found = self.parts.settings, self.groups[at], []
+        settings = self.parts.settings
+        group = self.groups[at]
+        found = []
         while done < stop:
             end = min(
                 stop, settings.rounds, (done // settings.eval_every + 1) * settings.eval_every
@@ -285,7 +290,9 @@ class Simulation:
 
     def _evaluate(self, at: int, done: int) -> Evaluated:
         """Evaluate a group after this number of rounds: (a report of zeros, the scores)."""
-        programs, group, state = self.programs[at], self.groups[at], self.carries[at].state
+        programs = self.programs[at]
+        group = self.groups[at]
+        state = self.carries[at].state
         at_round = put_on_mesh(np.int32(done), self.parts.mesh)
         seen = programs.view(state, group.hyper, self.federation, at_round)
         nothing = {name: np.zeros(a.shape, a.dtype) for name, a in programs.report.items()}
@@ -298,7 +305,8 @@ class Simulation:
     def _row(self, round: int, evaluated: dict[int, Evaluated]) -> Rows:
         """Make a row of the history, [R, 1, …], from the evaluations of groups. Runs that have
         ended keep their values."""
-        settings, found = self.parts.settings, [fetch(each) for each in evaluated.values()]
+        settings = self.parts.settings
+        found = [fetch(each) for each in evaluated.values()]
         report, scored = groups.scatter_runs(
             found, [self.members[at] for at in evaluated], self.runs
         )
@@ -320,7 +328,9 @@ class Simulation:
     def regroup(self, done: int) -> None:
         """Let the method's host step change the state of each live run, as process 0 computes
         it."""
-        parts, carry, states = self.parts, self.carry(), []
+        parts = self.parts
+        carry = self.carry()
+        states = []
         assert parts.method.regroup is not None
         with use_federation(self.federation, parts.mesh):
             for r in range(self.runs):

@@ -85,7 +85,8 @@ def run_timed(
     devices = devices_in_round(federation.devices, hyper, wall.elapsed.high, t)
     (state, info), spent = run_metered(go, vector, ClientState(devices=devices), hyper)
     if "clock.deadline_s" not in hyper:
-        lasts, late = jnp.max(spent.each, initial=0.0), jnp.zeros_like(spent.who)
+        lasts = jnp.max(spent.each, initial=0.0)
+        late = jnp.zeros_like(spent.who)
     else:
         # Of the round above only the counts are used: XLA leaves the training out
         deadline = hyper["clock.deadline_s"]
@@ -99,7 +100,8 @@ def run_timed(
     waited = add_by_label(
         wall.waited, jnp.where(spent.who & ~late, models(state)[1], -1), lasts - each
     )
-    elapsed, busy = add(wall.elapsed, lasts + spent.before), add(wall.busy, jnp.sum(each))
+    elapsed = add(wall.elapsed, lasts + spent.before)
+    busy = add(wall.busy, jnp.sum(each))
     so_far = None if wall.late is None else wall.late + jnp.sum(late, dtype=jnp.int32)
     return (state, info), Wall(elapsed, busy, so_far, waited)
 
@@ -132,7 +134,8 @@ def client_seconds(
 ) -> Array:
     """Compute the seconds of clients that do these steps; `number` clients share this traffic."""
     of_each = [each.astype(jnp.float32) / jnp.maximum(number, 1) for each in sent]
-    down, up = vector[0] * of_each[0] + 4 * of_each[2], vector[1] * of_each[1] + 4 * of_each[3]
+    down = vector[0] * of_each[0] + 4 * of_each[2]
+    up = vector[1] * of_each[1] + 4 * of_each[3]
     sending = 8e-6 * (down / hyper["clock.down_mbps"] + up / hyper["clock.up_mbps"])
     return steps * (hyper["clock.step_ms"] / 1000) / speed + sending
 
@@ -157,12 +160,10 @@ def _sum_time(
     meter: Meter, traffic: Traffic, vector: tuple[float, float], speed: Array, hyper: Hyper
 ) -> Spent:
     who = meter.steps > 0
-    own = Traffic(
-        *(all_of_it - beside for all_of_it, beside in zip(traffic, meter.beside, strict=True))
-    )
+    own = Traffic(*(whole - before for whole, before in zip(traffic, meter.pre_round, strict=True)))
     each = client_seconds(meter.steps, speed, own, jnp.sum(who), vector, hyper)
     before = client_seconds(
-        jnp.float32(0), jnp.float32(1), meter.beside, meter.senders, vector, hyper
+        jnp.float32(0), jnp.float32(1), meter.pre_round, meter.senders, vector, hyper
     )
     return Spent(jnp.where(who, each, 0.0), who, before, own)
 
@@ -170,7 +171,8 @@ def _sum_time(
 def seconds_to_next(federation: Federation, present: DevicesNow, now: Array, t: Array) -> Array:
     """Return how long a round without participants lasts, f32[]: until a trace's next row in
     seconds if nobody is there, else 0."""
-    devices, here = federation.devices, cohort.present(federation, t)
+    devices = federation.devices
+    here = cohort.present(federation, t)
     if devices is None or devices.times is None or present.there is None or not devices.by_seconds:
         return jnp.float32(0)
     ahead = jnp.min(jnp.where(devices.times > reached_second(now), devices.times, jnp.inf))

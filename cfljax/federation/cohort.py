@@ -28,7 +28,8 @@ def draw(
     masked, and others are drawn for the free slots, in order. A client that would miss the deadline
     is drawn and left out (`kept.devices`). If there are as many slots as clients, each client has
     its own."""
-    eligible, flight = present(federation, round), kept.flight
+    eligible = present(federation, round)
+    flight = kept.flight
     if kept.devices is not None and kept.devices.there is not None:
         eligible = eligible & kept.devices.there
     if flight is not None:
@@ -73,7 +74,8 @@ def select_highest(scores: Array, number: int) -> Array:
     """i32[number]: the positions of the highest scores i32[C], the highest first, the first of
     equal ones first. Scores are uniform in 0 … 2³¹ − 1, and −1 for clients that cannot be drawn. As
     they are uniform, a threshold leaves few of a million to sort."""
-    clients, room = scores.shape[0], number + 16 * math.isqrt(number) + 64
+    clients = scores.shape[0]
+    room = number + 16 * math.isqrt(number) + 64
     if clients <= 4 * room:
         return jax.lax.top_k(scores, number)[1]
     wanted = (number + 8 * math.isqrt(number) + 32) / jnp.maximum(jnp.sum(scores >= 0), 1)
@@ -106,7 +108,8 @@ def gather(
 ) -> Cohort:
     """Build the cohort of clients ids i32[S] where mask bool[S], after dropout, with stragglers.
     `key` is the round's."""
-    work, uid = jnp.ones(ids.shape), federation.uid[ids]
+    work = jnp.ones(ids.shape)
+    uid = federation.uid[ids]
     if (devices := kept.devices) is not None:
         mask = mask if devices.there is None else mask & devices.there[ids]
         mask = mask if devices.late is None else mask & ~devices.late[ids]

@@ -190,13 +190,16 @@ def deal(counts: np.ndarray, rows: np.ndarray, source: Source, rng: Rng) -> list
     """Deal the rows to clients, shuffled: `counts[c, m]` of `rows` with label m go to client c,
     each row at most once."""
     labels = label_of(source, rows)
-    clients, owner, taken = np.arange(len(counts)), [], []
+    clients = np.arange(len(counts))
+    owner = []
+    taken = []
     for m in range(counts.shape[1]):
         of_class = rows[labels == m]
         wanted = np.repeat(clients, counts[:, m])[: len(of_class)]
         owner.append(wanted)
         taken.append(of_class[: len(wanted)])
-    owners, flat = np.concatenate(owner), np.concatenate(taken)
+    owners = np.concatenate(owner)
+    flat = np.concatenate(taken)
     order = np.lexsort((rng.random(len(flat)), owners))
     return split_at(flat[order], np.bincount(owners, minlength=len(counts)))
 

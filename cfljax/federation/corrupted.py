@@ -69,15 +69,14 @@ def corrupted(options: Corrupted, source: Source, _: Rng) -> See:
         raise bad_option("partition", "corrupted", why)
 
     def see(parts: Parts, of: np.ndarray, rng: Rng) -> Parts:
-        key, edge = int(rng.integers(2**63)), len(source.y_train)
+        key = int(rng.integers(2**63))
+        edge = len(source.y_train)
 
         def damage(x: np.ndarray, side: int, group: int, rows: np.ndarray) -> np.ndarray:
             if kinds[group] == "none":
                 return x[rows]
-            images, how = (
-                x.reshape(-1, *image_shape(x.shape[1:])),
-                (kinds[group], options.severity, (key, side, group)),
-            )
+            images = x.reshape(-1, *image_shape(x.shape[1:]))
+            how = (kinds[group], options.severity, (key, side, group))
             return corrupt_images(images, *how, rows).reshape(len(rows), *x.shape[1:])
 
         tests = (
@@ -134,7 +133,8 @@ def _copy_views(
         )
         for g in range(groups)
     ]
-    begin, origin = np.cumsum([0, *map(len, used)]), np.concatenate(used)
+    begin = np.cumsum([0, *map(len, used)])
+    origin = np.concatenate(used)
     x = np.concatenate([damage(g, rows) for g, rows in enumerate(used)])
     return (
         x,

@@ -37,7 +37,8 @@ def corrupt_images(
     """Corrupt the images x[rows]: u8[n, height, width, channels], or f32 in [0, 1]. `key` and an
     image's row seed its noise."""
     out = np.empty((len(rows), *x.shape[1:]), x.dtype)
-    act, strength = _KINDS[kind], STRENGTHS[kind][severity - 1]
+    act = _KINDS[kind]
+    strength = STRENGTHS[kind][severity - 1]
     noisy = kind.endswith("_noise")
     for at in range(0, len(rows), _CHUNK):
         some = rows[at : at + _CHUNK]

@@ -43,7 +43,8 @@ def apply_drift(
             '"group" or "rotation"'
         )
     parts, views = _with_views(options.what, parts, source)
-    first, groups = np.asarray(parts.group), len(views)
+    first = np.asarray(parts.group)
+    groups = len(views)
     if options.file is None:
         changes = list(draw_changes(options, first, groups, seed))
     else:
@@ -59,14 +60,16 @@ def apply_drift(
 def _with_views(what: str, parts: Parts, source: Source) -> tuple[Parts, np.ndarray]:
     """Add all views to the parts, and find each client's view in each group, i32[groups, C]; group
     g has a counterpart g + G."""
-    clients, source = len(parts.train), parts.source or source
+    clients = len(parts.train)
+    source = parts.source or source
     group = np.asarray(parts.group, np.int32)
     if what == "group":
         return parts, _views_of_groups(parts, group, clients)
     # Unknown groups are one
     group = group if len(group) and group.min() >= 0 else np.zeros(clients, np.int32)
     of = np.zeros(clients, np.int32) if parts.view is None else np.asarray(parts.view, np.int32)
-    views, groups = count_views(parts), int(group.max(initial=0)) + 1
+    views = count_views(parts)
+    groups = int(group.max(initial=0)) + 1
     if what == "labels":
         plain = np.arange(source.classes, dtype=np.int32)
         table = {"labels": np.stack([plain, (plain + 1) % source.classes])}

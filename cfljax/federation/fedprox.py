@@ -30,7 +30,8 @@ def _fedprox_sizes(
 ) -> np.ndarray:
     """i64[C, 2]: how many samples of its first and second class each client takes beyond the
     minimum."""
-    classes, minimum = len(have), options.minimum
+    classes = len(have)
+    minimum = options.minimum
     user = np.arange(options.clients)
     of = np.stack([user % classes, (user + 1) % classes], 1)
     used = minimum * np.bincount(of.ravel(), minlength=classes)

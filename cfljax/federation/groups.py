@@ -74,12 +74,16 @@ def _make_groups(options: Grouped, source: Source, rng: Rng) -> Parts:
             options.test_clients,
             f"every group needs one; at least {groups}, or 0 for none",
         )
-    of, of_test = group_blocks(clients, groups), group_blocks(options.test_clients, groups)
-    train, test, only_test = [], [], []
+    of = group_blocks(clients, groups)
+    of_test = group_blocks(options.test_clients, groups)
+    train = []
+    test = []
+    only_test = []
     in_train = _choose_portions(np.arange(len(source.y_train)), groups, options.copies, rng)
     in_test = _choose_portions(test_rows(source), groups, options.copies, rng)
     for g in range(groups):
-        size, size_test = int(np.sum(of == g)), int(np.sum(of_test == g))
+        size = int(np.sum(of == g))
+        size_test = int(np.sum(of_test == g))
         why = f"of a group share {len(in_train[g])} training samples"
         train += share_out(in_train[g], size, options.samples_per_client, why)
         # A training client is scored on a share of the test set in its own view, beside the test
@@ -130,7 +134,8 @@ def count_views(parts: Parts) -> int:
 def add_view(parts: Parts, of: np.ndarray, **tables: np.ndarray) -> Parts:
     """Let client c see all through row `of[c]` i32[C] of the tables, too: view v becomes v + V k
     for V views and their rows k."""
-    before, number = count_views(parts), len(next(iter(tables.values())))
+    before = count_views(parts)
+    number = len(next(iter(tables.values())))
     now = {name: np.repeat(table, before, axis=0) for name, table in tables.items()}
     was = {
         name: np.concatenate([table] * number)
@@ -180,7 +185,8 @@ def rotation(shape: tuple[int, ...], angle: float) -> np.ndarray:
         return np.rot90(grid, int(turns)).ravel()
     radians = math.radians(angle)
     down, right = np.mgrid[0:height, 0:width].astype(np.float64)
-    down, right = down - (height - 1) / 2, right - (width - 1) / 2
+    down = down - (height - 1) / 2
+    right = right - (width - 1) / 2
     row = math.cos(radians) * down + math.sin(radians) * right + (height - 1) / 2
     column = -math.sin(radians) * down + math.cos(radians) * right + (width - 1) / 2
     row, column = (np.floor(a + 0.5 + 1e-9).astype(np.int64) for a in (row, column))
@@ -233,11 +239,13 @@ def label_swap(options: LabelSwap, source: Source, rng: Rng) -> See:
     """Swap pairs of labels in each group, different pairs in different groups; the first group
     swaps none."""
     check_single(source)
-    classes, plain = source.classes, np.arange(source.classes)
+    classes = source.classes
+    plain = np.arange(source.classes)
     check_most("pairs", options.pairs, classes // 2, f"{source.name} has {classes} classes")
 
     def draw() -> np.ndarray:
-        chosen, swapped = rng.permutation(classes)[: 2 * options.pairs], plain.copy()
+        chosen = rng.permutation(classes)[: 2 * options.pairs]
+        swapped = plain.copy()
         swapped[chosen] = np.roll(chosen.reshape(2, -1), 1, axis=0).ravel()
         return swapped
 
@@ -321,8 +329,7 @@ ROTATED_VIEW = Entry[View](Rotated, rotated)
 LABEL_SWAP_VIEW = Entry[View](LabelSwap, label_swap)
 LABEL_PERMUTATION_VIEW = Entry[View](LabelPermutation, label_permutation)
 FEATURE_SHIFT_VIEW = Entry[View](FeatureShift, feature_shift)
-ROTATED, LABEL_SWAP = make_partition(ROTATED_VIEW), make_partition(LABEL_SWAP_VIEW)
-LABEL_PERMUTATION, FEATURE_SHIFT = (
-    make_partition(LABEL_PERMUTATION_VIEW),
-    make_partition(FEATURE_SHIFT_VIEW),
-)
+ROTATED = make_partition(ROTATED_VIEW)
+LABEL_SWAP = make_partition(LABEL_SWAP_VIEW)
+LABEL_PERMUTATION = make_partition(LABEL_PERMUTATION_VIEW)
+FEATURE_SHIFT = make_partition(FEATURE_SHIFT_VIEW)

@@ -114,7 +114,8 @@ def classes(options: Classes, source: Source, rng: Rng) -> Parts:
 def _pick_classes(size: np.ndarray, k: int, have: np.ndarray, rng: Rng) -> np.ndarray:
     """i64[U, k]: k classes for each unit of `size` samples, the largest first; each takes the
     classes with most samples left."""
-    room, picks = have.astype(np.float64), np.zeros((len(size), k), np.int64)
+    room = have.astype(np.float64)
+    picks = np.zeros((len(size), k), np.int64)
     for u in np.lexsort((rng.random(len(size)), -size)):
         picks[u] = np.lexsort((rng.random(len(have)), -np.round(room)))[:k]
         room[picks[u]] -= size[u] / k
@@ -150,7 +151,8 @@ def _fit_sizes(
             f"{int(have.min()) * len(have) // k}"
         )
         raise common.bad_option("clients", clients, why)
-    room, ratio = np.where(demand > 0, ratio, np.nan), np.minimum(1.0, ratio)
+    room = np.where(demand > 0, ratio, np.nan)
+    ratio = np.minimum(1.0, ratio)
     worst = ratio[picks].min(1) if options.balance == "power" else np.full(clients, ratio.min())
     while True:
         part = np.maximum(np.floor(wanted * worst / k + 1e-9), 1).astype(np.int64)
@@ -190,7 +192,8 @@ def dirichlet(options: Dirichlet, source: Source, rng: Rng) -> Parts:
 
     With `balance = "equal"` each client draws its own mix of classes, and then its samples one
     after another, as in Pachinko."""
-    rows, clients = common.training_rows(options, source, rng), options.clients
+    rows = common.training_rows(options, source, rng)
+    clients = options.clients
     common.check_most(
         "min_samples",
         options.min_samples,
@@ -223,7 +226,9 @@ def _dirichlet_counts(
 ) -> np.ndarray:
     """i64[C, classes]: numbers of samples of each class, drawn until all clients have
     `min_samples`."""
-    have, first, best = np.bincount(labels, minlength=number), options.of_each_class, 0
+    have = np.bincount(labels, minlength=number)
+    first = options.of_each_class
+    best = 0
     common.check_most(
         "of_each_class",
         first,

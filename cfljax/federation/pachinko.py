@@ -79,9 +79,11 @@ def allocate(
             mine.append(pile.pop(int(u[2] * len(pile))))
             # Nobody gets this class any more
             if not pile:
-                of[c], within[at] = np.delete(of[c], y_at), np.delete(within[at], y_at)
+                of[c] = np.delete(of[c], y_at)
+                within[at] = np.delete(within[at], y_at)
             if not len(of[c]):
-                open_, mix = np.delete(open_, at), np.delete(mix, at)
+                open_ = np.delete(open_, at)
+                mix = np.delete(mix, at)
                 del within[at]
         train.append(np.array(mine, np.int64))
     return train

@@ -43,7 +43,8 @@ def pack(
     shared = isinstance(parts.test, np.ndarray)
     tables = (parts.pixels, parts.labels, parts.gain, parts.offset)
     seen = (None if table is None else on_host(table) for table in tables)
-    edge, end = sum(map(len, parts.train)), len(rows) - sum(map(len, valid or []))
+    edge = sum(map(len, parts.train))
+    end = len(rows) - sum(map(len, valid or []))
     tested = np.full(clients, len(parts.test)) if shared else np.array([len(r) for r in parts.test])
     return Federation(
         pool=pool,
@@ -99,10 +100,8 @@ def _compact(
 ) -> tuple[np.ndarray, Pool]:
     """Return the positions in the pool of all training, test and validation rows; and the pool,
     without rows of nobody if many."""
-    x, y = (
-        np.concatenate([source.x_train, source.x_test]),
-        np.concatenate([source.y_train, source.y_test]),
-    )
+    x = np.concatenate([source.x_train, source.x_test])
+    y = np.concatenate([source.y_train, source.y_test])
     tests = [parts.test] if isinstance(parts.test, np.ndarray) else parts.test
     rows = np.concatenate([*parts.train, *tests, *valid]).astype(np.int64)
     if len(rows) and (rows.min() < 0 or rows.max() >= len(y)):

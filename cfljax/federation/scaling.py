@@ -109,7 +109,8 @@ def _list_seen(
     another: of their training samples or of all that they hold. A sample counts as often as it is
     held."""
     views = np.zeros(len(who), np.int32) if parts.view is None else np.asarray(parts.view)
-    splits, shared = [parts.train], None
+    splits = [parts.train]
+    shared = None
     if everything:
         splits += [valid] if valid else []
         if isinstance(parts.test, np.ndarray):
@@ -131,7 +132,8 @@ def _list_seen(
 
 def _measure(lines: np.ndarray, rows: np.ndarray) -> Moments:
     """Compute the moments of these rows in float64, a chunk at a time."""
-    total, squares = np.zeros(lines.shape[1]), np.zeros(lines.shape[1])
+    total = np.zeros(lines.shape[1])
+    squares = np.zeros(lines.shape[1])
     for at in range(0, len(rows), CHUNK):
         total += lines[rows[at : at + CHUNK]].sum(0, dtype=np.float64)
     mean = total / max(len(rows), 1)
@@ -151,7 +153,8 @@ def _combine(parts: list[Moments]) -> Moments:
 def _range(lines: np.ndarray, pixels: np.ndarray | None) -> np.ndarray:
     """Return the range of values that each pixel can show, f64[F] or, where views move pixels,
     f64[]. It is over all samples of the source, so that it bounds what is tested, too."""
-    least, most = lines.min(0).astype(np.float64), lines.max(0).astype(np.float64)
+    least = lines.min(0).astype(np.float64)
+    most = lines.max(0).astype(np.float64)
     if pixels is None:
         return most - least
     outside = 0.0 if np.any(pixels < 0) else most.max()

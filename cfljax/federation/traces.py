@@ -77,7 +77,8 @@ def _read(file: str, stamp: tuple[int, int]) -> Trace:  # noqa: ARG001 (the file
         name: _parse_column(name, at, len(names), found, file) for at, name in enumerate(names)
     }
     time = "second" if "second" in columns else "round"
-    numbers, ones = np.array([line for line, _ in found]), np.ones(len(found))
+    numbers = np.array([line for line, _ in found])
+    ones = np.ones(len(found))
     trace = Trace(
         file,
         time == "second",
@@ -88,7 +89,8 @@ def _read(file: str, stamp: tuple[int, int]) -> Trace:  # noqa: ARG001 (the file
         columns.get("speed", ones),
     )
     order = np.lexsort((trace.time, trace.client))
-    client, times = trace.client[order], trace.time[order]
+    client = trace.client[order]
+    times = trace.time[order]
     twice = np.flatnonzero((client[1:] == client[:-1]) & (times[1:] == times[:-1]))
     if len(twice):
         at = order[twice[0] + 1]
@@ -184,17 +186,13 @@ def _with_trace(devices: Devices, trace: Trace, clients: int) -> Devices:
             "or hours"
         )
         raise SpecError(f"train.clock.trace: {trace.file}: {why}")
-    available, factor = (
-        np.ones((len(times), clients), bool),
-        np.ones((len(times), clients), np.float32),
-    )
+    available = np.ones((len(times), clients), bool)
+    factor = np.ones((len(times), clients), np.float32)
     order = np.lexsort((trace.time, trace.client))
     # Of a client, as they follow each other
     for lines in np.split(order, np.flatnonzero(np.diff(trace.client[order])) + 1):
-        client, begin = (
-            trace.client[lines[0]],
-            np.searchsorted(times, trace.time[lines].astype(np.float32)),
-        )
+        client = trace.client[lines[0]]
+        begin = np.searchsorted(times, trace.time[lines].astype(np.float32))
         until = np.append(begin[1:], len(times))
         available[begin[0] :, client] = np.repeat(trace.available[lines], until - begin)
         factor[begin[0] :, client] = np.repeat(trace.speed[lines], until - begin)

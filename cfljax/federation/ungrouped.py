@@ -35,7 +35,8 @@ def iid(options: Iid, source: Source, rng: Rng) -> Parts:
         )
         rows, held_out = common.keep_wanted(options, rows[:kept]), rows[kept:]
     else:
-        rows, held_out = common.training_rows(options, source, rng), common.test_rows(source)
+        rows = common.training_rows(options, source, rng)
+        held_out = common.test_rows(source)
     train = common.split_at(rows, common.even_sizes(len(rows), options.clients))
     test: list[np.ndarray] | np.ndarray = held_out
     if options.test == "own":
@@ -61,7 +62,8 @@ def quantity(options: Quantity, source: Source, rng: Rng) -> Parts:
     """Shuffle the samples and give clients unequal numbers: Dirichlet or log-normal sizes;
     `samples_per_client` is the mean."""
     rows = common.training_rows(options, source, rng)
-    clients, total = options.clients, len(rows)
+    clients = options.clients
+    total = len(rows)
     if options.law == "lognormal":
         shares = rng.lognormal(0.0, options.sigma, clients)
     else:
@@ -126,7 +128,8 @@ def user(options: User, source: Source, rng: Rng) -> Parts:
         )
         chosen = np.sort(rng.choice(large, options.clients, replace=False))
     pairs = [_cut_test(options, held[u], tested[u], rng) for u in chosen]
-    train, test = [a for a, _ in pairs], [b for _, b in pairs]
+    train = [a for a, _ in pairs]
+    test = [b for _, b in pairs]
     if options.test_only == "keep":
         extra = np.array(
             [u for u in range(number) if not len(held[u]) and len(tested[u])], np.int64

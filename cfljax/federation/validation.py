@@ -60,8 +60,10 @@ def _draw_shared(samples: Rows, share: float, rng: np.random.Generator) -> np.nd
     none of these has enough. Then clients that have got none get one, if it leaves all of its
     clients something to train on."""
     sizes = np.array([len(each) for each in samples])
-    wanted, taken = _held_sizes(sizes, share), np.zeros(len(samples), np.int64)
-    every, owner = np.concatenate(samples), np.repeat(np.arange(len(samples)), sizes)
+    wanted = _held_sizes(sizes, share)
+    taken = np.zeros(len(samples), np.int64)
+    every = np.concatenate(samples)
+    owner = np.repeat(np.arange(len(samples)), sizes)
     order = np.argsort(every, kind="stable")
     unique, start = np.unique(every[order], return_index=True)
     owners = dict(zip(unique.tolist(), np.split(owner[order], start[1:]), strict=True))

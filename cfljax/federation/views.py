@@ -29,12 +29,12 @@ def divide_with_views(
     first view the highest)."""
     parts, combination = _deal(make, options, crossed, source, np.random.default_rng(seed))
     digits = _list_digits(crossed.views)
-    own, mine, step = parts.group, digits[:, combination], np.zeros(len(digits), np.int32)
+    own = parts.group
+    mine = digits[:, combination]
+    step = np.zeros(len(digits), np.int32)
     for at, each in enumerate(crossed.views):
-        rng, views = (
-            np.random.default_rng([seed, zlib.crc32(each.name.encode())]),
-            count_views(parts),
-        )
+        rng = np.random.default_rng([seed, zlib.crc32(each.name.encode())])
+        views = count_views(parts)
         try:
             parts = VIEWS.entry(each.name).make(each.options, parts.source or source, rng)(
                 parts, mine[at], rng
@@ -148,10 +148,8 @@ def _with_groups(
             )
         return dataclasses.replace(parts, by_group=np.zeros((0, len(own)), np.int32))
     at = [n for n, each in enumerate(crossed.views) if crossed.true_groups in (None, each.name)]
-    digits, crosses = (
-        _list_digits([crossed.views[n] for n in at]),
-        known and crossed.true_groups is None,
-    )
+    digits = _list_digits([crossed.views[n] for n in at])
+    crosses = known and crossed.true_groups is None
     group = np.argmax((digits[:, :, None] == mine[at][:, None]).all(0), axis=0)
     seen = np.tensordot(step[at], digits[:, :, None] - mine[at][:, None], 1) + (
         0 if parts.view is None else parts.view

@@ -45,7 +45,8 @@ def cosine_rows(a: jax.Array, b: jax.Array) -> jax.Array:
     b f32[d]; 0 where one is zero or not finite."""
     chex.assert_rank(a, 2)
     b = jnp.broadcast_to(b, a.shape)
-    left, right = row_scale(a), row_scale(b)
+    left = row_scale(a)
+    right = row_scale(b)
     usable = (left > 0) & (right > 0)
 
     def partial(start: jax.Array | int, size: int) -> jax.Array:

@@ -68,7 +68,8 @@ def ccs_threshold(
       l_star: l_*, the loss that counts as the end of training.
       theta: θ, the angle of the first threshold.
     """
-    loss, loss0 = jnp.asarray(loss, jnp.float32), jnp.asarray(loss0, jnp.float32)
+    loss = jnp.asarray(loss, jnp.float32)
+    loss0 = jnp.asarray(loss0, jnp.float32)
     above = loss0 > l_star
     fraction = jnp.where(above, (loss0 - loss) / jnp.where(above, loss0 - l_star, 1.0), 1.0)
     fraction = jnp.where(

@@ -185,7 +185,8 @@ def merge_to(weights: np.ndarray, labels: np.ndarray, count: int) -> np.ndarray:
 def cluster_means(weights: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Compute the mean f64[K, d] of each cluster over the finite rows of weights f[n, d], and list
     the labels ≥ 0, ascending."""
-    weights, labels = np.asarray(weights), np.asarray(labels)
+    weights = np.asarray(weights)
+    labels = np.asarray(labels)
     usable = np.isfinite(weights).all(axis=1)
     names = np.unique(labels[labels >= 0])
     means = np.zeros((len(names), weights.shape[1]))

@@ -62,8 +62,9 @@ def _pull(models: jax.Array, part: jax.Array) -> jax.Array:
         other, takes_part = line
         way = jnp.where(takes_part, other - models, 0.0)
         scale, inverse = _inverse_norms(way)
+        exists = inverse[:, None] > 0
         unit = way * scale[:, None] * inverse[:, None]
-        return total + jnp.where(inverse[:, None] > 0, unit, 0.0), None
+        return total + jnp.where(exists, unit, 0.0), None
 
     return jax.lax.scan(add, jnp.zeros_like(models), (models, part))[0]
 

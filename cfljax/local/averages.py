@@ -35,24 +35,32 @@ def averages(
     average: str,
     hyper: Hyper,
 ) -> Array:
-    """Return the mixing matrix f32[K, S] of participants in the clusters `which` i32[S] that
-    `solver` trains. With updates in flight (`train.asynchronous`), the updates that arrive in this
-    round are averaged."""
-    heard = select_arriving(cohort, which)
-    size = (
-        jnp.ones(heard.mask.shape)
-        if average == "uniform"
-        else federation.train.count[heard.ids].astype(jnp.float32)
-    )
-    mix = weights_by(heard.which, heard.mask, size, clusters)
+    """Return the mixing matrix f32[K, S] of a round. With updates in flight (`train.asynchronous`),
+    the updates that arrive in this round are averaged.
+
+    Args:
+      solver: The solver that trains the participants.
+      federation: The clients' data.
+      cohort: The participants.
+      which: i32[S] the cluster of each participant.
+      clusters: K.
+      average: A name of AVERAGES.
+      hyper: The numbers of the run.
+    """
+    arriving = select_arriving(cohort, which)
+    if average == "uniform":
+        size = jnp.ones(arriving.mask.shape)
+    else:
+        size = federation.train.count[arriving.ids].astype(jnp.float32)
+    mix = weights_by(arriving.which, arriving.mask, size, clusters)
     if average == "nova":
         if sends_statistics(solver.model, solver.parts):
             solver.need_no_statistics('average = "nova", which scales updates,')
-        jobs = Jobs(heard.ids, heard.mask, heard.work, jnp.zeros((1, 0)), heard.which)
-        mix = fednova_weights(
-            mix, lengths(train_steps(federation, jobs, solver.work), solver.step_of(hyper))
-        )
-    return mix if heard.discount is None else mix * heard.discount
+        # Jobs for the count of steps, which reads no model
+        jobs = Jobs(arriving.ids, arriving.mask, arriving.work, jnp.zeros((1, 0)), arriving.which)
+        steps = train_steps(federation, jobs, solver.work)
+        mix = fednova_weights(mix, sum_factors(steps, solver.step_of(hyper)))
+    return mix if arriving.discount is None else mix * arriving.discount
 
 
 def add_lengths(sent: Traffic, cohort: Cohort, average: str) -> Traffic:
@@ -62,14 +70,15 @@ def add_lengths(sent: Traffic, cohort: Cohort, average: str) -> Traffic:
     return sent._replace(floats_up=sent.floats_up + jnp.sum(cohort.mask, dtype=jnp.int32))
 
 
-def lengths(steps: Array, numbers: LocalStep) -> Array:
-    """Compute ‖a_i‖₁ f32[S] of clients that do i32[S] steps: the sum of |y|, where y is how far one
-    gradient of 1 has moved a client, over −lr, after each step. A step is u ← momentum · u − mu ·
-    lr · y; y ← y + u."""
+def sum_factors(steps: Array, numbers: LocalStep) -> Array:
+    """Compute ‖a_i‖₁ f32[S] of clients that do i32[S] steps."""
     if numbers.momentum is None and numbers.mu is None:
         return steps.astype(jnp.float32)
     rho = jnp.asarray(0.0 if numbers.momentum is None else numbers.momentum, jnp.float32)
     alpha = jnp.asarray(0.0 if numbers.mu is None else numbers.mu * numbers.lr, jnp.float32)
+
+    # y is how far one gradient of 1 has moved a client, over −lr: the factor of a gradient whose
+    # step was that long ago. ‖a_i‖₁ is the sum of |y| over the client's steps
 
     def follow(step: Array, at: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         y, u, total = at

@@ -10,10 +10,12 @@ from cfljax.federation.gather import client_rows, samples
 from cfljax.lazy import jax, jnp
 from cfljax.types import Array, Federation, Split
 
+# The most samples that a pass over all data of a client holds at a time. Larger clients are summed
+# tile by tile, so that a client costs no more than its number of samples requires
 MAX_TILE = 256
-"""The most samples that a pass over all data of a client holds at a time. Larger clients are summed
-tile by tile, so that a client costs no more than its number of samples requires."""
 
+# Lengths of shuffles: a client's shuffle sorts the smallest of these numbers of positions that its
+# samples fit into, or all
 SHUFFLE_LENGTHS = (
     0,
     64,
@@ -25,8 +27,6 @@ SHUFFLE_LENGTHS = (
     16 * keys.SHORT_LENGTH,
     64 * keys.SHORT_LENGTH,
 )
-"""Lengths of shuffles: a client's shuffle sorts the smallest of these numbers of positions that its
-samples fit into, or all."""
 
 
 def take(
@@ -45,11 +45,21 @@ def shuffle(
     sequential: bool,
     rungs: tuple[int, ...] = SHUFFLE_LENGTHS,
 ) -> Array:
-    """Shuffle 0 … count − 1 for each of the keys key[...], then the other numbers below L, i32[...,
-    L]. L is `longest` rounded up to whole batches.
+    """Shuffle 0 … count − 1 for each of the keys, followed by the other numbers below L.
 
-    `sequential`: the sort has the smallest of the lengths `rungs` that `count` fits into. This
-    saves time if clients train one after another, and gives the same shuffle."""
+    Args:
+      key: key[...] random keys.
+      count: i32[] how many numbers are shuffled.
+      longest: The largest count of any client; L is this rounded up to whole batches.
+      batch: The samples of a batch.
+      sequential: Whether clients train one after another. If so, the sort has the smallest of the
+        lengths `rungs` that `count` fits into, which saves time and gives the same shuffle. Side by
+        side, all lengths would be sorted.
+      rungs: Lengths, ascending.
+
+    Returns:
+      i32[..., L].
+    """
     length = -(-longest // batch) * batch
     if key.ndim == 0:
         return shuffle(key[None], count, longest, batch, sequential, rungs)[0]
@@ -66,7 +76,7 @@ def _sort(key: Array, count: Array, size: int, length: int) -> Callable[[], Arra
     """Return a function () -> i32[..., length] that shuffles for each key; only the first `size`
     positions are sorted."""
     rest = jnp.broadcast_to(jnp.arange(size, length, dtype=jnp.int32), (*key.shape, length - size))
-    one = keys.short_permutation if size <= keys.SHORT_LENGTH else keys.permutation
+    permute = keys.short_permutation if size <= keys.SHORT_LENGTH else keys.permutation
     if size == 0:
         return lambda: rest
-    return lambda: jnp.concatenate([jax.vmap(lambda of: one(of, count, size))(key), rest], -1)
+    return lambda: jnp.concatenate([jax.vmap(lambda of: permute(of, count, size))(key), rest], -1)

@@ -31,7 +31,7 @@ class Arriving(NamedTuple):
     discount: Array | None
 
 
-def known_flight(kept: ClientState) -> Flight | None:
+def find_flight(kept: ClientState) -> Flight | None:
     """Return the flight if it is known which updates arrive; None: all updates are mixed in their
     round."""
     flight = kept.flight
@@ -41,13 +41,13 @@ def known_flight(kept: ClientState) -> Flight | None:
 def select_arriving(cohort: Cohort, which: Array) -> Arriving:
     """Return the clients whose updates are mixed in a round with this cohort, which trains for the
     clusters `which` i32[S]."""
-    if (flight := known_flight(cohort.kept)) is None or flight.arrives is None:
+    if (flight := find_flight(cohort.kept)) is None or flight.arrives is None:
         return Arriving(cohort.ids, cohort.mask, cohort.work, which, None)
-    work, of = (
-        jnp.where(cohort.mask, new, old)
-        for new, old in ((cohort.work, flight.work), (which, flight.which))
-    )
-    return Arriving(cohort.ids, flight.arrives, work, of, flight.discount)
+    # Slots whose client trains in this round have its work and cluster, the others those of the
+    # round in which their client trained
+    work = jnp.where(cohort.mask, cohort.work, flight.work)
+    trained_for = jnp.where(cohort.mask, which, flight.which)
+    return Arriving(cohort.ids, flight.arrives, work, trained_for, flight.discount)
 
 
 def join_flight(

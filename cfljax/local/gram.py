@@ -16,6 +16,7 @@ up to rounding.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 from cfljax.kernels.choose import least_loss
@@ -32,14 +33,14 @@ from cfljax.types import Array, Federation, Grams, LocalStep, Model, Tree, Updat
 # product
 MAX_THIN_OUTPUTS = 32
 
+# If neither the outputs of the layer nor the samples of a mini-batch are more than this, each step
+# updates the product G A (G the Gram matrix) instead of computing the batch's rows of it. Measured
+# on a CPU, n of 64 to 1,024: this saves a third to a half of a step's time at batches of 5 and 10,
+# and nothing at 32
 MAX_PRODUCT_UPDATE = 20
-"""If neither the outputs of the layer nor the samples of a mini-batch are more than this, each step
-updates the product G A (G the Gram matrix) instead of computing the batch's rows of it. Measured on
-a CPU, n of 64 to 1,024: this saves a third to a half of a step's time at batches of 5 and 10, and
-nothing at 32."""
+# (A f32[n, h],), or (Aᵀ f32[h, n], (G A)ᵀ f32[h, n]) where steps update that product, too (see
+# MAX_PRODUCT_UPDATE)
 Coefficients = tuple[Array, ...]
-"""(A f32[n, h],), or (Aᵀ f32[h, n], (G A)ᵀ f32[h, n]) where steps update that product, too (see
-MAX_PRODUCT_UPDATE)."""
 
 
 class FirstLayer(NamedTuple):
@@ -70,7 +71,7 @@ class Fixed(NamedTuple):
     weights: Array | None
 
 
-class Among(NamedTuple):
+class Candidates(NamedTuple):
     """The models from which clients choose their start."""
 
     # f32[K, d]
@@ -82,12 +83,12 @@ class Among(NamedTuple):
     others: Tree
 
 
-def prepare_choice(model: Model, models: Array) -> Among:
+def prepare_choice(model: Model, models: Array) -> Candidates:
     """Convert the models f32[K, d] to the form that `train_on_gram` needs to choose among them."""
     first = first_layer(model)
     assert first is not None
     kernels, others = jax.vmap(lambda flat: split_kernel(first, model, flat))(models)
-    return Among(models, jnp.concatenate(list(kernels), axis=1), others)
+    return Candidates(models, jnp.concatenate(list(kernels), axis=1), others)
 
 
 def first_layer(model: Model) -> FirstDense | None:
@@ -109,20 +110,15 @@ class GramPlan(NamedTuple):
     sequential: bool
     # Whether a step follows the gradient of the batch's summed loss; False: of its mean loss
     summed: bool = False
-    grams: Grams | None = (
-        # The Gram matrices that were computed before the first round; None: they are computed here
-        None
-    )
-    choice: Among | None = None
-    """Models among which each client takes the one with the least loss as its start; None: it
-    starts from the model of its task."""
+    # The Gram matrices that were computed before the first round; None: they are computed here
+    grams: Grams | None = None
+    # Models among which each client takes the one with the least loss as its start; None: it starts
+    # from the model of its task
+    choice: Candidates | None = None
     # As in `follow`
     block: int = 0
-    turns: Turns | None = (
-        # Which numbers train; None: all do. The first kernel does, and there are no turns by
-        # epochs.
-        None
-    )
+    # Which numbers train; None: all do. The first kernel does, and there are no turns by epochs
+    turns: Turns | None = None
 
 
 def train_on_gram(
@@ -134,128 +130,143 @@ def train_on_gram(
     numbers: LocalStep,
     plan: GramPlan,
 ) -> Updates:
-    """Train one client: the same update as `train` with plain SGD, up to rounding."""
+    """Train one client: the same update as `train` with plain SGD, up to rounding.
+
+    Args:
+      model: A model for which `first_layer` is not None.
+      federation: The clients' data.
+      task: The client's job.
+      course: Its numbers of samples and steps.
+      orders: The shuffles of its epochs; None: each step sees all of its samples.
+      numbers: The numbers of a step.
+      plan: How clients of this size are trained.
+    """
     first = first_layer(model)
     assert first is not None
-    length, sequential, summed, grams, choice, block, turns_of_parts = plan
-    rule, count = sgd(numbers), course.samples
-    mask = jnp.arange(length, dtype=jnp.int32) < count
-    (x, y), which, outputs = all_samples(federation, task.client, length), None, None
-    if choice is not None:
-        which, outputs = _choose(model, first, choice, x, y, mask)
-        task = task._replace(start=choice.models[which])
+    rule = sgd(numbers)
+    count = course.samples
+    mask = jnp.arange(plan.length, dtype=jnp.int32) < count
+    x, y = all_samples(federation, task.client, plan.length)
+    which = None
+    outputs = None
+    if plan.choice is not None:
+        # The outputs at the chosen start are known from the choice
+        which, outputs = _choose(model, first, plan.choice, x, y, mask)
+        task = task._replace(start=plan.choice.models[which])
+
+    # The first kernel and all other parameters go separate ways from here on. Without an anchor the
+    # proximal term pulls to the start, where its constant part is 0
     kernel, others = split_kernel(first, model, task.start)
-    anchor, anchor_of_others = (
-        (None, others) if task.anchor is None else split_kernel(first, model, task.anchor)
-    )
-    velocity, velocity_of_others = (
-        (None, None) if task.velocity is None else split_kernel(first, model, task.velocity)
-    )
+    anchor = None
+    anchor_of_others = others
+    if task.anchor is not None:
+        anchor, anchor_of_others = split_kernel(first, model, task.anchor)
+    velocity = None
+    velocity_of_others = None
+    if task.velocity is not None:
+        velocity, velocity_of_others = split_kernel(first, model, task.velocity)
+
+    # What steps read: nothing of it has the size of the kernel
     pull = compute_pull(numbers, kernel, anchor)
     along = (None if pull is None else x @ pull, None if velocity is None else x @ velocity)
-    gram = (
-        compute_gram(x, count, sequential)
-        if grams is None
-        else read_gram(grams, task.client, count, length, orders is None)
-    )
-    fixed = Fixed(
-        gram,
-        x @ kernel if outputs is None else outputs,
-        along,
-        y,
-        pad_weights(task.weights, length),
-    )
-    turn = make_turn(others) if sequential else lambda tree: tree
+    if plan.grams is None:
+        gram = compute_gram(x, count, plan.sequential)
+    else:
+        gram = read_gram(plan.grams, task.client, count, plan.length, orders is None)
+    outputs = x @ kernel if outputs is None else outputs
+    fixed = Fixed(gram, outputs, along, y, pad_weights(task.weights, plan.length))
+
+    # Thin kernels of the other layers are transposed during training (local/turned.py)
+    turn = make_turn(others) if plan.sequential else lambda tree: tree
     step = make_stepper(rule, numbers, turn(anchor_of_others))
-    trains = (
-        None
-        if turns_of_parts is None
-        else turn(drop_path(turns_of_parts.masks(model.unravel)[0], first.kernel))
-    )
-    begin = _init_layer(
-        fixed.outputs.shape[1],
-        length,
-        sequential,
-        orders,
-        numbers,
-        pull is not None or velocity is not None,
-    )
+    trains = None
+    if plan.turns is not None:
+        trains = turn(drop_path(plan.turns.masks(model.unravel)[0], first.kernel))
+    has_matrices = pull is not None or velocity is not None
+    begin = _init_layer(outputs.shape[1], plan, orders, numbers, has_matrices)
 
     def visit(
         at: tuple[Position, FirstLayer], seen: StepSamples | None, number: Array
     ) -> tuple[Position, FirstLayer]:
         position, layer = at
         where, here, number_of = (None, mask, count) if seen is None else seen
-        z, labels, weights = _read_batch(fixed, layer, where, None if block else number > 0)
-        loss_sum = lambda z, params: _loss_sum(model, z, turn(params), first, labels, here, weights)  # noqa: E731
+        # In blocks of steps a GPU would have to ask its host which branch to take
+        begun = None if plan.block else number > 0
+        z, labels, weights = _read_batch(fixed, layer, where, begun)
+
+        def loss_sum(z: Array, params: Tree) -> Array:
+            return _loss_sum(model, z, turn(params), first, labels, here, weights)
+
         loss, (dz, grads) = jax.value_and_grad(loss_sum, (0, 1))(z, position.params)
         samples = number_of.astype(jnp.float32)
         mean = 1 / jnp.maximum(samples, 1.0)
-        dz, grads = (dz, grads) if summed else (dz * mean, jax.tree.map(lambda g: g * mean, grads))
-        return step(position, Gradient(loss * mean, samples, grads), trains), _move(
-            fixed.gram, layer, numbers, where, dz
-        )
+        if not plan.summed:
+            dz = dz * mean
+            grads = jax.tree.map(lambda g: g * mean, grads)
+        position = step(position, Gradient(loss * mean, samples, grads), trains)
+        return position, _move(fixed.gram, layer, numbers, where, dz)
 
-    end, layer = follow(
-        course,
-        orders,
-        visit,
-        (start_at(rule, turn(others), turn(velocity_of_others)), begin),
-        block,
-    )
-    moved = -_product_across(layer.a, x) - weighted_sum(layer.moved, pull, velocity)
+    start = start_at(rule, turn(others), turn(velocity_of_others))
+    end, layer = follow(course, orders, visit, (start, begin), plan.block)
+
+    # The kernel's change is formed here, once
+    moved = -_product_across(layer.a, x) - _sum_scaled(layer.moved, pull, velocity)
     step_of_others = jax.tree.map(jnp.subtract, turn(end.params), others)
     delta = jnp.where(
         course.total > 0, model.ravel(replace_path(step_of_others, first.kernel, moved)), 0.0
     )
     buffers = None
     if velocity is not None and layer.u is not None:
-        buffer = _product_across(layer.u, x) + weighted_sum(layer.speed, pull, velocity)
+        buffer = _product_across(layer.u, x) + _sum_scaled(layer.speed, pull, velocity)
         buffers = model.ravel(replace_path(turn(end.optimiser), first.kernel, buffer))
     return Updates(delta, end.loss / course.visited, course.total, buffers, which)
 
 
 def _init_layer(
-    width: int,
-    length: int,
-    sequential: bool,
-    orders: Orders | None,
-    numbers: LocalStep,
-    pulled: bool,
+    width: int, plan: GramPlan, orders: Orders | None, numbers: LocalStep, has_matrices: bool
 ) -> FirstLayer:
-    """Return the first layer before the first step. `width`: the number h of its outputs. `pulled`:
-    whether Q or V exists."""
-    few = sequential and orders is not None and max(orders.batch, width) <= MAX_PRODUCT_UPDATE
-    zero = (jnp.zeros((width, length)),) * 2 if few else (jnp.zeros((length, width)),)
-    aside = (jnp.zeros(2), jnp.array([0.0, 1.0])) if pulled else (None, None)
-    return FirstLayer(zero, None if numbers.momentum is None else zero, *aside)
+    """Return the first layer before the first step. `width`: the number h of its outputs.
+    `has_matrices`: whether Q or V exists."""
+    updates_product = (
+        plan.sequential and orders is not None and max(orders.batch, width) <= MAX_PRODUCT_UPDATE
+    )
+    if updates_product:
+        zero: Coefficients = (jnp.zeros((width, plan.length)),) * 2
+    else:
+        zero = (jnp.zeros((plan.length, width)),)
+    u = None if numbers.momentum is None else zero
+    if not has_matrices:
+        return FirstLayer(zero, u, None, None)
+    # The momentum buffer is V at the start
+    return FirstLayer(zero, u, jnp.zeros(2), jnp.array([0.0, 1.0]))
 
 
 def pad_weights(weights: Array | None, length: int) -> Array | None:
     """Pad or cut the weights of a client's samples to f32[length]; None for None."""
-    return (
-        None
-        if weights is None
-        else jnp.pad(weights[:length], (0, max(length - weights.shape[0], 0)))
-    )
+    if weights is None:
+        return None
+    return jnp.pad(weights[:length], (0, max(length - weights.shape[0], 0)))
 
 
 def _choose(
-    model: Model, first: FirstDense, choice: Among, x: Array, y: Array, mask: Array
+    model: Model, first: FirstDense, choice: Candidates, x: Array, y: Array, mask: Array
 ) -> tuple[Array, Array]:
     """Return the model with the least loss on the samples, i32[], and the outputs f32[n, h] of its
     first kernel for them."""
-    clusters, outputs = choice.models.shape[0], x @ choice.kernels
+    clusters = choice.models.shape[0]
+    outputs = x @ choice.kernels
     width = outputs.shape[1] // clusters
-    of = lambda k: jax.lax.dynamic_slice_in_dim(outputs, k * width, width, 1)  # noqa: E731
+
+    def outputs_of(k: Array) -> Array:
+        return jax.lax.dynamic_slice_in_dim(outputs, k * width, width, 1)
 
     def loss(k: Array) -> Array:
-        return _loss_sum(
-            model, of(k), jax.tree.map(lambda leaf: leaf[k], choice.others), first, y, mask
-        )
+        z = outputs_of(k)
+        others = jax.tree.map(lambda leaf: leaf[k], choice.others)
+        return _loss_sum(model, z, others, first, y, mask)
 
     which = least_loss(jax.lax.map(loss, jnp.arange(clusters))[:, None])[0]
-    return which, of(which)
+    return which, outputs_of(which)
 
 
 def split_kernel(first: FirstDense, model: Model, flat: Array) -> tuple[Array, Tree]:
@@ -276,7 +287,7 @@ def compute_pull(numbers: LocalStep, kernel: Array, anchor: Array | None) -> Arr
     return functools.reduce(jnp.add, parts) if parts else None
 
 
-def weighted_sum(amounts: Array | None, *matrices: Array | None) -> Array:
+def _sum_scaled(amounts: Array | None, *matrices: Array | None) -> Array:
     """Sum amounts[i] · matrices[i] over the matrices that are not None; 0 if `amounts` is None."""
     if amounts is None:
         return jnp.float32(0)
@@ -301,35 +312,45 @@ def _loss_sum(
 
 
 def _product_across(a: Coefficients, x: Array) -> Array:
-    """Compute Xᵀ A f32[inputs, h] as (Aᵀ X)ᵀ. For a thin A this order is three times as fast on a
-    CPU; a barrier keeps it."""
+    """Compute Xᵀ A f32[inputs, h]."""
+    # As (Aᵀ X)ᵀ: for a thin A this order is three times as fast on a CPU. Without the barrier XLA
+    # would choose the other one
     product = (a[0].T if len(a) == 1 else a[0]) @ x
-    return (
-        jax.lax.optimization_barrier(product) if product.shape[0] <= MAX_THIN_OUTPUTS else product
-    ).T
+    if product.shape[0] <= MAX_THIN_OUTPUTS:
+        product = jax.lax.optimization_barrier(product)
+    return product.T
 
 
 def _read_batch(
     fixed: Fixed, layer: FirstLayer, where: Array | None, begun: Array | None
 ) -> tuple[Array, Array, Array | None]:
-    """Return (f32[B, h] the outputs of the first kernel for the batch, i32[B] its labels, f32[B]
-    its weights or None). `where` i32[B]: the positions of the batch; None: all samples. `begun`
-    bool[]: False in the first step, where A is still zero; None: every step computes with A, as on
-    a GPU, whose host would have to decide."""
+    """Return the outputs f32[B, h] of the first kernel for a batch, the batch's labels i32[B], and
+    its weights f32[B] or None.
+
+    Args:
+      fixed: The data that no step changes.
+      layer: The first layer now.
+      where: i32[B] the positions of the batch; None: all samples.
+      begun: bool[] False in the first step, where A is still zero; None: every step computes with
+        A.
+    """
 
     def rows(matrix: Array) -> Array:
         return matrix if where is None else matrix[where]
 
-    whole = lambda: fixed.gram.rows @ layer.a[0]  # noqa: E731
-    # Skips a large product in the first step
-    if where is None:
-        change = (
-            whole()
-            if begun is None
-            else jax.lax.cond(begun, whole, lambda: jnp.zeros_like(layer.a[0]))
-        )
+    def multiply_all() -> Array:
+        return fixed.gram.rows @ layer.a[0]
+
+    # x W_t = x W_0 − (x Xᵀ) A_t
+    if where is None and begun is None:
+        change = multiply_all()
+    elif where is None:
+        # The first step skips a large product
+        change = jax.lax.cond(begun, multiply_all, lambda: jnp.zeros_like(layer.a[0]))
+    elif len(layer.a) == 2:
+        change = layer.a[1][:, where].T
     else:
-        change = layer.a[1][:, where].T if len(layer.a) == 2 else fixed.gram.of(where) @ layer.a[0]
+        change = fixed.gram.of(where) @ layer.a[0]
     z = rows(fixed.outputs) - change
     if layer.moved is not None:
         for amount, along in zip(layer.moved, fixed.along, strict=True):
@@ -346,28 +367,31 @@ def _move(
     (None: all samples)."""
     lr, momentum = numbers.lr, numbers.momentum
     pulls = [pull for pull in (numbers.mu, numbers.weight_decay) if pull is not None]
+    # The gradient of the pulls at W_t = W_0 − Xᵀ a − …: Q − shrink · (Xᵀ a + …)
     shrink = functools.reduce(jnp.add, pulls) if pulls else None
-    constant = jnp.array([1.0, 0.0])
-    each = lambda f, *of: tuple(map(f, *of))  # noqa: E731
+    only_q = jnp.array([1.0, 0.0])
 
     if momentum is None:
-        kept = 1.0 if shrink is None else 1 - lr * shrink
-        a = _add_rows(
-            layer.a if shrink is None else each(lambda a: kept * a, layer.a), gram, where, lr * dz
-        )
-        return layer._replace(
-            a=a, moved=None if layer.moved is None else kept * layer.moved + lr * constant
-        )
+        factor = 1.0 if shrink is None else 1 - lr * shrink
+        a = layer.a if shrink is None else _map_coefficients(lambda a: factor * a, layer.a)
+        a = _add_rows(a, gram, where, lr * dz)
+        moved = None if layer.moved is None else factor * layer.moved + lr * only_q
+        return layer._replace(a=a, moved=moved)
     assert layer.u is not None
-    u = each(lambda u: momentum * u, layer.u)
+    u = _map_coefficients(lambda u: momentum * u, layer.u)
     if shrink is not None:
-        u = each(lambda u, a: u - shrink * a, u, layer.a)
+        u = _map_coefficients(lambda u, a: u - shrink * a, u, layer.a)
     u = _add_rows(u, gram, where, dz)
-    a = each(lambda a, u: a + lr * u, layer.a, u)
+    a = _map_coefficients(lambda a, u: a + lr * u, layer.a, u)
     if layer.moved is None or layer.speed is None:
         return layer._replace(a=a, u=u)
-    speed = momentum * layer.speed + constant - (0.0 if shrink is None else shrink) * layer.moved
+    speed = momentum * layer.speed + only_q - (0.0 if shrink is None else shrink) * layer.moved
     return FirstLayer(a, u, layer.moved + lr * speed, speed)
+
+
+def _map_coefficients(f: Callable[..., Array], *of: Coefficients) -> Coefficients:
+    """Return f of the matrices of coefficients; what is linear in A is so in G A, too."""
+    return tuple(map(f, *of))
 
 
 def _add_rows(to: Coefficients, gram: Gram, where: Array | None, what: Array) -> Coefficients:
@@ -376,6 +400,6 @@ def _add_rows(to: Coefficients, gram: Gram, where: Array | None, what: Array) ->
         return (to[0] + what,)
     if len(to) == 1:
         return (to[0].at[where].add(what, unique_indices=True),)
-    # written out it is one loop over n, twice as fast as the matrix product
+    # Written out it is one loop over n, twice as fast as the matrix product
     change = sum(what[i][:, None] * gram.of(where[i]) for i in range(what.shape[0]))
     return to[0].at[:, where].add(what.T, unique_indices=True), to[1] + change

@@ -24,13 +24,12 @@ class Meter:
     """The counts so far."""
 
     def __init__(self, clients: int):
+        # f32[C]: the local steps of each client
         self.steps = jnp.zeros(clients)
-        """f32[C]: the local steps of each client."""
-        self.beside = Traffic(*(jnp.int32(0) for _ in Traffic._fields))
-        """The part of the traffic that is not the participants': what clients send before the
-        round, to be clustered."""
+        # What clients that are no participants send before the round, to be clustered
+        self.pre_round = Traffic(*(jnp.int32(0) for _ in Traffic._fields))
+        # i32[]: how many clients send something before the round
         self.senders = jnp.int32(0)
-        """i32[]: how many clients send that."""
 
 
 _open: contextvars.ContextVar[Meter | None] = contextvars.ContextVar("meter", default=None)
@@ -64,40 +63,50 @@ def count_steps(federation: Federation, jobs: Jobs, work: Work) -> Iterator[None
         yield
 
 
-def count_beside(
+def count_pre_round_traffic(
     clients: Array,
     vectors: int = 1,
     models_down: Array | int = 0,
     floats_up: Array | int = 0,
 ) -> None:
-    """Add to this round's traffic a number of `clients` that send something besides the
-    participants: each of them `vectors` down and up, all of them together `models_down` and
-    `floats_up`."""
+    """Add to this round's traffic what clients that are no participants send before it, to be
+    clustered.
+
+    Args:
+      clients: i32[] their number.
+      vectors: How many vectors of the model's size each of them receives, and sends.
+      models_down: How many models all of them together receive besides.
+      floats_up: How many numbers all of them together send besides.
+    """
     if (meter := _open.get()) is not None:
+        # In the order of the fields: vectors down, vectors up, floats down, floats up
         more = (vectors * clients + models_down, vectors * clients, 0, floats_up)
-        meter.beside = Traffic(
+        meter.pre_round = Traffic(
             *(
                 old + jnp.asarray(new, jnp.int32)
-                for old, new in zip(meter.beside, more, strict=True)
+                for old, new in zip(meter.pre_round, more, strict=True)
             )
         )
         meter.senders = meter.senders + clients
 
 
 def branch(which: Array, one: Callable[[], Out], other: Callable[[], Out]) -> Out:
-    """`jax.lax.cond` whose branches may train."""
+    """Do what `jax.lax.cond` does, with branches that may train."""
     if (meter := _open.get()) is None:
         return jax.lax.cond(which, one, other)
+
+    # What a branch counts exists in its trace alone: it has to be returned, and added outside
 
     def metered(f: Callable[[], Out]) -> Callable[[], tuple[Out, tuple[Array, Traffic, Array]]]:
         def call() -> tuple[Out, tuple[Array, Traffic, Array]]:
             with meter_steps(meter.steps.shape[0]) as inside:
                 out = f()
-            return out, (inside.steps, inside.beside, inside.senders)
+            return out, (inside.steps, inside.pre_round, inside.senders)
 
         return call
 
-    out, (steps, beside, senders) = jax.lax.cond(which, metered(one), metered(other))
-    meter.steps, meter.senders = meter.steps + steps, meter.senders + senders
-    meter.beside = Traffic(*map(jnp.add, meter.beside, beside))
+    out, (steps, pre_round, senders) = jax.lax.cond(which, metered(one), metered(other))
+    meter.steps = meter.steps + steps
+    meter.senders = meter.senders + senders
+    meter.pre_round = Traffic(*map(jnp.add, meter.pre_round, pre_round))
     return out

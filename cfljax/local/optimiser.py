@@ -12,14 +12,14 @@ from cfljax.types import Array, Hyper, LocalStep, Tree
 class StepRule(NamedTuple):
     """An optimiser for one client. Its state is made again each time that the client trains."""
 
+    # (parameters, the momentum buffers to start with or None: zeros) -> the state before the first
+    # step
     init: Callable[[Tree, Tree | None], Tree]
-    """(parameters, the momentum buffers to start with or None: zeros) -> the state before the first
-    step."""
     # (gradients, state, parameters) -> (parameters, state) after the step
     step: Callable[[Tree, Tree, Tree], tuple[Tree, Tree]]
+    # Which parameters are statistics of batches (`models.flat.mark_statistics`), which steps set;
+    # None: none are
     running: Tree | None = None
-    """Which parameters are statistics of batches (`models.flat.mark_statistics`), which steps set;
-    None: none are."""
 
 
 def decay_rate(hyper: Hyper, t: Array) -> Hyper:

@@ -58,7 +58,8 @@ def train_by(
     course: Course,
     orders: Orders | None,
 ) -> Stepwise:
-    """Return the training of one client."""
+    """Return the training of one client by the steps of a method. `orders`: the shuffles of its
+    epochs; None: each step sees all of its samples. The other arguments as in `make_training`."""
     whole = whole_batch(federation, task.client, task.weights) if orders is None else None
 
     def visit(
@@ -66,31 +67,32 @@ def train_by(
     ) -> tuple[Tree, Array]:
         key = keys.fold(task.key, "step", number)
         if seen is None:
-            gradient, samples = (
-                _full_gradients(model, federation, task, course, whole, key),
-                course.samples,
-            )
+            gradient = _full_gradients(model, federation, task, course, whole, key)
+            samples = course.samples
         else:
             batch = gather_batch(federation, task.client, seen.positions, seen.mask, task.weights)
-            gradient, samples = _batch_gradients(model, batch, seen, key), seen.samples
-        before = (
-            at[0]
-            if steps.enter is None
-            else steps.enter(at[0], number // jnp.maximum(course.per_epoch, 1))
-        )
-        carry, loss = steps.step(gradient, before)
-        return carry, at[1] + loss * samples
+            gradient = _batch_gradients(model, batch, seen, key)
+            samples = seen.samples
+        carry, loss_sum = at
+        if steps.enter is not None:
+            carry = steps.enter(carry, number // jnp.maximum(course.per_epoch, 1))
+        carry, loss = steps.step(gradient, carry)
+        return carry, loss_sum + loss * samples
 
     def end(at: tuple[Tree, Array]) -> Updates:
-        params, home = steps.end(at[0])
+        carry, loss_sum = at
+        params, home = steps.end(carry)
+        # A client without a step has the start's parameters up to rounding only, if `begin` and
+        # `end` compute with them
         delta = jnp.where(course.total > 0, model.ravel(params) - task.start, 0.0)
         if home is not None and task.home is not None:
             home = jnp.where(course.total > 0, home, task.home)
-        return Updates(delta, at[1] / course.visited, course.total, home=home)
+        return Updates(delta, loss_sum / course.visited, course.total, home=home)
 
-    return Stepwise(
-        lambda: (steps.begin(model.unravel(task.start), task.home), jnp.float32(0)), visit, end
-    )
+    def begin() -> tuple[Tree, Array]:
+        return steps.begin(model.unravel(task.start), task.home), jnp.float32(0)
+
+    return Stepwise(begin, visit, end)
 
 
 def _batch_gradients(model: Model, batch: Samples, seen: StepSamples, key: Array) -> GradientAt:
@@ -118,6 +120,8 @@ def _full_gradients(
             return full_gradient(
                 of or model, federation, task.client, params, whole, key, weights=task.weights
             )
+        # A half of all samples by weights instead of a mask: `full_gradient` divides by the number
+        # of all samples, which the weights make up for
         mask, number = _select_half(half, jnp.arange(federation.train.longest), course.samples)
         weights = jnp.where(mask, course.samples / jnp.maximum(number, 1), 0.0)
         if task.weights is not None:

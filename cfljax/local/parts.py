@@ -20,10 +20,16 @@ from cfljax.local.train import Turns
 from cfljax.models.flat import fix_statistics, mask_head, norm_of, part_of
 from cfljax.types import Array, Federation, Hyper, Model, Updates
 
-ALL, CLUSTER, CLIENT, FROZEN = "all", "cluster", "client", "frozen"
-"""Who shares a part: all clients, the members of a cluster, or nobody; or it does not train in the
-rounds."""
-BODY, HEAD, NORM = "body", "head", "norm"
+# Who shares a part: all clients, the members of a cluster, or nobody; or it does not train in the
+# rounds
+ALL = "all"
+CLUSTER = "cluster"
+CLIENT = "client"
+FROZEN = "frozen"
+# Names of parts, beside the paths of parameters
+BODY = "body"
+HEAD = "head"
+NORM = "norm"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +44,7 @@ class ModelParts:
     """(begin, end) of the numbers of the head, for methods that train it apart from the body."""
 
     def columns(self, *kinds: str) -> np.ndarray:
-        """i32[n]: the positions in the vector of the parts of these kinds, ascending."""
+        """Return i32[n]: the positions in the vector of the parts of these kinds, ascending."""
         found = [
             np.arange(begin, end, dtype=np.int32) for begin, end, kind in self.runs if kind in kinds
         ]
@@ -77,6 +83,7 @@ def divide_model(
     of the paths of parameters. A path counts before `norm`, `norm` before `body` and `head`, and of
     paths the longest; parameters without a match are of kind "cluster". `head_apart`: the
     method trains the head separately."""
+    # Later assignments win: the most general names first
     kinds = np.full(model.size, CLUSTER, dtype="<U7")
     head = np.zeros(model.size, bool)
     named = dict(table)
@@ -102,7 +109,7 @@ def divide_model(
 
 def freeze_statistics(model: Model, parts: ModelParts) -> Model:
     """Return the model whose frozen layers of BatchNorm use their running statistics in training:
-    those do not follow the batches, and the model is scored with them."""
+    these statistics do not follow the batches, and the model is scored with them."""
     frozen = np.isin(np.arange(parts.size), parts.frozen)
     fixed = frozenset(path for path in model.statistics if frozen[part_of(model, path)].any())
     return fix_statistics(model, fixed) if fixed else model
@@ -150,8 +157,11 @@ def receive(
         return send.receive(sending, hyper, key, uid, row, residual, unit)
     away = None if residual is None else residual[parts.away]
     sent, left = send.receive(sending, hyper, key, uid, row[parts.away], away, unit)
-    whole = lambda travels: jnp.zeros_like(row).at[parts.away].set(travels)  # noqa: E731
-    return whole(sent), None if left is None else whole(left)
+
+    def insert_zeros(travels: Array) -> Array:
+        return jnp.zeros_like(row).at[parts.away].set(travels)
+
+    return insert_zeros(sent), None if left is None else insert_zeros(left)
 
 
 def send_parts(
@@ -180,10 +190,12 @@ def send_parts(
         delta, left = receive(sending, parts, hyper, task.key, uid, delta, left)
         if velocity is None or task.velocity is None:
             return delta, None, left
-        again = keys.fold(task.key, "velocity")
-        change = receive(sending, parts, hyper, again, uid, velocity - task.velocity, unit=lr)[0]
+        # A key of its own: with the update's, the rounding of both vectors would be correlated
+        own_key = keys.fold(task.key, "velocity")
+        change = receive(sending, parts, hyper, own_key, uid, velocity - task.velocity, unit=lr)[0]
         return delta, task.velocity + change, left
 
+    # Padding sends nothing, and takes no time if clients train one after another
     delta, velocity, left = jax.lax.cond(
         task.mask, arrive, lambda of: of, (updates.delta, updates.velocity, task.residual)
     )

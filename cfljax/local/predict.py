@@ -10,7 +10,7 @@ from cfljax.devices.machine import TYPICAL, Speed
 from cfljax.lazy import jax, jnp
 from cfljax.local.gram import MAX_PRODUCT_UPDATE, first_layer
 from cfljax.local.parts import ModelParts, kernel_trains
-from cfljax.local.products import BLOCK, GRAM_SIZES, WHOLE
+from cfljax.local.products import GRAM_BLOCK, GRAM_SIZES, MAX_WHOLE_GRAM
 from cfljax.local.schedule import Work
 from cfljax.local.turned import get_path
 from cfljax.types import Array, Model, Tree
@@ -47,7 +47,9 @@ another or several at once."""
 def choose_making(sequential: bool, kept: bool) -> Making:
     """Return when a plan computes Gram matrices. `sequential`: clients train one after another.
     `kept`: computed once."""
-    return "beforehand" if kept else "in turn" if sequential else "side by side"
+    if kept:
+        return "beforehand"
+    return "in turn" if sequential else "side by side"
 
 
 def layer_shape(model: Model, parts: ModelParts | None = None) -> Layer | None:
@@ -56,7 +58,11 @@ def layer_shape(model: Model, parts: ModelParts | None = None) -> Layer | None:
     first = first_layer(model)
     if first is None or not kernel_trains(parts, model, first.kernel):
         return None
-    unravel = lambda flat: model.unravel(flat)  # noqa: E731 (a function of its own: JAX keeps its shapes as long as the function lives)
+
+    # A function of its own, as JAX caches shapes for as long as the function lives
+    def unravel(flat: Array) -> Tree:
+        return model.unravel(flat)
+
     leaf: Tree = jax.eval_shape(unravel, jax.ShapeDtypeStruct((model.size,), jnp.float32))
     return Layer(*get_path(leaf, first.kernel).shape)
 
@@ -83,9 +89,11 @@ def time_steps(
     steps of `work`."""
     steps = count_steps(work, samples) if steps is None else steps
     if work.batch is None:
-        fetched, each = samples * layer.inputs, speed.large
+        fetched = samples * layer.inputs
+        each = speed.large
     else:
-        fetched, each = steps * work.batch * layer.inputs, speed.small
+        fetched = steps * work.batch * layer.inputs
+        each = speed.small
     # A narrow kernel is turned (local/turned.py)
     products = 2 * (work.batch or samples) * layer.inputs * layer.outputs * each
     return fetched * speed.value + steps * (speed.step + products)
@@ -102,18 +110,21 @@ def time_gram(
 ) -> Numbers:
     """Predict as `time_steps` does, for training the client on a Gram matrix of `size` rows."""
     steps = count_steps(work, samples) if steps is None else steps
-    pairs = (
-        samples * (samples + BLOCK) / 2
-        if making == "in turn" and size > WHOLE
-        else size * size * (making != "beforehand")
-    )
+    # How many numbers of the matrix are computed
+    if making == "in turn" and size > MAX_WHOLE_GRAM:
+        pairs = samples * (samples + GRAM_BLOCK) / 2
+    else:
+        pairs = size * size * (making != "beforehand")
+    # The matrix, and the products with the kernel before and after all steps
     once = layer.inputs * ((pairs + 2 * size * layer.width) * speed.large + size * speed.value)
     if work.batch is None:
         return once + steps * (speed.step + size * size * layer.width * speed.large)
-    few = making != "side by side" and max(work.batch, layer.outputs) <= MAX_PRODUCT_UPDATE
-    # Its rows need not be fetched
-    near = few and 4 * size * size <= CACHE_BYTES
-    each = layer.outputs * speed.small + (0 if near else speed.value)
+    updates_product = (
+        making != "side by side" and max(work.batch, layer.outputs) <= MAX_PRODUCT_UPDATE
+    )
+    # Rows of a matrix in the cache need not be fetched
+    cached = updates_product and 4 * size * size <= CACHE_BYTES
+    each = layer.outputs * speed.small + (0 if cached else speed.value)
     return once + steps * (speed.step + work.batch * size * each)
 
 
@@ -126,16 +137,14 @@ def gram_limit(
     limit = 0
     for size in (*(rung for rung in GRAM_SIZES if rung < longest), min(longest, GRAM_SIZES[-1])):
         samples = max(1, size * 3 // 4)
-        if time_gram(speed, layer, work, samples, size, making=making) * MARGIN > time_steps(
-            speed, layer, work, samples
-        ):
+        on_gram = time_gram(speed, layer, work, samples, size, making=making)
+        if on_gram * MARGIN > time_steps(speed, layer, work, samples):
             break
         limit = size
-    return (
-        limit
-        if limit < longest
-        else max(limit, next((rung for rung in GRAM_SIZES if rung >= longest), longest))
-    )
+    if limit < longest:
+        return limit
+    # All clients: the limit is the size to which the largest client is padded
+    return max(limit, next((rung for rung in GRAM_SIZES if rung >= longest), longest))
 
 
 def predict_seconds(model: Model, work: Work, counts: np.ndarray, steps: np.ndarray) -> float:

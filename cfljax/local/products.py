@@ -16,17 +16,15 @@ from cfljax.types import Array, Federation, Grams, Plan, on_host
 GRAM_SIZES = (64, 128, 256, 512, 1024, 2048, 4096)
 """The sizes of Gram matrices: a client is padded to the smallest that its samples fit into. They
 are fixed, so that a client's result does not depend on the sizes of other clients."""
-BLOCK, WHOLE = (
-    64,
-    240,
-    # A matrix of at most WHOLE samples is computed by one product, a larger one in blocks of BLOCK
-    # ×
-    # BLOCK
-)
-TILE, UNIT = 2048, 1024
-"""TILE: the number of samples that are fetched at a time. UNIT: the rows of an array of matrices
-are filled up to a multiple of this, so that federations that differ little share a compiled
-program."""
+# A matrix of at most this number of samples is computed by one product
+MAX_WHOLE_GRAM = 240
+# A larger one is computed in square blocks of this number of samples
+GRAM_BLOCK = 64
+# The number of samples that are fetched at a time
+FETCHED_SAMPLES = 2048
+# The rows of an array of matrices are filled up to a multiple of this, so that federations that
+# differ little share a compiled program
+ROW_UNIT = 1024
 
 _fetch = jit()(samples)
 
@@ -60,7 +58,7 @@ def all_samples(federation: Federation, client: Array, length: int) -> tuple[Arr
 def compute_gram(x: Array, count: Array, in_turn: bool) -> Gram:
     """Compute the matrix of samples x f32[n, inputs], of which only the first `count` are not zero.
     `in_turn`: a large matrix is computed block by block, without the blocks of zeros."""
-    whole = not in_turn or x.shape[0] <= WHOLE
+    whole = not in_turn or x.shape[0] <= MAX_WHOLE_GRAM
     return Gram(x @ x.T if whole else products(x, count), None, count - 1)
 
 
@@ -68,7 +66,8 @@ def read_gram(grams: Grams, client: Array, count: Array, length: int, whole: boo
     """Return the matrix of a client of `count` samples, from the array of `grams` for clients of up
     to `length`. `whole`: as f32[length, length] with zeros after the client's rows; otherwise as a
     part of that array."""
-    rows, first = grams.rows[grams.sizes.index(length)], grams.start[client]
+    rows = grams.rows[grams.sizes.index(length)]
+    first = grams.start[client]
     if not whole:
         return Gram(rows, first, count - 1)
     own = jnp.arange(length)[:, None] < count
@@ -83,19 +82,22 @@ def products(x: Array, count: Array) -> Array:
     """Compute X Xᵀ f32[n, n] of the first `count` samples, zeros elsewhere. Blocks above the
     diagonal are mirrored."""
     length = x.shape[0]
-    some = lambda i: jax.lax.dynamic_slice_in_dim(x, i * BLOCK, BLOCK)  # noqa: E731 (the last block ends where x does)
+
+    def read_block(i: Array) -> Array:
+        # The last block ends where x does
+        return jax.lax.dynamic_slice_in_dim(x, i * GRAM_BLOCK, GRAM_BLOCK)
 
     def row(i: Array, gram: Array) -> Array:
-        mine = some(i)
+        own = read_block(i)
 
         def cell(j: Array, gram: Array) -> Array:
-            block = mine @ some(j).T
-            gram = jax.lax.dynamic_update_slice(gram, block, (i * BLOCK, j * BLOCK))
-            return jax.lax.dynamic_update_slice(gram, block.T, (j * BLOCK, i * BLOCK))
+            block = own @ read_block(j).T
+            gram = jax.lax.dynamic_update_slice(gram, block, (i * GRAM_BLOCK, j * GRAM_BLOCK))
+            return jax.lax.dynamic_update_slice(gram, block.T, (j * GRAM_BLOCK, i * GRAM_BLOCK))
 
         return jax.lax.fori_loop(0, i + 1, cell, gram)
 
-    return jax.lax.fori_loop(0, -(-count // BLOCK), row, jnp.zeros((length, length)))
+    return jax.lax.fori_loop(0, -(-count // GRAM_BLOCK), row, jnp.zeros((length, length)))
 
 
 def gram_sizes(plan: Plan, longest: int, batch: int | None) -> tuple[int, ...]:
@@ -104,12 +106,9 @@ def gram_sizes(plan: Plan, longest: int, batch: int | None) -> tuple[int, ...]:
     if plan.gram < 1:
         return ()
     if longest <= plan.gram and (batch is None or not plan.sequential):
-        sizes = [
-            longest
-            # a full batch changes the last bits anyway; side by side, all clients take the time of
-            # the
-            # largest
-        ]
+        # A full batch changes the last bits anyway; side by side, all clients take the time of the
+        # largest
+        sizes = [longest]
     elif plan.sequential:
         sizes = [
             rung
@@ -151,11 +150,12 @@ def _lay_out(
     array has at least `size` − 1 more, so that a square matrix can be read as one slice."""
     which = np.searchsorted(sizes, counts).astype(np.int32)
     which[(counts == 0) | (which == len(sizes))] = -1
-    start, room = np.zeros(len(counts), np.int32), []
+    start = np.zeros(len(counts), np.int32)
+    room = []
     for number, size in enumerate(sizes):
         here = which == number
         start[here] = np.cumsum(counts[here]) - counts[here]
-        room.append(-(-(int(counts[here].sum()) + size) // UNIT) * UNIT)
+        room.append(-(-(int(counts[here].sum()) + size) // ROW_UNIT) * ROW_UNIT)
     return which, start, room
 
 
@@ -164,31 +164,34 @@ def _iterate_clients(
 ) -> Iterator[tuple[int, np.ndarray]]:
     """Yield (client, f32[n, inputs] its n training samples) for each of the clients i32[m], in this
     order."""
-    rows, start, count = (
-        np.asarray(a)
-        for a in (federation.train.rows, federation.train.start, federation.train.count)
-    )
+    rows = np.asarray(federation.train.rows)
+    start = np.asarray(federation.train.start)
+    count = np.asarray(federation.train.count)
     own = [rows[start[client] : start[client] + count[client]] for client in clients]
     tiles = _iterate_tiles(
         federation,
         np.repeat(clients, count[clients]).astype(np.int32),
         np.concatenate([rows[:0], *own]),
     )
-    line = None
+    # The samples that are fetched and not yet handed on
+    fetched = None
     for client in clients:
-        while line is None or len(line) < count[client]:
-            line = next(tiles) if line is None else np.concatenate([line, next(tiles)])
-        yield client, line[: count[client]]
-        line = line[count[client] :]
+        while fetched is None or len(fetched) < count[client]:
+            fetched = next(tiles) if fetched is None else np.concatenate([fetched, next(tiles)])
+        yield client, fetched[: count[client]]
+        fetched = fetched[count[client] :]
 
 
 def _iterate_tiles(
     federation: Federation, client: np.ndarray, rows: np.ndarray
 ) -> Iterator[np.ndarray]:
-    """Yield f32[TILE, inputs]: the samples at the next TILE of the pool rows i32[T], each as its
+    """Yield f32[FETCHED_SAMPLES, inputs]: the samples at the next pool rows of i32[T], each as its
     client i32[T] sees it. The last array is padded with zeros."""
-    for begin in range(0, len(rows), TILE):
-        slot = np.arange(begin, begin + TILE)
-        there = np.minimum(slot, len(rows) - 1)
-        whose, which, real = map(on_host, (client[there], rows[there], slot < len(rows)))
-        yield np.asarray(_fetch(federation, whose, which, real)[0]).reshape(TILE, -1)
+    for begin in range(0, len(rows), FETCHED_SAMPLES):
+        slot = np.arange(begin, begin + FETCHED_SAMPLES)
+        position = np.minimum(slot, len(rows) - 1)
+        owners = on_host(client[position])
+        fetched_rows = on_host(rows[position])
+        real = on_host(slot < len(rows))
+        x = _fetch(federation, owners, fetched_rows, real)[0]
+        yield np.asarray(x).reshape(FETCHED_SAMPLES, -1)

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cfljax.lazy import custom_vmap, jax, jnp
+from cfljax.local.backends import SolverSettings, make_trainer, send_update, train_by_steps
 from cfljax.local.schedule import (
     STEPS,
     Course,
@@ -29,44 +30,44 @@ from cfljax.local.schedule import (
     make_orders,
     steps_at,
 )
-from cfljax.local.ways import Setting, make_trainer, send_update, train_by_steps
 from cfljax.types import Array, Federation, Hyper, Tree, Updates
 
+# The fewest clients for which a queue pays. H200, a round of W1: 20 clients take 8.2 ms in lockstep
+# and 10.1 in a queue, 320 take 122 and 54, 5,120 take 2,219 and 152
 MIN_JOBS = 128
-"""H200, a round of W1: 20 clients take 8.2 ms in lockstep and 10.1 in a queue, 320 take 122 and 54,
-5,120 take 2,219 and 152."""
 
 
-class Rows(NamedTuple):
-    """The jobs of a round, [S, …] each; models are given as rows of `Tables`."""
+class QueuedJobs(NamedTuple):
+    """The jobs of a round, [S, …] each; models are given as rows of `ModelTables`."""
 
     # Without models: `start`, `anchor` and `velocity` are None
     task: Task
-    # i32[S] the row of `Tables.start` and of `Tables.velocity`
+    # i32[S] the row of `ModelTables.start` and of `ModelTables.velocity`
     which: Array
-    # i32[S] the row of `Tables.anchor`
+    # i32[S] the row of `ModelTables.anchor`
     anchor_of: Array
     # The numbers of each job's run, f32[S]
     hyper: Hyper
 
 
-class Tables(NamedTuple):
+class ModelTables(NamedTuple):
     """Models that jobs refer to."""
 
+    # f32[K, d] models to start from
     start: Array
+    # f32[K', d] models that proximal terms pull to
     anchor: Array | None
+    # f32[K, d] momentum buffers to start with
     velocity: Array | None
 
 
-def make_task(row: Rows, tables: Tables) -> Task:
+def make_task(row: QueuedJobs, tables: ModelTables) -> Task:
     """Return the job of one row with its models."""
-    of = lambda table, at: None if table is None else table[at]  # noqa: E731
-    models = (
-        tables.start[row.which],
-        of(tables.anchor, row.anchor_of),
-        of(tables.velocity, row.which),
+    return row.task._replace(
+        start=tables.start[row.which],
+        anchor=None if tables.anchor is None else tables.anchor[row.anchor_of],
+        velocity=None if tables.velocity is None else tables.velocity[row.which],
     )
-    return row.task._replace(start=models[0], anchor=models[1], velocity=models[2])
 
 
 def choose_lanes(steps: list[int]) -> int:
@@ -84,111 +85,161 @@ def choose_lanes(steps: list[int]) -> int:
 
 
 @functools.cache
-def make_queue(solver: Setting, sends: bool) -> Callable[[Federation, Rows, Tables], Updates]:
+def make_queue(
+    solver: SolverSettings, sends: bool
+) -> Callable[[Federation, QueuedJobs, ModelTables], Updates]:
     """Return the function that trains jobs in the lanes of the solver's plan. Under `vmap` all
-    runs' jobs form one queue."""
+    runs' jobs form one queue. `sends`: updates are returned as the server receives them."""
 
-    def in_lockstep(federation: Federation, rows: Rows, tables: Tables) -> Updates:
+    def train_in_lockstep(federation: Federation, jobs: QueuedJobs, tables: ModelTables) -> Updates:
         return jax.vmap(
             lambda row: make_trainer(solver, sends, federation, row.hyper)(make_task(row, tables))
-        )(rows)
+        )(jobs)
 
     @custom_vmap()
-    def train(federation: Federation, rows: Rows, tables: Tables) -> Updates:
-        return _train(solver, sends, federation, rows, tables)
+    def train(federation: Federation, jobs: QueuedJobs, tables: ModelTables) -> Updates:
+        return _Lanes(solver, sends, federation, tables).train(jobs)
 
+    # The rule is called once for each nested vmap, and calls `train` itself for the flat queue
     @train.def_vmap
     def _(
-        runs: int, mapped: list[Tree], federation: Federation, rows: Rows, tables: Tables
+        runs: int, mapped: list[Tree], federation: Federation, jobs: QueuedJobs, tables: ModelTables
     ) -> tuple[Updates, Tree]:
-        axes = jax.tree.map(lambda each: 0 if each else None, tuple(mapped))
-        # Each run has a federation of its own
+        # Runs with a federation each cannot share lanes, as a lane reads one federation
         if any(jax.tree.leaves(mapped[0])):
-            updates: Updates = jax.vmap(in_lockstep, in_axes=axes, axis_size=runs)(
-                federation, rows, tables
+            axes = jax.tree.map(lambda each: 0 if each else None, tuple(mapped))
+            updates: Updates = jax.vmap(train_in_lockstep, in_axes=axes, axis_size=runs)(
+                federation, jobs, tables
             )
             return updates, jax.tree.map(lambda _: True, updates)
-        add = lambda each, has: each if has else jnp.broadcast_to(each, (runs, *each.shape))  # noqa: E731
-        rows, tables = jax.tree.map(add, (rows, tables), tuple(mapped[1:]))
-        first = jnp.arange(runs, dtype=jnp.int32)[:, None]
-        which = rows.which + first * tables.start.shape[1]
-        anchor_of = (
-            rows.anchor_of
-            + first * (tables.start if tables.anchor is None else tables.anchor).shape[1]
-        )
-        rows = rows._replace(which=which, anchor_of=anchor_of)
-        flat = lambda tree: jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), tree)  # noqa: E731
-        updates = train(federation, flat(rows), flat(tables))
+        jobs, tables = _join_runs(runs, mapped[1:], jobs, tables)
+        updates = train(federation, jobs, tables)
         updates = jax.tree.map(lambda a: a.reshape(runs, -1, *a.shape[1:]), updates)
         return updates, jax.tree.map(lambda _: True, updates)
 
     return train
 
 
-def _train(
-    solver: Setting, sends: bool, federation: Federation, rows: Rows, tables: Tables
-) -> Updates:
-    number, longest = rows.which.shape[0], federation.train.longest
-    lanes, block = min(solver.plan.queue, number), group_steps(solver.work, longest)
+def _join_runs(
+    runs: int, mapped: list[Tree], jobs: QueuedJobs, tables: ModelTables
+) -> tuple[QueuedJobs, ModelTables]:
+    """Return the jobs and models of all runs as those of one, [runs · S, …]. `mapped`: trees of
+    whether an array has an axis of runs."""
 
-    def orders(row: Rows) -> tuple[Course, Array]:
-        course = count_work(federation, row.task, solver.work, False)._replace(most=None)
-        shuffles = make_orders(federation, row.task, course, solver.work, solver.plan, longest, ())
-        assert shuffles is not None and shuffles.all is not None
-        return course, shuffles.all
+    def add_runs(each: Array, has_axis: bool) -> Array:
+        return each if has_axis else jnp.broadcast_to(each, (runs, *each.shape))
 
-    def steps_of(row: Rows, known: tuple[Course, Array]) -> tuple[Task, Orders, Stepwise]:
-        task, (course, shuffles) = make_task(row, tables), known
-        order = Orders(
-            batch_size(federation, solver.work), lambda _: shuffles[0], shuffles, sequential=False
+    def flatten(tree: Tree) -> Tree:
+        return jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), tree)
+
+    jobs, tables = jax.tree.map(add_runs, (jobs, tables), tuple(mapped))
+    # A run's models are behind those of the runs before it
+    run = jnp.arange(runs, dtype=jnp.int32)[:, None]
+    which = jobs.which + run * tables.start.shape[1]
+    anchors = tables.start if tables.anchor is None else tables.anchor
+    anchor_of = jobs.anchor_of + run * anchors.shape[1]
+    return flatten(jobs._replace(which=which, anchor_of=anchor_of)), flatten(tables)
+
+
+class _Known(NamedTuple):
+    """What is known of a job before its first step."""
+
+    course: Course
+    # i32[epochs, L]: as in `Orders.all`
+    shuffles: Array
+
+
+class _Lanes(NamedTuple):
+    """Training in lanes: what does not depend on the job."""
+
+    solver: SolverSettings
+    sends: bool
+    federation: Federation
+    tables: ModelTables
+
+    def train(self, jobs: QueuedJobs) -> Updates:
+        """Train the jobs, each for its own number of steps, in a fixed number of lanes."""
+        number = jobs.which.shape[0]
+        lanes = min(self.solver.plan.queue, number)
+        block = group_steps(self.solver.work, self.federation.train.longest)
+        known = jax.vmap(self._prepare)(jobs)
+        states = jax.vmap(lambda row, known: self._steps(row, known)[2].begin())(jobs, known)
+        # The first job once more, for lanes that have nothing to do: nobody reads what comes of it
+        padded = jnp.append(jnp.arange(number), 0)
+        job_rows, job_known, states = jax.tree.map(lambda each: each[padded], (jobs, known, states))
+        # The jobs with the most steps first; behind them the padding, for each lane once
+        queue = jnp.concatenate(
+            [jnp.argsort(-known.course.total).astype(jnp.int32), jnp.full(lanes, number, jnp.int32)]
         )
-        return task, order, train_by_steps(solver, federation, row.hyper)(task, course, order)
 
-    def some_steps(row: Rows, known: tuple[Course, Array], state: Tree, at: Array) -> Tree:
-        _, order, steps = steps_of(row, known)
+        def turn(carry: tuple[Tree, Array, Array, Array]) -> tuple[Tree, Array, Array, Array]:
+            """Do one block of steps in each lane. `job` i32[lanes]: the lanes' jobs; `at`
+            i32[lanes]: how many of its steps each has done; `taken` i32[]: how many jobs have been
+            taken from the queue."""
+            states, job, at, taken = carry
+            row, facts, state = jax.tree.map(lambda each: each[job], (job_rows, job_known, states))
+            state = jax.vmap(functools.partial(self._do_steps, block))(row, facts, state, at)
+            states = jax.tree.map(lambda whole, new: whole.at[job].set(new), states, state)
+            at = at + block
+            done = at >= facts.course.total
+            # The j-th lane that is done takes the j-th of the next jobs
+            order = jnp.cumsum(done.astype(jnp.int32))
+            following = queue[jnp.minimum(taken + order - 1, number + lanes - 1)]
+            return (
+                states,
+                jnp.where(done, following, job),
+                jnp.where(done, 0, at),
+                jnp.minimum(taken + order[-1], number),
+            )
+
+        begin = (states, queue[:lanes], jnp.zeros(lanes, jnp.int32), jnp.int32(lanes))
+        with jax.named_scope(STEPS):
+            states = jax.lax.while_loop(lambda carry: jnp.any(carry[1] < number), turn, begin)[0]
+        states = jax.tree.map(lambda each: each[:number], states)
+        return jax.vmap(self._finish)(jobs, known, states)
+
+    def _prepare(self, row: QueuedJobs) -> _Known:
+        """Count a job's steps, and shuffle its samples for all epochs."""
+        solver = self.solver
+        course = count_work(self.federation, row.task, solver.work, False)._replace(most=None)
+        longest = self.federation.train.longest
+        shuffles = make_orders(
+            self.federation, row.task, course, solver.work, solver.plan, longest, ()
+        )
+        assert shuffles is not None and shuffles.all is not None
+        return _Known(course, shuffles.all)
+
+    def _steps(self, row: QueuedJobs, known: _Known) -> tuple[Task, Orders, Stepwise]:
+        """Return the training of a job, of which only arrays can be carried from turn to turn."""
+        task = make_task(row, self.tables)
+        shuffles = known.shuffles
+        orders = Orders(
+            batch_size(self.federation, self.solver.work),
+            lambda _: shuffles[0],
+            shuffles,
+            sequential=False,
+        )
+        steps_of_client = train_by_steps(self.solver, self.federation, row.hyper)
+        return task, orders, steps_of_client(task, known.course, orders)
+
+    def _do_steps(self, block: int, row: QueuedJobs, known: _Known, state: Tree, at: Array) -> Tree:
+        """Do the steps at, at + 1, … of a job, at most `block`."""
+        _, orders, steps = self._steps(row, known)
 
         def one(i: Array, state: Tree) -> Tree:
-            new = steps.visit(state, steps_at(known[0], order, at + i), at + i)
+            new = steps.visit(state, steps_at(known.course, orders, at + i), at + i)
+            # A lane whose job ends within the block waits for the others
             return jax.tree.map(
-                lambda new, old: jnp.where(at + i < known[0].total, new, old), new, state
+                lambda new, old: jnp.where(at + i < known.course.total, new, old), new, state
             )
 
         return jax.lax.fori_loop(0, block, one, state)
 
-    def end(row: Rows, known: tuple[Course, Array], state: Tree) -> Updates:
-        task, _, steps = steps_of(row, known)
-        return send_update(solver, sends, federation, row.hyper, task, steps.end(state))
-
-    known = jax.vmap(orders)(rows)
-    states = jax.vmap(lambda row, known: steps_of(row, known)[2].begin())(rows, known)
-    total = known[0].total
-    # The first job once more, for lanes that have nothing to do: nobody reads what comes of it.
-    padded = jnp.append(jnp.arange(number), 0)
-    job_rows, job_known, states = jax.tree.map(lambda each: each[padded], (rows, known, states))
-    queue = jnp.concatenate(
-        [jnp.argsort(-total).astype(jnp.int32), jnp.full(lanes, number, jnp.int32)]
-    )
-
-    def turn(carry: tuple[Tree, Array, Array, Array]) -> tuple[Tree, Array, Array, Array]:
-        states, job, at, taken = carry
-        row, facts, state = jax.tree.map(lambda each: each[job], (job_rows, job_known, states))
-        state = jax.vmap(some_steps)(row, facts, state, at)
-        states = jax.tree.map(lambda whole, new: whole.at[job].set(new), states, state)
-        at = at + block
-        done = at >= facts[0].total
-        order = jnp.cumsum(done.astype(jnp.int32))
-        following = queue[jnp.minimum(taken + order - 1, number + lanes - 1)]
-        return (
-            states,
-            jnp.where(done, following, job),
-            jnp.where(done, 0, at),
-            jnp.minimum(taken + order[-1], number),
+    def _finish(self, row: QueuedJobs, known: _Known, state: Tree) -> Updates:
+        task, _, steps = self._steps(row, known)
+        return send_update(
+            self.solver, self.sends, self.federation, row.hyper, task, steps.end(state)
         )
-
-    begin = (states, queue[:lanes], jnp.zeros(lanes, jnp.int32), jnp.int32(lanes))
-    with jax.named_scope(STEPS):
-        states = jax.lax.while_loop(lambda carry: jnp.any(carry[1] < number), turn, begin)[0]
-    return jax.vmap(end)(rows, known, jax.tree.map(lambda each: each[:number], states))
 
 
 # At least this number of clients train side by side: fewer would not keep an accelerator busy
@@ -211,8 +262,8 @@ class Packed(NamedTuple):
 def typical_steps(steps: np.ndarray, participants: int) -> np.ndarray:
     """Return typical steps of a round's S participants, i64[S], descending, as quantiles of the
     steps i64[C] of all clients."""
-    at = ((np.arange(participants) + 0.5) / participants * len(steps)).astype(np.int64)
-    return np.sort(steps)[::-1][at]
+    quantile = ((np.arange(participants) + 0.5) / participants * len(steps)).astype(np.int64)
+    return np.sort(steps)[::-1][quantile]
 
 
 def pack(steps: np.ndarray, width: int, block: int = 0) -> Packed:
@@ -232,16 +283,17 @@ def choose_width(steps: np.ndarray, block: int = 0) -> int:
     smallest sum of two ratios: its steps in a row to the steps of training all at once, and its
     computed steps to the clients' real steps. With small parts, neither ratio is much above 2."""
     number = min(block or len(steps), len(steps))
-    at_once, real = pack(steps, 0, block).in_a_row, int(steps.sum())
+    at_once = pack(steps, 0, block).in_a_row
+    real = int(steps.sum())
 
     def price(width: int) -> float:
         round_ = pack(steps, width, block)
         return round_.in_a_row / max(at_once, 1) + round_.computed / max(real, 1)
 
-    even = (-(-number // int(2 ** (i / 2))) for i in range(2, 40))
-    return min(
-        (0, *(width for width in (*even, MIN_LANES) if MIN_LANES <= width < number)), key=price
-    )
+    # Parts by powers of √2
+    parts = (-(-number // int(2 ** (i / 2))) for i in range(2, 40))
+    candidates = (0, *(width for width in (*parts, MIN_LANES) if MIN_LANES <= width < number))
+    return min(candidates, key=price)
 
 
 def choose_block(participants: int, size: int) -> int:

@@ -6,8 +6,8 @@ from __future__ import annotations
 from cfljax.kernels.cosine import sketch
 from cfljax.kernels.mix import Mixed, usable
 from cfljax.lazy import jax, jnp
-from cfljax.local.flight import known_flight
-from cfljax.local.rounds import Kept, Trained, sizes
+from cfljax.local.flight import find_flight
+from cfljax.local.rounds import PerUpdate, Trained, sizes
 from cfljax.types import Array, ClientState, Cohort, Federation, Info, Traffic, Updates
 
 
@@ -21,10 +21,21 @@ def report(
     traffic: Traffic,
     **diag: Array,
 ) -> Info:
-    """Report on a round. `start`, `end` f32[S, d]: each participant's model before the round and
-    after aggregation."""
-    delta, norm = updates.delta, jnp.linalg.norm(updates.delta, axis=1)
-    kept = Kept(
+    """Report on a round.
+
+    Args:
+      federation: The clients' data.
+      cohort: The participants.
+      updates: Their updates.
+      start: f32[S, d] each participant's model before the round.
+      end: f32[S, d] its model after aggregation.
+      mixed: The models after aggregation, for the number of updates that were left out.
+      traffic: What was sent.
+      diag: Further numbers of the method.
+    """
+    delta = updates.delta
+    norm = jnp.linalg.norm(updates.delta, axis=1)
+    kept = PerUpdate(
         updates.loss, usable(delta), norm, delta, updates.home, updates.residual, updates.optimiser
     )
     return _make_info(
@@ -50,21 +61,21 @@ def report_trained(
     """Report as `report` does, from the result of `train_and_mix`, on the updates that were mixed.
     `which` i32[S]: the cluster of each participant. `moved` f32[K, d]: the clusters' models at the
     end of the round minus those at its start."""
-    kept, size = trained.kept, trained.kept.moves.shape[1]
+    kept = trained.kept
+    size = trained.kept.moves.shape[1]
     which = which if trained.flight is None else trained.flight.which
+    # Updates that are kept as sketches are compared with sketches of the clusters' moves
     distance = _distances(trained, which, moved if size == moved.shape[1] else sketch(moved, size))
     info = _make_info(federation, cohort, kept, distance, trained.mixed.nonfinite, traffic, diag)
-    return (
-        info
-        if trained.flight is None
-        else info._replace(kept=info.kept._replace(flight=trained.flight))
-    )
+    if trained.flight is None:
+        return info
+    return info._replace(kept=info.kept._replace(flight=trained.flight))
 
 
 def _make_info(
     federation: Federation,
     cohort: Cohort,
-    kept: Kept,
+    kept: PerUpdate,
     distance: Array,
     nonfinite: Array,
     traffic: Traffic,
@@ -72,22 +83,23 @@ def _make_info(
 ) -> Info:
     """Report on a round. `distance` f32[S]: of each trained model from its cluster's model after
     the round."""
-    into, there = jnp.where(cohort.mask, cohort.ids, federation.clients), cohort.mask
+    # Padding has an index past the last client, which `mode="drop"` leaves out
+    into = jnp.where(cohort.mask, cohort.ids, federation.clients)
+    present = cohort.mask
     new = {"residual": kept.residual, "optimiser": kept.optimiser}
     rows = {
         name: getattr(cohort.kept, name).at[into].set(each, mode="drop")
         for name, each in new.items()
         if each is not None
     }
-    if (flight := known_flight(cohort.kept)) is not None and flight.arrives is not None:
+    if (flight := find_flight(cohort.kept)) is not None and flight.arrives is not None:
         # Means are over the updates that arrive
-        there, cohort = (
-            there | flight.busy,
-            cohort._replace(mask=flight.arrives),
-        )
-    lost = jnp.any(there) & ~jnp.any(there & kept.finite)
+        present = present | flight.busy
+        cohort = cohort._replace(mask=flight.arrives)
+    lost = jnp.any(present) & ~jnp.any(present & kept.finite)
     counted = cohort.mask & kept.finite
-    discrepancy, drift = mean_over(cohort, counted, distance), mean_over(cohort, counted, kept.norm)
+    discrepancy = mean_over(cohort, counted, distance)
+    drift = mean_over(cohort, counted, kept.norm)
     loss = mean_loss(federation, cohort, kept.loss)
     return Info(traffic, loss, discrepancy, drift, nonfinite, lost, diag, ClientState(**rows))
 
@@ -115,16 +127,22 @@ def _distances(trained: Trained, which: Array, moved: Array) -> Array:
         found = jnp.linalg.norm(trained.kept.moves - moved, axis=1)
         return found if dealt is None else dealt.collect(found)
     cluster = which if dealt is None else which[dealt.jobs]
-    pairs = (trained.kept.moves, cluster)
-    distance = lambda pair: jnp.linalg.norm(pair[0] - moved[pair[1]])  # noqa: E731
-    # one after another on a CPU: gathering the rows of `moved` would take as much memory as all
+    updates = trained.kept.moves
+
+    def distance(pair: tuple[Array, Array]) -> Array:
+        update, index = pair
+        return jnp.linalg.norm(update - moved[index])
+
+    # One after another on a CPU: gathering the rows of `moved` would take as much memory as all
     # updates
     if not trained.plan.sequential:
-        found = jax.vmap(distance)(pairs)
+        found = jax.vmap(distance)((updates, cluster))
     elif dealt is None or dealt.number is None:
-        found = jax.lax.map(distance, pairs)
+        found = jax.lax.map(distance, (updates, cluster))
     else:
-        # Only the participants of this device
-        one = lambda i, out: out.at[i].set(distance((pairs[0][i], cluster[i])))  # noqa: E731
-        found = jax.lax.fori_loop(0, dealt.number, one, jnp.zeros(cluster.shape))
+        # Only the participants of this device, which are the first `dealt.number` rows
+        def write(i: Array, out: Array) -> Array:
+            return out.at[i].set(distance((updates[i], cluster[i])))
+
+        found = jax.lax.fori_loop(0, dealt.number, write, jnp.zeros(cluster.shape))
     return found if dealt is None else dealt.collect(found)

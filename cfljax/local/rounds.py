@@ -12,7 +12,7 @@ from cfljax.devices.spread import AXIS, Dealt, deal_out, map_own_blocks, on_one_
 from cfljax.kernels.cosine import sketch
 from cfljax.kernels.mix import Mixed, Rule, add_noise, move_by, replace_by, sum_by
 from cfljax.lazy import jax, jnp
-from cfljax.local.flight import join_flight, known_flight
+from cfljax.local.flight import find_flight, join_flight
 from cfljax.local.meter import count_steps
 from cfljax.local.schedule import job_owners
 from cfljax.local.solver import Solver
@@ -23,7 +23,7 @@ SKETCH_LENGTH = 256
 discrepancy computed from it is accurate to about 4 % (1/√512)."""
 
 
-class Kept(NamedTuple):
+class PerUpdate(NamedTuple):
     """The values that are kept of each participant's update until the end of the round."""
 
     # f32[S]: the mean training loss
@@ -37,11 +37,8 @@ class Kept(NamedTuple):
     participants that it trained."""
     # f32[S, n]: the updates of client-side parameters; None: there are none
     home: Array | None = None
-    residual: Array | None = (
-        # f32[S, d]: what compression has dropped of the participants' updates so far; None: it is
-        # lost
-        None
-    )
+    # f32[S, d]: what compression has dropped of the participants' updates so far; None: it is lost
+    residual: Array | None = None
     # f32[S, m]: the states of the participants' optimisers; None: they are lost
     optimiser: Array | None = None
 
@@ -61,10 +58,12 @@ class Mixing(NamedTuple):
 
     def take(self, which: Array) -> Mixing:
         """Select the columns of the participants `which` i32[n]; a −1 gives a column of zeros."""
-        columns = lambda matrix: jnp.where(which >= 0, matrix[:, which], 0.0)  # noqa: E731
-        return self._replace(
-            mix=columns(self.mix), members=None if self.members is None else columns(self.members)
-        )
+
+        def take_columns(matrix: Array) -> Array:
+            return jnp.where(which >= 0, matrix[:, which], 0.0)
+
+        members = None if self.members is None else take_columns(self.members)
+        return self._replace(mix=take_columns(self.mix), members=members)
 
 
 class Trained(NamedTuple):
@@ -74,21 +73,19 @@ class Trained(NamedTuple):
     mixed: Mixed
     # f32[K, d]: the clusters' momentum buffers after the round; None: clusters have no buffers
     velocity: Array | None
-    kept: Kept
+    kept: PerUpdate
     dealt: Dealt | None
     """Which device trained which participants; each device keeps the `kept.moves` of its own. None:
     one device trained all."""
     # The execution plan by which the participants were trained
     plan: Plan
-    flight: Flight | None = (
-        # The updates in flight, with the new ones; None: all updates have been mixed in their round
-        None
-    )
+    # The updates in flight, with the new ones; None: all updates have been mixed in their round
+    flight: Flight | None = None
 
 
+# (mix @ updates f32[K, d], members @ buffers f32[K, d] or None), both over a part of the
+# participants
 Sums = tuple[Array, Array | None]
-"""(mix @ updates f32[K, d], members @ buffers f32[K, d] or None), both over a part of the
-participants."""
 
 
 def jobs_from(cohort: Cohort, start: Array, which: Array | None, **more: Array | None) -> Jobs:
@@ -112,55 +109,86 @@ def train_and_mix(
     short: int | None = None,
     rule: Rule | None = None,
 ) -> Trained:
-    """Train the jobs, and move the clusters' models by the updates. The result keeps the updates,
-    or sketches of `short` numbers of them (for methods that compare updates), or sketches of
-    SKETCH_LENGTH numbers if participants train in blocks. `rule`: the server's rule for these
-    updates, with its own noise, in a round that trains twice with one key; None: the round's."""
-    rule, stream = rule or solver.rule(key, hyper), solver.plan.stream
-    if known_flight(jobs.kept) is not None:
+    """Train the jobs, and move the clusters' models by the updates.
+
+    Args:
+      solver: How participants train.
+      key: The round's key.
+      federation: The clients' data.
+      jobs: What each participant trains.
+      hyper: The numbers of the run.
+      mixing: How updates move the models.
+      short: Keep sketches of this number of values in place of the updates, for methods that
+        compare updates; None: keep the updates, or, if participants train in blocks, sketches of
+        SKETCH_LENGTH numbers.
+      rule: The server's rule for these updates, with its own noise, in a round that trains twice
+        with one key; None: the round's.
+    """
+    rule = rule or solver.rule(key, hyper)
+    if find_flight(jobs.kept) is not None:
         assert jobs.which is not None and mixing.members is None
         updates = solver.fit(key, federation, jobs, hyper)
         return _mix_arrived(solver, rule, jobs, updates, jobs.which, mixing, short)
-    if rule.statistic and stream:
+    if rule.statistic and solver.plan.stream:
         raise ValueError("a robust rule needs all updates at once: no Plan.stream")
+    # A robust rule needs the updates of all participants on each device, so that `solver.fit`
+    # divides the jobs; otherwise each device trains and sums a part, and only sums are exchanged
     costs = solver.costs(federation, jobs)
     dealt = None if rule.statistic else deal_out(costs, solver.plan, job_owners(federation, jobs))
-    # clients of a block wait for each other, so that clients with about equal work go together
-    order = None
-    if dealt is None and 0 < stream < jobs.client.shape[0] and not solver.sequential:
-        order = jnp.argsort(-costs)
-    here = order if dealt is None else dealt.jobs
-    some, shares = (jobs, mixing) if here is None else (jobs.take(here), mixing.take(here))
-    in_blocks = 0 < stream < some.client.shape[0]
+    order = _order_for_blocks(solver, costs) if dealt is None else None
+    if dealt is not None:
+        own_jobs, own_mixing = jobs.take(dealt.jobs), mixing.take(dealt.jobs)
+    elif order is not None:
+        own_jobs, own_mixing = jobs.take(order), mixing.take(order)
+    else:
+        own_jobs, own_mixing = jobs, mixing
+    in_blocks = 0 < solver.plan.stream < own_jobs.client.shape[0]
     size = short or (SKETCH_LENGTH if in_blocks else None)
 
-    def part(jobs: Jobs, mixing: Mixing) -> tuple[Sums, Kept]:
+    def train_part(jobs: Jobs, mixing: Mixing) -> tuple[Sums, PerUpdate]:
         return _sum_part(rule, solver.fit(key, federation, jobs, hyper), mixing, size)
 
-    number, blocks = jnp.arange(some.client.shape[0]), None
+    index = jnp.arange(own_jobs.client.shape[0])
+    blocks = None
     if dealt is not None and dealt.number is not None:
-        blocks = dealt._replace(jobs=number)
+        blocks = dealt._replace(jobs=index)
     elif in_blocks:
-        blocks = Dealt(number, None, jnp.int32(len(number)))
+        blocks = Dealt(index, None, jnp.int32(len(index)))
     with (
         count_steps(federation, jobs, solver.work),
         contextlib.nullcontext() if rule.statistic else on_one_device(),
     ):
         if blocks is None:
-            sums, kept = part(some, shares)
+            sums, kept = train_part(own_jobs, own_mixing)
         else:
-            blocks = blocks._replace(block=stream) if in_blocks else blocks
+            blocks = blocks._replace(block=solver.plan.stream) if in_blocks else blocks
             sums, kept = map_own_blocks(
-                lambda which: part(some.take(which), shares.take(which)), blocks
+                lambda which: train_part(own_jobs.take(which), own_mixing.take(which)), blocks
             )
     sums, kept = _sum_devices(dealt, sums, kept)
     if order is not None:
+        # Back into the order of the cohort
         kept = jax.tree.map(lambda each: each[jnp.argsort(order)], kept)
-    beside = None if mixing.members is None else solver.rule(key, hyper, solver.step_of(hyper).lr)
-    return Trained(*_move_models(rule, beside, mixing, sums, kept.finite), kept, dealt, solver.plan)
+    buffer_rule = None
+    if mixing.members is not None:
+        # Buffers are clipped, and get noise, in the scale of updates: times the learning rate
+        buffer_rule = solver.rule(key, hyper, solver.step_of(hyper).lr)
+    mixed, velocity = _move_models(rule, buffer_rule, mixing, sums, kept.finite)
+    return Trained(mixed, velocity, kept, dealt, solver.plan)
 
 
-def _sum_part(rule: Rule, updates: Updates, mixing: Mixing, size: int | None) -> tuple[Sums, Kept]:
+def _order_for_blocks(solver: Solver, costs: Array) -> Array | None:
+    """Return the order i32[S] in which participants of these costs f32[S] fill blocks; None: they
+    stay in their order."""
+    if not 0 < solver.plan.stream < costs.shape[0] or solver.sequential:
+        return None
+    # Clients of a block wait for each other, so that clients with about equal work go together
+    return jnp.argsort(-costs)
+
+
+def _sum_part(
+    rule: Rule, updates: Updates, mixing: Mixing, size: int | None
+) -> tuple[Sums, PerUpdate]:
     """Sum over a part of the participants, and keep their updates, or sketches of `size`
     numbers."""
     delta = jnp.asarray(updates.delta)
@@ -169,17 +197,17 @@ def _sum_part(rule: Rule, updates: Updates, mixing: Mixing, size: int | None) ->
     without_noise = rule._replace(noise=None)
     moved, finite = sum_by(without_noise, mixing.mix, delta)
     buffers = None
-    # A broken client is left out of both sums
     if mixing.members is not None:
+        # A client with a broken update is left out of both sums
         rows = jnp.where(finite[:, None], jnp.asarray(updates.velocity), jnp.nan)
         buffers = sum_by(without_noise, mixing.members, rows)[0]
     moves = delta if size is None else sketch(delta, size)
-    return (moved, buffers), Kept(
+    return (moved, buffers), PerUpdate(
         updates.loss, finite, norm, moves, updates.home, updates.residual, updates.optimiser
     )
 
 
-def _sum_devices(dealt: Dealt | None, sums: Sums, kept: Kept) -> tuple[Sums, Kept]:
+def _sum_devices(dealt: Dealt | None, sums: Sums, kept: PerUpdate) -> tuple[Sums, PerUpdate]:
     """Sum over the participants of all devices, and collect the kept values, apart from the
     moves."""
     if dealt is None:
@@ -191,16 +219,17 @@ def _sum_devices(dealt: Dealt | None, sums: Sums, kept: Kept) -> tuple[Sums, Kep
 
 
 def _move_models(
-    rule: Rule, beside: Rule | None, mixing: Mixing, sums: Sums, finite: Array
+    rule: Rule, buffer_rule: Rule | None, mixing: Mixing, sums: Sums, finite: Array
 ) -> tuple[Mixed, Array | None]:
     """Return the clusters' models and momentum buffers after the round, from the sums over all
-    participants. `beside`: the aggregation rule of the buffers; None: there are none."""
+    participants. `buffer_rule`: the aggregation rule of the buffers; None: there are none."""
     mix, models, members, velocity = mixing
-    moved, buffers = add_noise(rule, mix, sums[0]), sums[1]
-    if beside is not None and members is not None and buffers is not None and velocity is not None:
-        velocity = replace_by(
-            members, add_noise(beside, members, buffers), finite, velocity, beside
-        ).new
+    moved, buffers = sums
+    moved = add_noise(rule, mix, moved)
+    has_buffers = members is not None and buffers is not None and velocity is not None
+    if buffer_rule is not None and has_buffers:
+        buffers = add_noise(buffer_rule, members, buffers)
+        velocity = replace_by(members, buffers, finite, velocity, buffer_rule).new
     return move_by(mix, moved, finite, models, rule), velocity
 
 
@@ -214,10 +243,19 @@ def choose_and_train(
     models: Array,
 ) -> tuple[Trained, Array]:
     """Train as `train_and_mix` does, for participants that choose the model that they start from
-    (see `Solver.chooses`). Also returns their choices i32[S]. `mix_of` maps the choices to the
-    mixing matrix f32[K, S]; `models` f32[K, d] are the clusters' models."""
+    (see `Solver.chooses`). Also return their choices i32[S].
+
+    Args:
+      solver: How participants train.
+      key: The round's key.
+      federation: The clients' data.
+      jobs: What each participant trains, with `which` None.
+      hyper: The numbers of the run.
+      mix_of: The function that makes the mixing matrix f32[K, S] of the choices i32[S].
+      models: f32[K, d] the clusters' models.
+    """
     rule = solver.rule(key, hyper)
-    if known_flight(jobs.kept) is not None:
+    if find_flight(jobs.kept) is not None:
         updates = solver.fit(key, federation, jobs, hyper)
         assert updates.which is not None
         mixing = Mixing(mix_of(updates.which), models)
@@ -231,9 +269,8 @@ def choose_and_train(
     mixing = Mixing(mix_of(which), models)
     sums, kept = _sum_part(rule, updates, mixing.take(here), None)
     sums, kept = _sum_devices(dealt, sums, kept)
-    return Trained(
-        *_move_models(rule, None, mixing, sums, kept.finite), kept, dealt, solver.plan
-    ), which
+    mixed, velocity = _move_models(rule, None, mixing, sums, kept.finite)
+    return Trained(mixed, velocity, kept, dealt, solver.plan), which
 
 
 def _mix_arrived(
@@ -249,8 +286,7 @@ def _mix_arrived(
     the clusters of the jobs. The kept values cover all slots, only the residuals belong to the
     jobs."""
     assert jobs.kept.flight is not None
-    every, flight = join_flight(jobs.kept.flight, jobs, which, updates)
-    sums, kept = _sum_part(rule, every, mixing, size)
-    return Trained(
-        *_move_models(rule, None, mixing, sums, kept.finite), kept, None, solver.plan, flight
-    )
+    in_all_slots, flight = join_flight(jobs.kept.flight, jobs, which, updates)
+    sums, kept = _sum_part(rule, in_all_slots, mixing, size)
+    mixed, velocity = _move_models(rule, None, mixing, sums, kept.finite)
+    return Trained(mixed, velocity, kept, None, solver.plan, flight)

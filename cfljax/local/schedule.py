@@ -11,18 +11,19 @@ from cfljax.lazy import custom_vmap, jax, jnp
 from cfljax.local.data import shuffle
 from cfljax.types import Array, Federation, Jobs, Plan, Tree, Updates
 
-STEPS, BLOCKS_OF_STEPS = "local_steps", "step_blocks"
-"""The names of the loops over a client's steps in compiled programs, by which profiles and tests
-find them."""
+# The names of the loops over a client's steps in compiled programs, by which profiles and tests
+# find them
+STEPS = "local_steps"
+BLOCKS_OF_STEPS = "step_blocks"
+# The steps done before a GPU asks its host whether there are more, which costs as much as some
+# kernels. A client that has no more steps waits for the end of these, on average for half of them
 STEPS_PER_BLOCK = 16
-"""The steps done before a GPU asks its host whether there are more, which costs as much as some
-kernels. A client that has no more steps waits for the end of these, on average for half of them."""
+# If epochs × samples is at most this, the shuffles of all epochs of a client are computed at once,
+# before its first step
 MAX_SHUFFLED = 1 << 17
-"""If epochs × samples is at most this, the shuffles of all epochs of a client are computed at once,
-before its first step."""
+# The same for steps × samples of clients side by side whose work is given in steps, each of which
+# may begin an epoch
 MAX_SHUFFLED_STEPS = 1 << 15
-"""The same for steps × samples of clients side by side whose work is given in steps, each of which
-may begin an epoch."""
 
 
 class Work(NamedTuple):
@@ -32,11 +33,8 @@ class Work(NamedTuple):
     epochs: int | None
     # The number of optimiser steps, on the same sequence of batches
     steps: int | None
-    batch: (
-        int | None
-        # Samples per step; None: each step sees all samples of the client, so that an epoch is one
-        # step
-    )
+    # Samples per step; None: each step sees all samples of the client, so that an epoch is one step
+    batch: int | None
     one_vector: bool = False
     """Whether the client does one step and sends its momentum buffer alone. The update is then −lr
     times this buffer."""
@@ -70,10 +68,8 @@ class Task(NamedTuple):
     home: Array | None = None
     # f32[d] what compression has dropped of its updates; None: it is lost
     residual: Array | None = None
-    optimiser: Array | None = (
-        # f32[m] the state of its optimiser, which is not finite if it is to begin; None: it begins
-        None
-    )
+    # f32[m] the state of its optimiser, which is not finite if it is to begin; None: it begins
+    optimiser: Array | None = None
 
 
 class Course(NamedTuple):
@@ -157,11 +153,10 @@ def train_steps(federation: Federation, task: Task | Jobs, work: Work) -> Array:
         full = work.steps
     else:
         assert work.epochs is not None
-        full = (
-            work.epochs
-            if work.batch is None
-            else _count_batches(count, batch_size(federation, work)) * work.epochs
-        )
+        full = work.epochs
+        if work.batch is not None:
+            full = _count_batches(count, batch_size(federation, work)) * work.epochs
+    # A product just above a whole number, by float32's rounding, must not count as the next one
     wanted = jnp.maximum(1, jnp.ceil(task.work * full - 1e-3)).astype(jnp.int32)
     return jnp.where(task.mask & (count > 0), wanted, 0)
 
@@ -174,8 +169,8 @@ def batch_size(federation: Federation, work: Work) -> int:
 
 
 def _count_batches(count: Array, batch: int) -> Array:
-    """Count the batches of `count` samples, i32[…]. (`//` would be several kernels more, for signs
-    that counts do not have.)"""
+    """Count the batches of `count` samples, i32[…]."""
+    # `//` would be several kernels more, for signs that counts do not have
     return jax.lax.div(count + (batch - 1), jnp.full_like(count, batch))
 
 
@@ -195,22 +190,18 @@ def count_work(federation: Federation, task: Task, work: Work, sequential: bool 
     most = None if sequential else max_of(total)
     count = jnp.where(total > 0, federation.train.count[task.client], 0)
     if work.batch is None:
-        return Course(
-            count,
-            total,
-            jnp.int32(1),
-            jnp.maximum(total * count, 1).astype(jnp.float32),
-            None,
-            most,
-        )
+        visited = jnp.maximum(total * count, 1).astype(jnp.float32)
+        return Course(count, total, jnp.int32(1), visited, None, most)
     batch = batch_size(federation, work)
     per_epoch = _count_batches(count, batch)
     divisor = jnp.maximum(per_epoch, 1)
-    whole, rest = jax.lax.div(total, divisor), jax.lax.rem(total, divisor)
+    whole = jax.lax.div(total, divisor)
+    rest = jax.lax.rem(total, divisor)
     visited = jnp.maximum(whole * count + jnp.minimum(rest * batch, count), 1).astype(jnp.float32)
-    number = (
-        1 if work.epochs is None and sequential else count_epochs(work, federation.train.longest)
-    )
+    if work.epochs is None and sequential:
+        number = 1
+    else:
+        number = count_epochs(work, federation.train.longest)
     known = work.epochs is not None or number > 1
     epochs = keys.fold_in(keys.fold(task.key, "epoch"), jnp.arange(number)) if known else None
     return Course(count, total, per_epoch, visited, epochs, most)
@@ -225,15 +216,31 @@ def make_orders(
     longest: int,
     rungs: tuple[int, ...],
 ) -> Orders | None:
-    """Make the shuffles of a client of at most `longest` samples; None if each step sees all.
-    `rungs`: see `data.shuffle`."""
+    """Make the shuffles of a client's epochs; None if each step sees all samples.
+
+    Args:
+      federation: The clients' data.
+      task: The client's job, for its random key.
+      course: Its numbers of samples and steps.
+      work: The amount of training.
+      plan: How clients train.
+      longest: The most samples of a client that is trained by this program.
+      rungs: Lengths of shuffles, see `data.shuffle`.
+    """
     if work.batch is None:
         return None
-    batch, sequential = batch_size(federation, work), plan.sequential
-    sort = lambda key: shuffle(key, course.samples, longest, batch, sequential, rungs)  # noqa: E731
+    batch = batch_size(federation, work)
     at_once = course.epochs is not None and course.epochs.shape[0] * longest <= MAX_SHUFFLED
-    draw = lambda number: sort(keys.fold(task.key, "epoch", number))  # noqa: E731
-    return Orders(batch, draw, sort(course.epochs) if at_once else None, sequential)
+
+    def shuffle_by(key: Array) -> Array:
+        return shuffle(key, course.samples, longest, batch, plan.sequential, rungs)
+
+    # The key is folded by the number of the epoch, so that a shuffle is the same whether it is
+    # drawn with the others or when its epoch begins
+    def draw(number: Array) -> Array:
+        return shuffle_by(keys.fold(task.key, "epoch", number))
+
+    return Orders(batch, draw, shuffle_by(course.epochs) if at_once else None, plan.sequential)
 
 
 def group_steps(work: Work, longest: int) -> int:
@@ -243,43 +250,52 @@ def group_steps(work: Work, longest: int) -> int:
     most = work.steps or (work.epochs or 1) * (
         1 if work.batch is None else -(-longest // min(work.batch, longest))
     )
+    # As many equal blocks as it takes
     return -(-most // -(-most // STEPS_PER_BLOCK))
 
 
 def follow(
     course: Course, orders: Orders | None, visit: Visit[Carry], begin: Carry, block: int = 0
 ) -> Carry:
-    """Do all steps of a client, from the carry `begin`, and return the carry. Without `orders` each
-    step sees all samples. Otherwise an epoch's steps see its shuffle batch by batch, the last batch
-    may be short, and training ends after the client's number of steps, also within an epoch.
-    `block`: the number of steps done at a time, see `group_steps`; 0: one."""
-    total, per_epoch = course.total, course.per_epoch
+    """Do all steps of a client, and return the carry after the last one.
+
+    Args:
+      course: The client's numbers of samples and steps. Training ends after its number of steps,
+        also within an epoch.
+      orders: The shuffles of its epochs, which its steps see batch by batch; the last batch of an
+        epoch may be short. None: each step sees all samples.
+      visit: Does one step.
+      begin: The carry before the first step.
+      block: The number of steps done at a time, see `group_steps`; 0: one.
+    """
+
+    def visit_all_samples(number: Array, carry: Carry) -> Carry:
+        return visit(carry, None, number)
+
     if orders is None:
-        return _loop(total, lambda i, carry: visit(carry, None, i), begin, block, course.most)
-    batch = orders.batch
+        return _loop(course.total, visit_all_samples, begin, block, course.most)
 
-    def step(line: Array, in_epoch: Array, number: Array, carry: Carry) -> Carry:
-        """Do step `number`, which is step `in_epoch` of its epoch, whose shuffle is `line`."""
-        return visit(carry, _step_samples(course, orders, line, in_epoch * batch, in_epoch), number)
+    def visit_known(number: Array, carry: Carry) -> Carry:
+        return visit(carry, steps_at(course, orders, number), number)
 
-    def epoch(at: tuple[Carry, Array, Array]) -> tuple[Carry, Array, Array]:
+    # One loop instead of two: for short epochs an outer loop would cost as much as a step
+    if orders.all is not None:
+        return _loop(course.total, visit_known, begin, block, course.most)
+
+    def do_epoch(at: tuple[Carry, Array, Array]) -> tuple[Carry, Array, Array]:
         carry, number, done = at
-        order, steps = orders.draw(number), jnp.minimum(per_epoch, total - done)
-        step_of_epoch = lambda i, carry: step(order, i, done + i, carry)  # noqa: E731
-        return _loop(steps, step_of_epoch, carry, block), number + 1, done + steps
+        order = orders.draw(number)
+        steps = jnp.minimum(course.per_epoch, course.total - done)
 
-    if orders.all is None:
-        return jax.lax.while_loop(
-            lambda at: at[2] < total, epoch, (begin, jnp.int32(0), jnp.int32(0))
-        )[0]
-    # one loop instead of two: for short epochs an outer loop would cost as much as a step
-    return _loop(
-        total,
-        lambda number, carry: visit(carry, steps_at(course, orders, number), number),
-        begin,
-        block,
-        course.most,
-    )
+        def step(in_epoch: Array, carry: Carry) -> Carry:
+            number = done + in_epoch
+            seen = _step_samples(course, orders, order, in_epoch * orders.batch, in_epoch)
+            return visit(carry, seen, number)
+
+        return _loop(steps, step, carry, block), number + 1, done + steps
+
+    at_start = (begin, jnp.int32(0), jnp.int32(0))
+    return jax.lax.while_loop(lambda at: at[2] < course.total, do_epoch, at_start)[0]
 
 
 def steps_at(course: Course, orders: Orders, number: Array) -> StepSamples:
@@ -287,15 +303,11 @@ def steps_at(course: Course, orders: Orders, number: Array) -> StepSamples:
     assert orders.all is not None
     # Without compilation a loop counts with Python's numbers
     number = jnp.asarray(number, jnp.int32)
-    before = jax.lax.div(number, jnp.broadcast_to(course.per_epoch, number.shape))
-    in_epoch = number - before * course.per_epoch
-    return _step_samples(
-        course,
-        orders,
-        orders.all.reshape(-1),
-        before * orders.all.shape[1] + in_epoch * orders.batch,
-        in_epoch,
-    )
+    epoch = jax.lax.div(number, jnp.broadcast_to(course.per_epoch, number.shape))
+    in_epoch = number - epoch * course.per_epoch
+    positions = orders.all.reshape(-1)
+    start = epoch * orders.all.shape[1] + in_epoch * orders.batch
+    return _step_samples(course, orders, positions, start, in_epoch)
 
 
 def _step_samples(
@@ -321,23 +333,26 @@ def _loop(
     `most`: as in `Course`."""
     end = total if most is None else most
 
-    def one(number: Array, carry: Carry) -> Carry:
+    def step_if_any(number: Array, carry: Carry) -> Carry:
+        # A client that has done all its steps waits: its carry stays as it is
         return jax.tree.map(
             lambda new, old: jnp.where(number < total, new, old), step(number, carry), carry
         )
 
     if not block:
         with jax.named_scope(STEPS):
-            return jax.lax.fori_loop(0, end, step if most is None else one, begin)
+            return jax.lax.fori_loop(0, end, step if most is None else step_if_any, begin)
 
-    def some(at: tuple[Carry, Array]) -> tuple[Carry, Array]:
+    def do_block(at: tuple[Carry, Array]) -> tuple[Carry, Array]:
+        carry, done = at
         with jax.named_scope(STEPS):
-            return jax.lax.fori_loop(0, block, lambda i, carry: one(at[1] + i, carry), at[0]), at[
-                1
-            ] + block
+            carry = jax.lax.fori_loop(
+                0, block, lambda i, carry: step_if_any(done + i, carry), carry
+            )
+        return carry, done + block
 
     with jax.named_scope(BLOCKS_OF_STEPS):
-        return jax.lax.while_loop(lambda at: at[1] < end, some, (begin, jnp.int32(0)))[0]
+        return jax.lax.while_loop(lambda at: at[1] < end, do_block, (begin, jnp.int32(0)))[0]
 
 
 def job_owners(federation: Federation, jobs: Jobs) -> Array | None:

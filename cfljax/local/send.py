@@ -21,7 +21,8 @@ from cfljax.kernels.mix import PLAIN, Rule
 from cfljax.lazy import jax, jnp
 from cfljax.types import Array, Federation, Hyper, View
 
-_UNIT = 1 << 24
+# Scores of identities have 24 bits, which a float32 holds exactly
+_SCORES = 1 << 24
 
 
 class Sending(NamedTuple):
@@ -62,32 +63,40 @@ def receive(
     residual: Array | None = None,
     unit: Array | float = 1.0,
 ) -> tuple[Array, Array | None]:
-    """Return the vector that the server receives, f32[d], for `row` f32[d] of the client with the
-    identity `uid`, and its residual f32[d] afterwards; None: it keeps none. `unit`: the factor from
-    the row to an update, for the clipping (1 for an update, the learning rate for a gradient). A
-    row that is not finite stays not finite."""
+    """Return the vector that the server receives, and the client's residual afterwards.
+
+    Args:
+      sending: What happens to vectors on their way.
+      hyper: The numbers of the run.
+      key: The random key of the client in this round.
+      uid: i32[] the identity of the client, by which it is an attacker or not.
+      row: f32[d] the vector that the client means to send. A row that is not finite stays not
+        finite.
+      residual: f32[d] what compression has dropped so far; None: the client keeps none.
+      unit: The factor from the row to an update, for the clipping: 1 for an update, the learning
+        rate for a gradient.
+    """
     if sending.attack in ("sign_flip", "noise"):
-        row = jnp.where(
-            _attacks(sending, hyper, uid), _falsify(sending, hyper, keys.fold(key, "lie"), row), row
-        )
+        false_row = _falsify(sending, hyper, keys.fold(key, "lie"), row)
+        row = jnp.where(_attacks(sending, hyper, uid), false_row, row)
     if sending.compress:
         whole = row if residual is None else row + residual
         row = compress(sending, keys.fold(key, "compress"), whole)
-        residual = (
-            None
-            if residual is None
-            else jnp.where(jnp.isfinite(whole - row).all(), whole - row, residual)
-        )
+        if residual is not None:
+            # A broken update must not break the client's later ones
+            residual = jnp.where(jnp.isfinite(whole - row).all(), whole - row, residual)
     if "privacy.clip" in hyper:
         shorter = jnp.minimum(1.0, hyper["privacy.clip"] / (jnp.linalg.norm(row) * unit))
-        # An invalid row gets no noise, so send zeros
+        # With a unit of 0 the server adds no noise (`server_rule`), so that nothing may be sent
         row = row * jnp.where(jnp.asarray(unit) > 0, shorter, 0.0)
     return row, residual
 
 
 def _falsify(sending: Sending, hyper: Hyper, key: Array, row: Array) -> Array:
+    """Return what an attacker sends in place of the row f32[d]."""
     if sending.attack == "sign_flip":
         return -hyper["attack.factor"] * row
+    # Noise with the row's norm, on average, times the factor
     return (
         hyper["attack.factor"]
         * jnp.linalg.norm(row)
@@ -99,17 +108,19 @@ def _falsify(sending: Sending, hyper: Hyper, key: Array, row: Array) -> Array:
 def compress(sending: Sending, key: Array, row: Array) -> Array:
     """Compress the row and return it as the server reconstructs it, f32[d]."""
     if sending.compress == "topk":
+        # The tolerance is for products just above a whole number by rounding
         kept = min(row.shape[0], max(1, int(np.ceil(sending.kept * row.shape[0] - 1e-6))))
         largest = jax.lax.top_k(jnp.abs(row), kept)[1]
         return jnp.zeros_like(row).at[largest].set(row[largest])
     if sending.compress == "sign":
         return jnp.sign(row) * jnp.mean(jnp.abs(row))
     step = jnp.max(jnp.abs(row)) / 127
-    parts = jnp.where(step == 0, 0.0, row / step)
+    multiples = jnp.where(step == 0, 0.0, row / step)
     if sending.nearest:
-        return jnp.round(parts) * step
-    low = jnp.floor(parts)
-    return (low + (jax.random.uniform(key, row.shape) < parts - low)) * step
+        return jnp.round(multiples) * step
+    # Up with the probability of the fraction: the mean of the rounded number is the number
+    low = jnp.floor(multiples)
+    return (low + (jax.random.uniform(key, row.shape) < multiples - low)) * step
 
 
 def server_rule(
@@ -117,19 +128,20 @@ def server_rule(
 ) -> Rule:
     """Make the server's aggregation rule of the round with this key. `unit`: as for `receive`, for
     vectors that are not updates."""
-    made = PLAIN
+    rule = PLAIN
     if sending.robust:
         number = hyper.get("robust.trim", hyper.get("robust.liars", 0.0))
-        made = made._replace(statistic=sending.robust, number=number)
+        rule = rule._replace(statistic=sending.robust, number=number)
     if "privacy.noise" in hyper:
         noise = hyper["privacy.noise"] * hyper["privacy.clip"]
         if unit is not None:
-            worth = jnp.asarray(unit)
-            noise = jnp.where(worth > 0, noise / worth, 0.0)
-        made = made._replace(
-            noise=noise, key=keys.fold(key, "noise" if unit is None else "noise beside")
-        )
-    return made
+            # Vectors are clipped to clip / unit
+            scale = jnp.asarray(unit)
+            noise = jnp.where(scale > 0, noise / scale, 0.0)
+        # Another key than the updates' noise, from which the same noise could be subtracted
+        name = "noise" if unit is None else "noise beside"
+        rule = rule._replace(noise=noise, key=keys.fold(key, name))
+    return rule
 
 
 def attackers(sending: Sending, hyper: Hyper, federation: Federation) -> Array:
@@ -142,29 +154,27 @@ def attackers(sending: Sending, hyper: Hyper, federation: Federation) -> Array:
 
 
 def _attacks(sending: Sending, hyper: Hyper, uid: Array) -> Array:
-    return _draw_luck(sending.seed, jnp.asarray(uid)[None])[0] < hyper["attack.share"]
+    return _draw_scores(sending.seed, jnp.asarray(uid)[None])[0] < hyper["attack.share"]
 
 
-def _draw_luck(seed: int, uid: Array) -> Array:
-    """Draw a number in [0, 1) for each identity i32[n], f32[n]. The attackers are the clients with
-    the smallest numbers."""
-    return (keys.scores(keys.root(seed), "liar", uid) >> 8).astype(jnp.float32) / _UNIT
+def _draw_scores(seed: int, uid: Array) -> Array:
+    """Draw a score in [0, 1) for each identity i32[n], f32[n]. The attackers are the clients with
+    the smallest scores."""
+    return (keys.scores(keys.root(seed), "liar", uid) >> 8).astype(jnp.float32) / _SCORES
 
 
 def exact_share(
     sending: Sending, hyper: dict[str, float], federation: Federation
 ) -> dict[str, float]:
-    """HOST. Replace `attack.share` by the threshold on `_draw_luck` that makes exactly this share
+    """HOST. Replace `attack.share` by the threshold on `_draw_scores` that makes exactly this share
     (rounded) of the clients that train attackers."""
     if "attack.share" not in hyper:
         return hyper
-    luck = np.sort(
-        np.asarray(_draw_luck(sending.seed, jnp.asarray(federation.uid)))[
-            np.asarray(federation.trains)
-        ]
-    )
-    number = int(np.floor(hyper["attack.share"] * len(luck) + 0.5))
-    return hyper | {"attack.share": float(luck[number - 1]) + 1 / _UNIT if number else 0.0}
+    scores = np.asarray(_draw_scores(sending.seed, jnp.asarray(federation.uid)))
+    scores = np.sort(scores[np.asarray(federation.trains)])
+    number = int(np.floor(hyper["attack.share"] * len(scores) + 0.5))
+    # Just above the score of the last attacker
+    return hyper | {"attack.share": float(scores[number - 1]) + 1 / _SCORES if number else 0.0}
 
 
 def flip_labels(sending: Sending, hyper: Hyper, federation: Federation) -> Federation:
@@ -172,21 +182,23 @@ def flip_labels(sending: Sending, hyper: Hyper, federation: Federation) -> Feder
     y becomes M − 1 − y."""
     if sending.attack != "label_flip":
         return federation
-    old = (
-        View(jnp.zeros(federation.clients, jnp.int32))
-        if federation.view is None
-        else federation.view
-    )
+    old = federation.view
+    if old is None:
+        old = View(jnp.zeros(federation.clients, jnp.int32))
     tables = [
         table for table in (old.pixels, old.labels, old.gain, old.offset) if table is not None
     ]
     views = tables[0].shape[0] if tables else 1
     same = jnp.tile(jnp.arange(federation.classes, dtype=jnp.int32), (views, 1))
     labels = same if old.labels is None else jnp.asarray(old.labels)
-    twice = lambda table: None if table is None else jnp.concatenate([jnp.asarray(table)] * 2)  # noqa: E731
+
+    def double(table: Array | None) -> Array | None:
+        return None if table is None else jnp.concatenate([jnp.asarray(table)] * 2)
+
+    # Each view exists twice, the second time with flipped labels; attackers have this one
     of = jnp.asarray(old.of) + views * attackers(sending, hyper, federation)
     flipped = jnp.concatenate([labels, federation.classes - 1 - labels])
     view = View(
-        of.astype(jnp.int32), twice(old.pixels), flipped, twice(old.gain), twice(old.offset)
+        of.astype(jnp.int32), double(old.pixels), flipped, double(old.gain), double(old.offset)
     )
     return dataclasses.replace(federation, view=view)

@@ -6,11 +6,12 @@ it were trained alone. Steps of a method's own are not a training backend: see
 `Solver.with_own_steps` and `local.own_steps`.
 
 To add a training backend, write a function (task, course) -> Updates and list it in
-`ways.list_ways` for clients up to some size. For a plan to choose it: a field of `types.Plan`, its
-key in `config.train.PlanOptions`, the prediction of its time in `local.predict`, the choice and its
-reasons in `experiment.execution`, and its word in records (`launch.batch.describe_plan`). Which
-clients train at a time, and on which device, is decided in `devices.spread` alone. Side by side (on
-an accelerator) there should be one way for all clients: a batched switch computes them all."""
+`backends.list_backends` for clients up to some size. For a plan to choose it: a field of
+`types.Plan`, its key in `config.train.PlanOptions`, the prediction of its time in `local.predict`,
+the choice and its reasons in `experiment.execution`, and its word in records
+(`launch.batch.describe_plan`). Which clients train at a time, and on which device, is decided in
+`devices.spread` alone. Side by side (on an accelerator) there should be one way for all clients: a
+batched switch computes them all."""
 
 from __future__ import annotations
 
@@ -23,13 +24,20 @@ from cfljax.devices.spread import devices, spread
 from cfljax.errors import SpecError
 from cfljax.kernels.mix import Rule
 from cfljax.lazy import jax, jnp
+from cfljax.local.backends import (
+    SolverSettings,
+    find_grams,
+    is_exact_on_gram,
+    list_gram_sizes,
+    make_trainer,
+)
 from cfljax.local.data import shuffle
 from cfljax.local.gram import prepare_choice
 from cfljax.local.meter import count_steps
 from cfljax.local.own_steps import StepsOf
 from cfljax.local.parts import ModelParts, freeze_statistics, insert_home, mask_home, receive
 from cfljax.local.predict import choose_making, expected_seconds, layer_shape
-from cfljax.local.queue import Rows, Tables, make_queue
+from cfljax.local.queue import ModelTables, QueuedJobs, make_queue
 from cfljax.local.schedule import (
     MAX_SHUFFLED,
     Task,
@@ -42,7 +50,6 @@ from cfljax.local.schedule import (
 from cfljax.local.send import modifies, server_rule
 from cfljax.local.stream import client_losses
 from cfljax.local.train import Samples, batch_gradient, full_gradient, gather_batch, whole_batch
-from cfljax.local.ways import Setting, find_grams, is_exact_on_gram, list_gram_sizes, make_trainer
 from cfljax.types import (
     Array,
     ClientState,
@@ -55,12 +62,12 @@ from cfljax.types import (
     Updates,
 )
 
-# The largest size of the rows that jobs get as their own
+# The most numbers in the models of jobs that get a row each
 MAX_OWN_ROWS = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True)
-class Solver(Setting):
+class Solver(SolverSettings):
     """The local computations that methods are built from. All fields are static."""
 
     def with_work(self, work: Work) -> Solver:
@@ -107,12 +114,15 @@ class Solver(Setting):
             if not self.plan.quick:
                 return _train_jobs(self, devices(), sends, key, federation, jobs, hyper)
             if self.steps_of is None and not modifies(self.sending, hyper):
+                # A program for the numbers of a step, not of a method: methods that train alike
+                # share it
                 numbers = {
                     name: number
                     for name, number in self.step_of(hyper)._asdict().items()
                     if number is not None
                 }
-                solver, jobs = self.with_step(LocalStep.given), give_own_rows(jobs)
+                solver = self.with_step(LocalStep.given)
+                jobs = give_own_rows(jobs)
             jobs = jobs._replace(kept=jobs.kept._replace(flight=None, devices=None))
             updates: Updates = _train_apart.made(
                 solver, devices(), sends, key, federation, jobs, numbers
@@ -121,16 +131,15 @@ class Solver(Setting):
 
     def _rows(
         self, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper
-    ) -> tuple[Rows, Tables]:
-        """Return the jobs for a queue. Models stay in tables, unless clients keep parts of them at
-        home."""
-        which, number = jobs.which, jobs.client.shape[0]
+    ) -> tuple[QueuedJobs, ModelTables]:
+        """Return the jobs for a queue. Models stay in tables, unless clients keep parts of them:
+        then each job has a model of its own."""
+        which = jobs.which
+        number = jobs.client.shape[0]
         assert which is not None
-        each_key, start, anchor_of = (
-            keys.fold_each(key, "client", federation.uid[jobs.client]),
-            jobs.start,
-            jobs.anchor_of,
-        )
+        each_key = keys.fold_each(key, "client", federation.uid[jobs.client])
+        start = jobs.start
+        anchor_of = jobs.anchor_of
         velocity = jobs.velocity
         if (own := jobs.kept.own) is not None:
             start = jax.vmap(lambda c, k: insert_home(self.parts, own, c, jobs.start[k]))(
@@ -139,10 +148,8 @@ class Solver(Setting):
             anchor_of = which if anchor_of is None else anchor_of
             velocity = None if velocity is None else velocity[which]
             which = jnp.arange(number, dtype=jnp.int32)
-        kept = [
-            None if table is None else table[jobs.client]
-            for table in (jobs.kept.residual, jobs.kept.optimiser)
-        ]
+        residual = jobs.kept.residual
+        optimiser = jobs.kept.optimiser
         task = Task(
             each_key,
             jobs.client,
@@ -153,11 +160,12 @@ class Solver(Setting):
             None,
             jobs.weights,
             jobs.home,
-            *kept,
+            None if residual is None else residual[jobs.client],
+            None if optimiser is None else optimiser[jobs.client],
         )
         numbers = {name: jnp.broadcast_to(value, number) for name, value in hyper.items()}
-        rows = Rows(task, which, which if anchor_of is None else anchor_of, numbers)
-        return rows, Tables(start, jobs.anchor, velocity)
+        rows = QueuedJobs(task, which, which if anchor_of is None else anchor_of, numbers)
+        return rows, ModelTables(start, jobs.anchor, velocity)
 
     def train(self, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> Updates:
         """Train the jobs for models that do not leave the client. Returns the updates as they are
@@ -176,6 +184,7 @@ class Solver(Setting):
         client i32[S]; 0 if the mask bool[S] is False, and for clients without samples. `own`:
         `ClientState.own`."""
         if own is not None:
+            # With parts of their own, clients have different models: one cluster after another
             jobs = Jobs(
                 clients,
                 mask,
@@ -199,20 +208,19 @@ class Solver(Setting):
         """Compute the loss f32[S, K, N] of each model f32[K, d] on each training sample of each
         client i32[S], in the order of its samples; N is `Split.longest`. 0 if a client has no such
         sample, or its mask bool[S] is False."""
-        model, number = self.model, clients.shape[0]
+        model = self.model
+        number = clients.shape[0]
 
-        def one(batch: Samples, _: Array) -> Array:
+        def loss_of_all(batch: Samples, _: Array) -> Array:
             losses = jax.lax.map(
                 lambda w: model.loss(model.forward(model.unravel(w), batch.x, None), batch.y),
                 models,
             )
             return jnp.where(batch.mask, losses, 0.0)
 
-        return self.of_samples(
-            one,
-            federation,
-            Jobs(clients, mask, jnp.ones(number), models[:1], jnp.zeros(number, jnp.int32)),
-        )
+        # The jobs' start is not used
+        jobs = Jobs(clients, mask, jnp.ones(number), models[:1], jnp.zeros(number, jnp.int32))
+        return self.of_samples(loss_of_all, federation, jobs)
 
     def of_samples(
         self, one: Callable[[Samples, Array], Tree], federation: Federation, jobs: Jobs
@@ -236,16 +244,17 @@ class Solver(Setting):
         jobs."""
         model = self.model
 
-        def one(task: Task) -> tuple[Array, Array]:
+        def differentiate(task: Task) -> tuple[Array, Array]:
             whole = whole_batch(federation, task.client)
             loss, _, grads = full_gradient(
                 model, federation, task.client, model.unravel(task.start), whole
             )
-            return jnp.where(task.mask, mask_home(self.parts, model.ravel(grads)), 0.0), jnp.where(
-                task.mask, loss, 0.0
-            )
+            gradient = jnp.where(task.mask, mask_home(self.parts, model.ravel(grads)), 0.0)
+            return gradient, jnp.where(task.mask, loss, 0.0)
 
-        return self._for_each(one, keys.root(0), federation, jobs, job_samples(federation, jobs))
+        # Nothing is drawn, so that any key will do
+        costs = job_samples(federation, jobs)
+        return self._for_each(differentiate, keys.root(0), federation, jobs, costs)
 
     def batch_gradient(
         self, key: Array, federation: Federation, jobs: Jobs, batch: int, summed: bool = False
@@ -255,19 +264,20 @@ class Solver(Setting):
         self.need_no_statistics("a gradient of a batch")
         model, longest = self.model, federation.train.longest
 
-        def one(task: Task) -> tuple[Array, Array]:
-            size, count = min(batch, longest), federation.train.count[task.client]
-            order = shuffle(keys.fold(task.key, "epoch", 0), count, longest, size, self.sequential)[
-                :size
-            ]
+        def differentiate(task: Task) -> tuple[Array, Array]:
+            size = min(batch, longest)
+            count = federation.train.count[task.client]
+            # The keys are those of the first epoch and the first step of `fit`
+            epoch_key = keys.fold(task.key, "epoch", 0)
+            order = shuffle(epoch_key, count, longest, size, self.sequential)[:size]
             samples = gather_batch(federation, task.client, order, jnp.arange(size) < count)
-            params, step = model.unravel(task.start), keys.fold(task.key, "step", 0)
-            loss, _, grads = batch_gradient(model, params, samples, step, summed=summed)
-            return jnp.where(task.mask, mask_home(self.parts, model.ravel(grads)), 0.0), jnp.where(
-                task.mask, loss, 0.0
-            )
+            params = model.unravel(task.start)
+            step_key = keys.fold(task.key, "step", 0)
+            loss, _, grads = batch_gradient(model, params, samples, step_key, summed=summed)
+            gradient = jnp.where(task.mask, mask_home(self.parts, model.ravel(grads)), 0.0)
+            return gradient, jnp.where(task.mask, loss, 0.0)
 
-        return self._for_each(one, key, federation, jobs, job_samples(federation, jobs))
+        return self._for_each(differentiate, key, federation, jobs, job_samples(federation, jobs))
 
     def send(
         self,
@@ -284,9 +294,13 @@ class Solver(Setting):
         if not modifies(self.sending, hyper):
             return rows
         uid = federation.uid[jobs.client]
-        one = lambda of: receive(self.sending, self.parts, hyper, of[0], of[1], of[2], unit=unit)[0]  # noqa: E731
+
+        def receive_one(of: tuple[Array, Array, Array]) -> Array:
+            client_key, own_uid, row = of
+            return receive(self.sending, self.parts, hyper, client_key, own_uid, row, unit=unit)[0]
+
         each = (keys.fold_each(key, "client", uid), uid, rows)
-        return jax.lax.map(one, each) if self.sequential else jax.vmap(one)(each)
+        return jax.lax.map(receive_one, each) if self.sequential else jax.vmap(receive_one)(each)
 
     def rule(self, key: Array, hyper: Hyper, unit: Array | float | None = None) -> Rule:
         """Return the server's aggregation rule in a round, for `mix_updates` and similar functions.
@@ -296,17 +310,13 @@ class Solver(Setting):
     def costs(self, federation: Federation, jobs: Jobs) -> Array:
         """Estimate the time of each job, f32[S], in any unit, by which jobs are dealt to
         devices."""
-        layer = (
-            layer_shape(self.model)
-            if is_exact_on_gram(self) and self.sequential and devices() > 1
-            else None
-        )
+        layer = None
+        if is_exact_on_gram(self) and self.sequential and devices() > 1:
+            layer = layer_shape(self.model)
         if layer is None:
             return job_samples(federation, jobs)
-        samples, steps = (
-            federation.train.count[jobs.client],
-            train_steps(federation, jobs, self.work),
-        )
+        samples = federation.train.count[jobs.client]
+        steps = train_steps(federation, jobs, self.work)
         how = choose_making(True, find_grams(self, federation) is not None)
         return expected_seconds(
             layer, self.work, samples, steps, list_gram_sizes(self, federation), how
@@ -346,26 +356,26 @@ class Solver(Setting):
             velocity = None if jobs.velocity is None else jobs.velocity[which]
             weights = None if jobs.weights is None else jobs.weights[s]
             home = None if jobs.home is None else jobs.home[s]
-            mask, client = jobs.mask[s] & (s >= 0), jobs.client[s]
+            # −1 is a slot of a block in which no job is left
+            mask = jobs.mask[s] & (s >= 0)
+            client = jobs.client[s]
             start = insert_home(self.parts, jobs.kept.own, client, jobs.start[which])
-            kept = [
-                None if table is None else table[client]
-                for table in (jobs.kept.residual, jobs.kept.optimiser)
-            ]
-            return one(
-                Task(
-                    each_key[s],
-                    client,
-                    mask,
-                    jobs.work[s],
-                    start,
-                    anchor,
-                    velocity,
-                    weights,
-                    home,
-                    *kept,
-                )
+            residual = None if jobs.kept.residual is None else jobs.kept.residual[client]
+            optimiser = None if jobs.kept.optimiser is None else jobs.kept.optimiser[client]
+            task = Task(
+                each_key[s],
+                client,
+                mask,
+                jobs.work[s],
+                start,
+                anchor,
+                velocity,
+                weights,
+                home,
+                residual,
+                optimiser,
             )
+            return one(task)
 
         return spread(job, costs, self.plan, job_owners(federation, jobs))
 
@@ -393,14 +403,10 @@ def _train_jobs(
     jobs: Jobs,
     hyper: Hyper,
 ) -> Updates:
-    """Train the jobs; return the updates as the server receives them if they are sent. What is
-    traced depends on `devices()`."""
-    if (
-        uses_queue(solver, federation)
-        and devices == 1
-        and federation.owner is None
-        and jobs.which is not None
-    ):
+    """Train the jobs; return the updates as the server receives them if they are sent. `devices`:
+    the value of `devices()`, on which depends what is traced."""
+    one_device = devices == 1 and federation.owner is None
+    if uses_queue(solver, federation) and one_device and jobs.which is not None:
         return make_queue(solver, sends)(federation, *solver._rows(key, federation, jobs, hyper))
     choice = prepare_choice(solver.model, jobs.start) if jobs.which is None else None
     one = make_trainer(solver, sends, federation, hyper, choice)
@@ -425,17 +431,14 @@ def _losses(
 def uses_queue(solver: Solver, federation: Federation) -> bool:
     """Return whether clients can train in the lanes of a queue: step by step, on mini-batches whose
     order is known beforehand."""
-    work, longest = solver.work, federation.train.longest
-    if (
-        not solver.plan.queue
-        or solver.sequential
-        or work.batch is None
-        or list_gram_sizes(solver, federation)
-    ):
+    work = solver.work
+    longest = federation.train.longest
+    if not solver.plan.queue or solver.sequential or work.batch is None:
         return False
-    return count_epochs(work, longest) * longest <= MAX_SHUFFLED and (
-        work.epochs is not None or count_epochs(work, longest) > 1
-    )
+    if list_gram_sizes(solver, federation):
+        return False
+    shuffled_at_once = count_epochs(work, longest) * longest <= MAX_SHUFFLED
+    return shuffled_at_once and (work.epochs is not None or count_epochs(work, longest) > 1)
 
 
 def give_own_rows(jobs: Jobs) -> Jobs:
@@ -444,13 +447,15 @@ def give_own_rows(jobs: Jobs) -> Jobs:
     number = jobs.client.shape[0]
     if jobs.which is None or number * jobs.start.shape[1] > MAX_OWN_ROWS:
         return jobs
-    rows = lambda models, of: None if models is None else models[of]  # noqa: E731
-    which, own = jobs.which, jnp.arange(number, dtype=jnp.int32)
-    anchor = rows(jobs.anchor, which if jobs.anchor_of is None else jobs.anchor_of)
+    which = jobs.which
+    own = jnp.arange(number, dtype=jnp.int32)
+    anchor = jobs.anchor
+    if anchor is not None:
+        anchor = anchor[which if jobs.anchor_of is None else jobs.anchor_of]
     return jobs._replace(
         start=jobs.start[which],
         which=own,
         anchor=anchor,
         anchor_of=None,
-        velocity=rows(jobs.velocity, which),
+        velocity=None if jobs.velocity is None else jobs.velocity[which],
     )

@@ -16,9 +16,10 @@ from cfljax.federation.gather import cumulative_counts, insertion_points, sample
 from cfljax.lazy import core, jax, jnp
 from cfljax.types import Array, Federation, Model, Split, Tree
 
-ON_CPU, ON_ACCELERATOR = 1 << 20, 1 << 22
-"""The most numbers in the largest intermediate array of a block. On a CPU it should fit into the
-cache (measured: scores of an MLP and a CNN then take four fifths of the time)."""
+# The most numbers in the largest intermediate array of a block. On a CPU it should fit into the
+# cache (measured: scores of an MLP and a CNN then take four fifths of the time)
+MAX_FLOATS_ON_CPU = 1 << 20
+MAX_FLOATS_ON_ACCELERATOR = 1 << 22
 # The name of the loop over the blocks in compiled programs
 BLOCKS_NAME = "sample_blocks"
 Carry = TypeVar("Carry")
@@ -34,16 +35,17 @@ def block_size(
     """Choose the number of samples in a block, a multiple of 16. It keeps the samples and the
     activations of `copies` models small, and gives each device about the same number of blocks.
     `most`: an upper bound of the number of samples."""
-    x = jax.eval_shape(
-        lambda: samples(
-            federation, jnp.zeros(1, jnp.int32), jnp.zeros(1, jnp.int32), jnp.ones(1, bool)
-        )[0]
-    )
+
+    def one_sample() -> Array:
+        position = jnp.zeros(1, jnp.int32)
+        return samples(federation, position, position, jnp.ones(1, bool))[0]
+
+    x = jax.eval_shape(one_sample)
     params = jax.eval_shape(model.unravel, jax.ShapeDtypeStruct((model.size,), jnp.float32))
     jaxpr = jax.make_jaxpr(lambda p, v: model.forward(p, v, None))(params, x).jaxpr
     widths = _find_widths(jaxpr, jaxpr.invars[: len(jax.tree.leaves(params))], on_cpu)
-    widest = max([x.size, *(size * (copies if each else 1) for size, each in widths)])
-    floats = ON_CPU if on_cpu else ON_ACCELERATOR
+    widest = max([x.size, *(size * (copies if of_model else 1) for size, of_model in widths)])
+    floats = MAX_FLOATS_ON_CPU if on_cpu else MAX_FLOATS_ON_ACCELERATOR
     limit = min(4096, max(16, floats // widest // 16 * 16))
     blocks = devices() * -(-max(most, 1) // (devices() * limit))
     return -(-max(most, 1) // (16 * blocks)) * 16
@@ -62,14 +64,13 @@ def _find_widths(
         yield from (
             (v.aval.size, any(inputs)) for v in equation.outvars if v.aval.shape[:1] == (1,)
         )
-        inside, passed = list(equation.params.values()), inputs
-        # Only one of the branches is compiled
+        inside = list(equation.params.values())
+        passed = inputs
+        # Of the branches for platforms only one is compiled; the first input is the platform
         if (platforms := equation.params.get("branches_platforms")) is not None:
             branches = zip(equation.params["branches"], platforms, strict=True)
-            inside, passed = (
-                [branch for branch, names in branches if ("cpu" in (names or ())) == on_cpu],
-                inputs[1:],
-            )
+            inside = [branch for branch, names in branches if ("cpu" in (names or ())) == on_cpu]
+            passed = inputs[1:]
         for inner in inside:
             inner = getattr(inner, "jaxpr", inner)
             if inner is not None and hasattr(inner, "eqns"):
@@ -88,41 +89,47 @@ def fold_blocks(
     visit: Visit[Carry],
     zero: Carry,
 ) -> Carry:
-    """Fold `visit` over the blocks, from `zero` before the first, and return the carry. The carry
-    must be a sum that starts at zero, because devices share the blocks (or visit the samples that
-    they hold) and their sums are added.
+    """Fold `visit` over the blocks, from `zero` before the first, and return the carry.
 
-    Clients whose mask is False are left out of the sequence, so the time depends on the remaining
-    clients' samples."""
+    Args:
+      federation: The clients' data.
+      split: Which of their samples: training or test.
+      clients: i32[S] the clients.
+      mask: bool[S] which of them count. Other clients are left out of the sequence, so that the
+        time depends on the samples of those that count.
+      block: The samples of a block.
+      visit: (carry, the samples of a block) -> carry.
+      zero: The carry before the first block. It must be a sum that starts at zero, because devices
+        share the blocks (or visit the samples that they hold) and their sums are added.
+    """
     owner = None if split.shared or federation.owner is None else federation.owner[clients]
     counts = jnp.where(mask_own(owner, mask), split.count[clients], 0)
     ends = cumulative_counts(counts)
-    begin = split.start[clients] - (ends - counts)
+    # A client's first position in `split.rows`, minus that in the sequence
+    offset = split.start[clients] - (ends - counts)
 
     def body(b: Array, carry: Carry) -> Carry:
-        where = b * block + jnp.arange(block)
-        index = jnp.minimum(insertion_points(ends, where, "right"), clients.shape[0] - 1)
-        valid = where < ends[-1]
-        rows = split.rows[jnp.where(valid, begin[index] + where, 0)]
+        position = b * block + jnp.arange(block)
+        index = jnp.minimum(insertion_points(ends, position, "right"), clients.shape[0] - 1)
+        valid = position < ends[-1]
+        rows = split.rows[jnp.where(valid, offset[index] + position, 0)]
         x, y = samples(federation, clients[index], rows, valid)
         return visit(carry, x, y, index, valid)
 
     blocks = -(-ends[-1] // block)
 
-    def part(device: Array, devices: int) -> Carry:
+    def fold_own(device: Array, devices: int) -> Carry:
         with jax.named_scope(BLOCKS_NAME):
-            return part_named(device, devices)
+            # If devices hold their own clients' samples, all blocks are this device's
+            if owner is not None:
+                return jax.lax.fori_loop(0, blocks, body, zero)
+            # Otherwise block b is computed by device b mod devices
+            number = (blocks - device + devices - 1) // devices
+            return jax.lax.fori_loop(
+                0, number, lambda i, carry: body(device + i * devices, carry), zero
+            )
 
-    def part_named(device: Array, devices: int) -> Carry:
-        # All these blocks are this device's
-        if owner is not None:
-            return jax.lax.fori_loop(0, blocks, body, zero)
-        number = (blocks - device + devices - 1) // devices
-        return jax.lax.fori_loop(
-            0, number, lambda i, carry: body(device + i * devices, carry), zero
-        )
-
-    return sum_devices(part)
+    return sum_devices(fold_own)
 
 
 def client_losses(

@@ -4,7 +4,7 @@ steps follow."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -68,15 +68,12 @@ def batch_gradient(
     count = (jnp.sum(batch.mask) if count is None else count).astype(jnp.float32)
     divisor = jnp.maximum(count, 1.0)
 
-    def divided(params: Tree) -> tuple[Array, Array]:
+    def objective(params: Tree) -> tuple[Array, Array]:
         loss = loss_sum(model, params, batch, key)
-        # The samples' losses are divided, not all numbers of the gradient
-        return (
-            loss if summed else loss / divisor,
-            loss,
-        )
+        # The loss is divided, which takes less than to divide all numbers of the gradient
+        return loss if summed else loss / divisor, loss
 
-    grads, loss = jax.grad(divided, has_aux=True)(params)
+    grads, loss = jax.grad(objective, has_aux=True)(params)
     return _build_gradient(model, params, loss, grads, count, divide=False)
 
 
@@ -172,11 +169,13 @@ class Turns(NamedTuple):
         """Return (what trains before the first turn is over, what trains afterwards), as trees of
         truth values."""
 
-        def of(which: Any) -> Tree:
+        def to_tree(which: np.ndarray) -> Tree:
             return jax.tree.map(lambda leaf: leaf > 0, unravel(jnp.asarray(which, jnp.float32)))
 
-        before = of(self.trains & self.head if self.epochs else self.trains)
-        return before, of(self.trains & ~self.head) if self.epochs else before
+        if not self.epochs:
+            always = to_tree(self.trains)
+            return always, always
+        return to_tree(self.trains & self.head), to_tree(self.trains & ~self.head)
 
 
 def make_training(
@@ -190,13 +189,23 @@ def make_training(
     summed: bool = False,
     turns: Turns | None = None,
 ) -> Stepwise:
-    """Return the training of one client from the model of its task. `summed`: steps follow the
-    gradient of the summed loss. `turns`: which part trains when; None: all do always."""
+    """Return the training of one client.
+
+    Args:
+      model: The network.
+      federation: The clients' data.
+      task: The client's job, with the model that it starts from.
+      course: Its numbers of samples and steps.
+      orders: The shuffles of its epochs; None: each step sees all of its samples.
+      rule: The optimiser.
+      numbers: The numbers of a step.
+      summed: Whether steps follow the gradient of the summed loss.
+      turns: Which part trains when; None: all do always.
+    """
     params = model.unravel(task.start)
     velocity = None if task.velocity is None else model.unravel(task.velocity)
-    every = make_stepper(
-        rule, numbers, params if task.anchor is None else model.unravel(task.anchor)
-    )
+    anchor = params if task.anchor is None else model.unravel(task.anchor)
+    do_step = make_stepper(rule, numbers, anchor)
     masks = None if turns is None else turns.masks(model.unravel)
     # Statistics need all samples of a step at once
     most = federation.train.longest if model.statistics else MAX_TILE
@@ -204,42 +213,41 @@ def make_training(
 
     def step(position: Position, gradient: Gradient, number: Array) -> Position:
         if turns is None or masks is None:
-            return every(position, gradient)
+            return do_step(position, gradient)
         if not turns.epochs:
-            return every(position, gradient, masks[0])
-        turn = turns.epochs * course.per_epoch
-        first = number < turn
+            return do_step(position, gradient, masks[0])
+        first_of_body = turns.epochs * course.per_epoch
+        is_head = number < first_of_body
         # The body's optimiser has not seen the head's steps
-        begun = rule.init(position.params, velocity)
-        fresh = jax.tree.map(
-            lambda new, old: jnp.where(number == turn, new, old), begun, position.optimiser
+        fresh = rule.init(position.params, velocity)
+        optimiser = jax.tree.map(
+            lambda new, old: jnp.where(number == first_of_body, new, old),
+            fresh,
+            position.optimiser,
         )
-        position = position._replace(optimiser=fresh)
-        return every(
-            position, gradient, jax.tree.map(lambda *each: jnp.where(first, *each), *masks)
-        )
+        position = position._replace(optimiser=optimiser)
+        trains = jax.tree.map(lambda *each: jnp.where(is_head, *each), *masks)
+        return do_step(position, gradient, trains)
 
     def visit(position: Position, seen: StepSamples | None, number: Array) -> Position:
-        key, here = keys.fold(task.key, "step", number), position.params
+        # Crops and dropout depend on the number of the step alone, not on how steps are grouped
+        key = keys.fold(task.key, "step", number)
         if seen is None:
-            return step(
-                position,
-                full_gradient(
-                    model, federation, task.client, here, whole, key, summed, task.weights
-                ),
-                number,
+            gradient = full_gradient(
+                model, federation, task.client, position.params, whole, key, summed, task.weights
             )
+            return step(position, gradient, number)
         batch = gather_batch(federation, task.client, seen.positions, seen.mask, task.weights)
-        return step(position, batch_gradient(model, here, batch, key, seen.samples, summed), number)
+        gradient = batch_gradient(model, position.params, batch, key, seen.samples, summed)
+        return step(position, gradient, number)
 
     def end(position: Position) -> Updates:
         delta = jnp.where(course.total > 0, model.ravel(position.params) - task.start, 0.0)
         buffers = None if task.velocity is None else model.ravel(position.optimiser)
-        state = (
-            None
-            if kept is None
-            else jnp.where(course.total > 0, flatten_util.ravel_pytree(position.optimiser)[0], kept)
-        )
+        state = None
+        if kept is not None:
+            flat_state = flatten_util.ravel_pytree(position.optimiser)[0]
+            state = jnp.where(course.total > 0, flat_state, kept)
         return Updates(
             delta, position.loss / course.visited, course.total, buffers, optimiser=state
         )
@@ -248,10 +256,10 @@ def make_training(
         position = start_at(rule, params, velocity)
         if kept is None:
             return position
+        # A state that is not finite stands for a client that has not trained yet
         fresh, unravel = flatten_util.ravel_pytree(position.optimiser)
-        return position._replace(
-            optimiser=unravel(jnp.where(jnp.isfinite(kept).all(), kept, fresh))
-        )
+        state = jnp.where(jnp.isfinite(kept).all(), kept, fresh)
+        return position._replace(optimiser=unravel(state))
 
     kept = task.optimiser
     return Stepwise(begin, visit, end)
@@ -267,8 +275,10 @@ def make_stepper(rule: StepRule, numbers: LocalStep, anchor: Tree) -> Callable[.
     """Make the function (position, gradient, trains) -> position after a step: it adds proximal
     term (towards `anchor`) and weight decay, and applies the rule. `trains`: a tree of truth
     values, False for parameters that stay as they are; None: all train. Statistics of batches are
-    set to what the batch makes of them."""
-    mu, decay, running = numbers.mu, numbers.weight_decay, rule.running
+    set to their value after the batch."""
+    mu = numbers.mu
+    decay = numbers.weight_decay
+    running = rule.running
 
     def step(position: Position, gradient: Gradient, trains: Tree | None = None) -> Position:
         loss, count, grads = gradient
@@ -277,15 +287,22 @@ def make_stepper(rule: StepRule, numbers: LocalStep, anchor: Tree) -> Callable[.
             grads = jax.tree.map(lambda g, w, a: g + mu * (w - a), grads, position.params, anchor)
         if decay is not None:
             grads = jax.tree.map(lambda g, w: g + decay * w, grads, position.params)
+        # Gradients of 0 keep an optimiser's buffers at 0; the parameters themselves are restored
+        # below, as weight decay inside an optimiser moves them all the same
         if trains is not None:
             grads = jax.tree.map(lambda which, g: jnp.where(which, g, 0.0), trains, grads)
         if running is not None:
-            grads = jax.tree.map(lambda set_, g: jnp.zeros_like(g) if set_ else g, running, grads)
+            grads = jax.tree.map(
+                lambda is_running, g: jnp.zeros_like(g) if is_running else g, running, grads
+            )
         params, state = rule.step(grads, position.optimiser, position.params)
-        # Their gradient is old − new
+
+        # The gradient of a running statistic is its old value minus the new one
+        def set_running(is_running: bool, after: Array, before: Array, g: Array) -> Array:
+            return before - g if is_running else after
+
         if running is not None:
-            set_to = lambda set_, new, old, g: old - g if set_ else new  # noqa: E731
-            params = jax.tree.map(set_to, running, params, position.params, gradient.grads)
+            params = jax.tree.map(set_running, running, params, position.params, gradient.grads)
         if trains is not None:
             params = jax.tree.map(jnp.where, trains, params, position.params)
         return Position(params, state, position.loss + loss * count)

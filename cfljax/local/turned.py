@@ -17,11 +17,13 @@ def make_turn(tree: Tree, every: bool = False) -> Callable[[Tree | None], Tree]:
     """Make a function that transposes thin kernels, or all, in trees of parameters of the same form
     as `tree`. Applied twice it changes nothing; it returns None for None."""
     which = jax.tree.map(lambda leaf: leaf.ndim == 2 and (every or is_thin(leaf.shape)), tree)
-    return lambda tree: (
-        None
-        if tree is None
-        else jax.tree.map(lambda turns, leaf: leaf.T if turns else leaf, which, tree)
-    )
+
+    def turn(tree: Tree | None) -> Tree:
+        if tree is None:
+            return None
+        return jax.tree.map(lambda turns, leaf: leaf.T if turns else leaf, which, tree)
+
+    return turn
 
 
 def transpose_kernels(model: Model, every: bool = False) -> Model:
@@ -37,10 +39,12 @@ def transpose_kernels(model: Model, every: bool = False) -> Model:
         with contextlib.nullcontext() if every else by_rows():
             return model.forward(turn(params), x, key, mask)
 
-    unravel, ravel = (
-        lambda flat: turn(model.unravel(flat)),
-        lambda params: model.ravel(turn(params)),
-    )
+    def unravel(flat: Array) -> Tree:
+        return turn(model.unravel(flat))
+
+    def ravel(params: Tree) -> Array:
+        return model.ravel(turn(params))
+
     return model._replace(unravel=unravel, ravel=ravel, forward=forward)
 
 

@@ -57,7 +57,7 @@ from cfljax.kernels.mix import PLAIN, sum_by, weights_by
 from cfljax.kernels.unite import unite
 from cfljax.lazy import jax, jnp
 from cfljax.local.train import Gradient, Position, Samples, make_stepper, start_at
-from cfljax.local.ways import make_rule
+from cfljax.local.backends import make_rule
 from cfljax.methods.fedproto import head_rows, sum_features
 from cfljax.models.features import with_features
 from cfljax.models.flat import cross_entropy, mask_head

@@ -187,8 +187,10 @@ def _normalise_by(
         if not isinstance(module, nn.BatchNorm) or context.method_name != "__call__":
             return next_fun(*args, **kwargs)
         layers.add(module.path)
-        x, given = args[0], args[1] if len(args) > 1 else kwargs.get("use_running_average")
-        own, here = module.use_running_average, kwargs.get("mask")
+        x = args[0]
+        given = args[1] if len(args) > 1 else kwargs.get("use_running_average")
+        own = module.use_running_average
+        here = kwargs.get("mask")
         fixed = mask is None or "/".join(module.path) in unchanging
         fixed = fixed or bool(own if given is None else given)
         if mask is not None and len(x) != len(mask):

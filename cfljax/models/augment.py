@@ -46,7 +46,8 @@ def make_evaluation(how: Augmentation) -> Callable[[jax.Array], jax.Array]:
 
     def apply(x: jax.Array) -> jax.Array:
         if how.crop:
-            top, left = (x.shape[1] - how.crop) // 2, (x.shape[2] - how.crop) // 2
+            top = (x.shape[1] - how.crop) // 2
+            left = (x.shape[2] - how.crop) // 2
             x = x[:, top : top + how.crop, left : left + how.crop]
         return _standardise(x) if how.standardise else x
 

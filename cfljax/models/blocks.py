@@ -41,7 +41,8 @@ def shift_images(
     H' = ⌈H / stride⌉, or ⌈(H - k + 1) / stride⌉ if the padding is "valid"."""
     rows, columns = kernel.shape[:2]
     x = jnp.pad(x, ((0, 0), *padding_of(kernel, padding), (0, 0)))
-    high, wide = x.shape[1] - rows + 1, x.shape[2] - columns + 1
+    high = x.shape[1] - rows + 1
+    wide = x.shape[2] - columns + 1
     return [
         x[:, i : i + high : stride, j : j + wide : stride]
         for i in range(rows)
@@ -108,7 +109,8 @@ def _gradients_of_norm(
     if most is not None:
         change = jnp.where((y > 0) & (y < most), change, 0.0)
     change = change.astype(jnp.promote_types(change.dtype, jnp.float32))
-    straight, along = jnp.sum(change, (1, 2)), jnp.sum(change * x, (1, 2))
+    straight = jnp.sum(change, (1, 2))
+    along = jnp.sum(change * x, (1, 2))
     along = spread * (along - mean * straight)
     slope = -spread * spread * _of_group(scale * along, groups, x.shape)
     moved = -spread * _of_group(scale * straight, groups, x.shape) - mean * slope

@@ -155,9 +155,11 @@ def make_cnn(options: CNNOptions, sample_shape: tuple[int, ...], classes: int) -
     """Build convolutions with 2×2 pooling, then dense layers (two and two by default)."""
     height, width, _ = image_shape_of("cnn", sample_shape)
     lost = options.kernel - 1 if options.padding == "valid" else 0
-    side, most = (min(height, width) - lost) // 2, 0
+    side = (min(height, width) - lost) // 2
+    most = 0
     while side >= 1:
-        side, most = (side - lost) // 2, most + 1
+        side = (side - lost) // 2
+        most = most + 1
     if len(options.channels) > most:
         before = f", {options.kernel}×{options.kernel} kernels without padding" if lost else ""
         raise SpecError(

@@ -13,7 +13,8 @@ from cfljax.types import Array, Forward, Model, Tree
 def split_features(model: Model) -> tuple[Callable[..., tuple[Array, Array]], int]:
     """Return ((params of the network, x, key, mask as for `Model.forward`) -> (f32[B, width] the
     head's inputs, f32[B, outputs] the logits), width). A SpecError if the head cannot be found."""
-    forward, path = model.forward, head_of(model).split("/")
+    forward = model.forward
+    path = head_of(model).split("/")
     width = dict(paths_of(model))["/".join([*path, "kernel"])].shape[0]
     if isinstance(forward, NetForward) and (body := forward.net.body) is not None:
         return lambda params, x, *more: (body(params, x), forward(params, x, *more)), width

@@ -142,10 +142,8 @@ def as_model(
         raise SpecError(
             f'model "{name}" cannot take samples of shape {sample.shape[1:]}: {reason}'
         ) from error
-    wanted, got = (
-        (1, 1 if net.loss == "sigmoid" else classes),
-        getattr(logits, "shape", type(logits).__name__),
-    )
+    wanted = (1, 1 if net.loss == "sigmoid" else classes)
+    got = getattr(logits, "shape", type(logits).__name__)
     if got != wanted:
         need = f'must be {wanted} for {classes} classes with loss "{net.loss}"'
         raise SpecError(f'model "{name}": the output for one sample is {got}: {need}')

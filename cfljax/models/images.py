@@ -172,10 +172,8 @@ def make_mobilenet(options: MobileOptions, sample_shape: tuple[int, ...], classe
         )
         for number, (wider, channels, depth, stride) in enumerate(MOBILENET_STAGES)
     )
-    first, last = (
-        wide(32),
-        _round(1280 * max(1.0, options.width)) if options.width >= 0.5 else wide(1280),
-    )
+    first = wide(32)
+    last = _round(1280 * max(1.0, options.width)) if options.width >= 0.5 else wide(1280)
     groups = _check_groups(options, (first, last, *(stage[1] for stage in stages)))
     from cfljax.models.nets_images import MobileNet
 

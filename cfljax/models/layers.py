@@ -133,7 +133,8 @@ def _gradients(
         (-(-first // stride), last // stride) for first, last in padding_of(kernel, padding)
     )
     rows, columns, inputs, outputs = small.shape
-    high, wide = change.shape[1], -(-x.shape[2] // stride)
+    high = change.shape[1]
+    wide = -(-x.shape[2] // stride)
     # From the pixels of the outputs back to each pixel of x: what the kernel reaches beyond them
     back_rows = rows - 1 - above, rows - 1 - below
     back_columns = columns - 1 - left, columns - 1 - right

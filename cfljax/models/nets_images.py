@@ -124,7 +124,8 @@ class ResNet(nn.Module):
         x = blocks.pool_3_2(x) if self.large else x
         for stage, depth in enumerate(self.depths):
             for number in range(depth):
-                stride, name = 2 if stage and not number else 1, f"block_{stage}_{number}"
+                stride = 2 if stage and not number else 1
+                name = f"block_{stage}_{number}"
                 x = Residual(
                     self.width << stage, stride, self.groups, self.form, self.projected, name=name
                 )(x)
@@ -143,7 +144,8 @@ class Inverted(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         """f32[B, H, W, inputs] -> f32[B, ⌈H / stride⌉, ⌈W / stride⌉, outputs]."""
-        y, width = x, x.shape[-1] * self.wider
+        y = x
+        width = x.shape[-1] * self.wider
         if self.wider > 1:
             y = normalise(Conv(width, 1, self.form, name="conv_0")(y), self.groups, "norm_0", 6.0)
         y = normalise(
@@ -179,7 +181,8 @@ class MobileNet(nn.Module):
         )
         for stage, (wider, channels, depth, stride) in enumerate(self.stages):
             for number in range(depth):
-                step, name = 1 if number else stride, f"block_{stage}_{number}"
+                step = 1 if number else stride
+                name = f"block_{stage}_{number}"
                 x = Inverted(channels, step, wider, self.groups, self.form, name=name)(x)
         x = normalise(
             Conv(self.last, 1, self.form, name="last_conv")(x), self.groups, "last_norm", 6.0
@@ -203,7 +206,9 @@ class Vision(nn.Module):
         """f32[B, H, W] or f32[B, H, W, c] -> f32[B, classes]."""
         x = x[..., None] if x.ndim == 3 else x
         batch, height, width, channels = x.shape
-        p, rows, columns = self.patch, height // self.patch, width // self.patch
+        p = self.patch
+        rows = height // self.patch
+        columns = width // self.patch
         x = (
             x.reshape(batch, rows, p, columns, p, channels)
             .swapaxes(2, 3)

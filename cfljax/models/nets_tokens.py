@@ -102,7 +102,8 @@ class Transformer(nn.Module):
             x = Block(self.heads, self.hidden, self.dropout, name=f"block_{number}")(
                 x, seen, deterministic
             )
-        norm, head = nn.LayerNorm(1e-5, name="last_norm"), nn.Dense(self.outputs, name="head")
+        norm = nn.LayerNorm(1e-5, name="last_norm")
+        head = nn.Dense(self.outputs, name="head")
         if self.causal:
             return read(
                 x, ids, lambda of: head(norm(of)), self.every and not deterministic, self.padding

@@ -27,7 +27,8 @@ class ModelOptions:
 def common_options(options: object) -> ModelOptions:
     """Return the options that every model has. Options of the same names in a user's class are the
     user's own."""
-    fields, ours = getattr(options, "__dataclass_fields__", {}), ModelOptions.__dataclass_fields__
+    fields = getattr(options, "__dataclass_fields__", {})
+    ours = ModelOptions.__dataclass_fields__
     same = [
         name
         for name, field in ours.items()

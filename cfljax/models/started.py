@@ -195,7 +195,8 @@ def _add_lora(model: Model, start: Start, lora: Adapters, jitter: float) -> Mode
             "its head"
         )
     _check_known(model, start, f"{head}/" if lora.head else None, "train.lora: what does not train")
-    base, scale = model.unravel(jnp.asarray(start.flat)), lora.alpha / lora.rank
+    base = model.unravel(jnp.asarray(start.flat))
+    scale = lora.alpha / lora.rank
     whole_head = {
         name: leaf for name, leaf in leaves.items() if lora.head and name.startswith(f"{head}/")
     }
@@ -209,7 +210,8 @@ def _add_lora(model: Model, start: Start, lora: Adapters, jitter: float) -> Mode
     def whole(params: Tree) -> Tree:
         tree = base
         for name in kernels:
-            layer, old = _get_at(params, name.split("/")[:-1]), _get_at(base, name.split("/"))
+            layer = _get_at(params, name.split("/")[:-1])
+            old = _get_at(base, name.split("/"))
             tree = _set_at(
                 tree,
                 name.split("/"),

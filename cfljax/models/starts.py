@@ -38,7 +38,8 @@ def make_start(word: str, published: Published | None = None) -> Callable[[Array
     def draw(key: Array, shapes: Tree) -> Tree:
         paths, tree = jax.tree_util.tree_flatten_with_path(shapes)
         sizes = [math.prod(leaf.shape) for _, leaf in paths]
-        drawn, leaves = keys.uniform(key, sum(sizes)), []
+        drawn = keys.uniform(key, sum(sizes))
+        leaves = []
         for (path, leaf), part in zip(paths, jax.lax.split(drawn, sizes), strict=True):
             *above, name = (step.key for step in path)
             layer = functools.reduce(operator.getitem, above, shapes)
@@ -79,7 +80,8 @@ def _init_kernel(
 ) -> Array:
     recurrent = layer.get("recurrent")
     *window, inputs, outputs = layer["kernel"].shape
-    inputs, outputs = math.prod(window) * inputs, math.prod(window) * outputs
+    inputs = math.prod(window) * inputs
+    outputs = math.prod(window) * outputs
     if recurrent is not None:
         # Each of the four gates counts as a layer
         outputs //= 4

@@ -89,10 +89,8 @@ def make_characters(options: CharactersOptions, sample_shape: tuple[int, ...], c
         )
     from cfljax.models.nets_tokens import Characters
 
-    vocabulary, every = (
-        options.vocabulary or classes,
-        _predicts_every(options.predict, options.vocabulary, classes),
-    )
+    vocabulary = options.vocabulary or classes
+    every = _predicts_every(options.predict, options.vocabulary, classes)
     sizes = (vocabulary, options.embedding, options.width, options.layers)
     network = Characters(
         *sizes, options.dropout, classes, every, options.forget_bias, options.padding
@@ -126,10 +124,8 @@ def make_transformer(
         )
     from cfljax.models.nets_tokens import Transformer
 
-    vocabulary, every = (
-        0 if vectors else options.vocabulary or classes,
-        _predicts_every(options.predict, options.vocabulary, classes),
-    )
+    vocabulary = 0 if vectors else options.vocabulary or classes
+    every = _predicts_every(options.predict, options.vocabulary, classes)
     sizes = (
         vocabulary,
         options.width,

@@ -93,7 +93,9 @@ def read_start(model: Model, path: str, forget_bias: float = 0.0, flattened: boo
     """Read the model's parameters from the file, by the names that `export` writes in either layout
     or the names of a known family (`foreign`). A head of another shape is initialised; everything
     else must fit. Raises a SpecError."""
-    arrays, leaves, where = read_arrays(path), paths_of(model), f'model.weights = "{path}"'
+    arrays = read_arrays(path)
+    leaves = paths_of(model)
+    where = f'model.weights = "{path}"'
     names = [name for name, _ in leaves]
     taken = {name.replace("/", ".") for name in names}
     if any(
@@ -104,17 +106,17 @@ def read_start(model: Model, path: str, forget_bias: float = 0.0, flattened: boo
         arrays = dict(rename_arrays(arrays, blocks_of(names), where))
         named, taken = _from_torch(arrays, leaves, forget_bias, flattened)
     head = find_head(model)
-    flat, known, at, misfit, missing = (
-        np.zeros(model.size, np.float32),
-        np.zeros(model.size, bool),
-        0,
-        "",
-        [],
-    )
+    flat = np.zeros(model.size, np.float32)
+    known = np.zeros(model.size, bool)
+    at = 0
+    misfit = ""
+    missing = []
     for name, leaf in leaves:
-        size, found = math.prod(leaf.shape), named.get(name.replace("/", "."))
+        size = math.prod(leaf.shape)
+        found = named.get(name.replace("/", "."))
         if found is not None and found.shape == leaf.shape:
-            flat[at : at + size], known[at : at + size] = found.ravel(), True
+            flat[at : at + size] = found.ravel()
+            known[at : at + size] = True
         elif head is not None and name.startswith(f"{head}/"):
             misfit = (
                 misfit

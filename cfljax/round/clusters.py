@@ -13,7 +13,7 @@ from cfljax.kernels.choose import reseed_empty
 from cfljax.kernels.mix import weights_by
 from cfljax.lazy import jnp
 from cfljax.local.averages import add_lengths, averages
-from cfljax.local.meter import branch, count_beside
+from cfljax.local.meter import branch, count_pre_round_traffic
 from cfljax.local.optimiser import decay_rate
 from cfljax.local.reports import report_trained
 from cfljax.local.rounds import Mixing, Trained, choose_and_train, jobs_from, sizes, train_and_mix
@@ -349,13 +349,13 @@ class ClusteredMethod:
             return sent
         floats = jnp.int32(0) if state.floats is None else state.floats
         compared = jnp.int32(0) if state.compared is None else state.compared
-        count_beside(beside)
+        count_pre_round_traffic(beside)
         if state.floats is not None:
             senders = jnp.where(floats > 0, jnp.sum(ask.federation.trains, dtype=jnp.int32), 0)
             if state.compared is not None and state.asked is not None:
                 # who has trained is counted, and sends the losses, too
                 senders = jnp.where(state.asked > 0, 0, senders)
-            count_beside(senders, vectors=0, models_down=compared, floats_up=floats)
+            count_pre_round_traffic(senders, vectors=0, models_down=compared, floats_up=floats)
         return sent._replace(
             vectors_down=sent.vectors_down + beside + compared,
             vectors_up=sent.vectors_up + beside,

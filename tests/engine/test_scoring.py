@@ -274,4 +274,4 @@ def test_devices_have_equally_many_blocks(case, devices, monkeypatch):
             and -(-most // block) * block < 1.05 * most
         )
     wide = toy.model(61_000)
-    assert stream.block_size(wide, federation, 1, 100_000) * 61_000 <= stream.ON_CPU
+    assert stream.block_size(wide, federation, 1, 100_000) * 61_000 <= stream.MAX_FLOATS_ON_CPU

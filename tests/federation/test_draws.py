@@ -10,7 +10,7 @@ from cfljax import keys
 from cfljax.federation import cohort, drift
 from cfljax.federation.traces import make_devices
 from cfljax.kernels.choose import reseed_empty
-from cfljax.local.send import Sending, _draw_luck, server_rule
+from cfljax.local.send import Sending, _draw_scores, server_rule
 from cfljax.methods.fedbcd import step_counts
 
 CLIENTS = jnp.arange(6, dtype=jnp.int32)
@@ -28,7 +28,7 @@ def test_who_changes_the_group():
 
 def test_attackers_and_all_that_is_drawn_by_name():
     key = keys.fold(keys.root(7), "round", 2)
-    assert np.argsort(_draw_luck(7, CLIENTS)).tolist() == [2, 0, 3, 4, 1, 5]
+    assert np.argsort(_draw_scores(7, CLIENTS)).tolist() == [2, 0, 3, 4, 1, 5]
     seen = SimpleNamespace(uid=CLIENTS)
     numbers = {"dropout": 0.5, "stragglers": 0.5, "straggler_work": 0.25}
     drawn = cohort.gather(key, seen, CLIENTS, jnp.ones(6, bool), 0, numbers)

@@ -121,7 +121,7 @@ def test_products_are_those_of_a_client_s_samples(length):
 def test_clients_of_some_hundred_samples_on_their_gram_matrix_as_step_by_step():
     source = data.load("blobs", {"samples": 2000, "features": 6, "classes": 4}, seed=0)
     federation, model = toy.federation(source=source, clients=4), toy.model(7)
-    assert (np.asarray(federation.train.count) > inner_products.WHOLE).sum() > 1
+    assert (np.asarray(federation.train.count) > inner_products.MAX_WHOLE_GRAM).sum() > 1
     jobs = jobs_of(federation, model, False, False)
     hyper, fits = (
         {"lr": np.float32(0.05)},

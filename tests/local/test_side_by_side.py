@@ -55,7 +55,7 @@ def test_clients_side_by_side_count_their_steps_together():
     )
 
 
-INNER = queue._train
+TRAIN_IN_LANES = queue._Lanes.train
 DATA = {
     "name": "blobs",
     "samples": 600,
@@ -78,11 +78,14 @@ MORE = {
 
 def outputs(monkeypatch, method, more, lanes):
     """Simulate two runs side by side, as on a GPU, in this number of lanes."""
-    taken, inner = [], INNER
+    taken = []
+
+    def train(self, jobs):
+        taken.append(jobs.which.shape)
+        return TRAIN_IN_LANES(self, jobs)
+
     monkeypatch.setattr("cfljax.experiment.execution.choose_lanes", lambda steps: lanes)
-    monkeypatch.setattr(
-        queue, "_train", lambda *args: taken.append(args[3].which.shape) or inner(*args)
-    )
+    monkeypatch.setattr(queue._Lanes, "train", train)
     table = {
         "data": DATA,
         "model": {"name": "mlp", "hidden": [8]},

@@ -7,7 +7,7 @@ import pytest
 
 from cfljax import keys
 from cfljax.kernels.mix import fednova_weights, weights_by
-from cfljax.local.averages import lengths
+from cfljax.local.averages import sum_factors
 from cfljax.methods import METHODS
 from cfljax.round.common import first_models
 from cfljax.types import LocalStep
@@ -108,7 +108,7 @@ def test_with_stragglers_it_is_not(name):
 def test_lengths_are_those_of_each_gradient_followed_on_its_own():
     steps = np.array([0, 1, 2, 5, 17], np.int32)
     for momentum, mu in ((None, None), (0.9, None), (None, 4.0), (0.5, 2.0), (0.0, 0.0)):
-        found = lengths(jnp.asarray(steps), LocalStep(jnp.float32(0.1), momentum, mu=mu))
+        found = sum_factors(jnp.asarray(steps), LocalStep(jnp.float32(0.1), momentum, mu=mu))
         wanted = [server.length(int(n), 0.1, momentum or 0.0, mu or 0.0) for n in steps]
         assert np.allclose(found, wanted, rtol=1e-5)
         assert (

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from cfljax import keys
 from cfljax.lazy import jax, jnp
 from cfljax.local.data import SHUFFLE_LENGTHS
-from cfljax.local.gram import Among, GramPlan, first_layer, train_on_gram
+from cfljax.local.gram import Candidates, GramPlan, first_layer, train_on_gram
 from cfljax.local.optimiser import StepRule, from_optax, sgd
 from cfljax.local.own_steps import StepsOf, train_by
 from cfljax.local.parts import ModelParts, kernel_trains, make_turns, send_parts, split_home
@@ -32,13 +32,13 @@ from cfljax.local.turned import transpose_kernels
 from cfljax.models.flat import mark_statistics
 from cfljax.types import Federation, Grams, Hyper, LocalStep, Model, Plan, Updates
 
+# The training of one client, step by step. The orders are the shuffles of its epochs; None: each
+# step sees all of its samples
 StepsOfClient = Callable[[Task, Course, Orders | None], Stepwise]
-"""The training of one client, step by step. The orders are the shuffles of its epochs; None: each
-step sees all of its samples."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Setting:
+class SolverSettings:
     """The settings of local training. All fields are static."""
 
     model: Model
@@ -54,9 +54,9 @@ class Setting:
     step_of: Callable[[Hyper], LocalStep] = LocalStep.of
     # The method's own steps, instead of the optimiser's
     steps_of: StepsOf | None = None
+    # Which parts of a model stay with the client, and which do not train; None: all train and
+    # travel
     parts: ModelParts | None = None
-    """Which parts of a model stay with the client, and which do not train; None: all train and
-    travel."""
     # Whether optimisers go on from round to round (`ClientState.optimiser`)
     keeps_state: bool = False
 
@@ -66,21 +66,21 @@ class Setting:
         return self.plan.sequential
 
 
-class Way(NamedTuple):
+class Backend(NamedTuple):
     """A training backend."""
 
-    # The largest number of samples of a client for it
+    # The largest number of samples of a client that it trains
     size: int
     # Trains one client and returns its update
     train: Callable[[Task, Course], Updates]
 
 
-def is_plain_sgd(solver: Setting) -> bool:
+def is_plain_sgd(solver: SolverSettings) -> bool:
     """Return whether the optimiser is SGD without further arguments."""
     return solver.optimizer == "sgd" and not solver.arguments
 
 
-def is_exact_on_gram(solver: Setting) -> bool:
+def is_exact_on_gram(solver: SolverSettings) -> bool:
     """Return whether training on Gram matrices is exact for this model and these steps."""
     first = first_layer(solver.model)
     plain = (
@@ -92,97 +92,95 @@ def is_exact_on_gram(solver: Setting) -> bool:
     return plain and first is not None and kernel_trains(solver.parts, solver.model, first.kernel)
 
 
-def list_gram_sizes(solver: Setting, federation: Federation) -> tuple[int, ...]:
+def list_gram_sizes(solver: SolverSettings, federation: Federation) -> tuple[int, ...]:
     """Return the sizes of the Gram matrices on which clients are trained, ascending; empty if none
     are."""
-    return (
-        gram_sizes(solver.plan, federation.train.longest, solver.work.batch)
-        if is_exact_on_gram(solver)
-        else ()
-    )
+    if not is_exact_on_gram(solver):
+        return ()
+    return gram_sizes(solver.plan, federation.train.longest, solver.work.batch)
 
 
-def find_grams(solver: Setting, federation: Federation) -> Grams | None:
+def find_grams(solver: SolverSettings, federation: Federation) -> Grams | None:
     """Return the Gram matrices that were computed before the first round; None: there are none that
     fit this solver."""
     grams = federation.train.grams if solver.sequential else None
-    return (
-        grams if grams is not None and grams.sizes == list_gram_sizes(solver, federation) else None
-    )
+    # A method may train with other batches than those for which the matrices were computed
+    if grams is None or grams.sizes != list_gram_sizes(solver, federation):
+        return None
+    return grams
 
 
-def make_rule(solver: Setting, numbers: LocalStep) -> StepRule:
+def make_rule(solver: SolverSettings, numbers: LocalStep) -> StepRule:
     """Make the optimiser with the numbers of this run."""
-    rule = (
-        sgd(numbers)
-        if is_plain_sgd(solver)
-        else from_optax(solver.optimizer, dict(solver.arguments), numbers.lr)
-    )
+    if is_plain_sgd(solver):
+        rule = sgd(numbers)
+    else:
+        rule = from_optax(solver.optimizer, dict(solver.arguments), numbers.lr)
     return rule._replace(running=mark_statistics(solver.model)) if solver.model.statistics else rule
 
 
-def list_ways(
-    solver: Setting, federation: Federation, hyper: Hyper, choice: Among | None
-) -> list[Way]:
+def list_backends(
+    solver: SolverSettings, federation: Federation, hyper: Hyper, choice: Candidates | None
+) -> list[Backend]:
     """List the training backends, ordered by the size of the clients that they are for. `choice`:
     the models among which participants choose their start; None: they do not choose."""
-    numbers, sizes, longest = (
-        solver.step_of(hyper),
-        list_gram_sizes(solver, federation),
-        federation.train.longest,
-    )
-    grams, summed, turns = (
-        find_grams(solver, federation),
-        solver.work.summed,
-        make_turns(solver.parts, solver.work.head),
-    )
-    steps_of_client, work = train_by_steps(solver, federation, hyper), solver.work
-    block_of = lambda most: group_steps(work, most) if solver.plan.asks_host else 0  # noqa: E731
+    numbers = solver.step_of(hyper)
+    sizes = list_gram_sizes(solver, federation)
+    longest = federation.train.longest
+    grams = find_grams(solver, federation)
+    summed = solver.work.summed
+    turns = make_turns(solver.parts, solver.work.head)
+    steps_of_client = train_by_steps(solver, federation, hyper)
+    work = solver.work
 
-    def on_gram(size: int) -> Way:
-        plan = GramPlan(size, solver.sequential, summed, grams, choice, block_of(size), turns)
+    def choose_block(most: int) -> int:
+        return group_steps(work, most) if solver.plan.asks_host else 0
+
+    def on_gram(size: int) -> Backend:
+        plan = GramPlan(size, solver.sequential, summed, grams, choice, choose_block(size), turns)
 
         def train_client(task: Task, course: Course) -> Updates:
             orders = make_orders(federation, task, course, work, solver.plan, size, ())
             return train_on_gram(solver.model, federation, task, course, orders, numbers, plan)
 
-        return Way(size, train_client)
+        return Backend(size, train_client)
 
-    def step_by_step(size: int, rungs: tuple[int, ...]) -> Way:
+    def step_by_step(size: int, rungs: tuple[int, ...]) -> Backend:
         def train_client(task: Task, course: Course) -> Updates:
             orders = make_orders(federation, task, course, work, solver.plan, size, rungs)
             steps = steps_of_client(task, course, orders)
-            return steps.end(follow(course, orders, steps.visit, steps.begin(), block_of(longest)))
+            carry = follow(course, orders, steps.visit, steps.begin(), choose_block(longest))
+            return steps.end(carry)
 
-        return Way(size, train_client)
+        return Backend(size, train_client)
 
-    done = (0, *sizes)[-1]
-    # two ways, so that shuffles of small clients are shorter than shuffles of much larger ones
-    short = (
-        (keys.SHORT_LENGTH,)
-        if solver.sequential and done < keys.SHORT_LENGTH and longest > 4 * keys.SHORT_LENGTH
-        else ()
-    )
+    backends = [on_gram(size) for size in sizes]
+    # Larger clients than the last size train step by step
+    largest_on_gram = sizes[-1] if sizes else 0
+    if largest_on_gram >= longest:
+        return backends
+    limits = [largest_on_gram, longest]
+    # Two backends, so that shuffles of small clients are shorter than shuffles of much larger ones
+    if (
+        solver.sequential
+        and largest_on_gram < keys.SHORT_LENGTH
+        and longest > 4 * keys.SHORT_LENGTH
+    ):
+        limits.insert(1, keys.SHORT_LENGTH)
     # All clients of one size need one length
     rungs = () if solver.plan.alike else SHUFFLE_LENGTHS
-    limits = itertools.pairwise((done, *short, longest) if done < longest else ())
-    return [
-        *map(on_gram, sizes),
-        *(
-            step_by_step(size, tuple(rung for rung in rungs if rung > less))
-            for less, size in limits
-        ),
-    ]
+    for smaller, size in itertools.pairwise(limits):
+        backends.append(step_by_step(size, tuple(rung for rung in rungs if rung > smaller)))
+    return backends
 
 
-def train_by_steps(solver: Setting, federation: Federation, hyper: Hyper) -> StepsOfClient:
+def train_by_steps(solver: SolverSettings, federation: Federation, hyper: Hyper) -> StepsOfClient:
     """Return the function that trains a client step by step."""
-    numbers, gpu = solver.step_of(hyper), solver.plan.asks_host
-    model = (
-        transpose_kernels(solver.model, gpu)
-        if (solver.sequential or gpu) and is_exact_on_gram(solver)
-        else solver.model
-    )
+    numbers = solver.step_of(hyper)
+    gpu = solver.plan.asks_host
+    model = solver.model
+    if (solver.sequential or gpu) and is_exact_on_gram(solver):
+        model = transpose_kernels(model, gpu)
     turns = make_turns(solver.parts, solver.work.head)
 
     def steps_of_client(task: Task, course: Course, orders: Orders | None) -> Stepwise:
@@ -197,20 +195,23 @@ def train_by_steps(solver: Setting, federation: Federation, hyper: Hyper) -> Ste
 
 
 def make_trainer(
-    solver: Setting, sends: bool, federation: Federation, hyper: Hyper, choice: Among | None = None
+    solver: SolverSettings,
+    sends: bool,
+    federation: Federation,
+    hyper: Hyper,
+    choice: Candidates | None = None,
 ) -> Callable[[Task], Updates]:
-    """Return the function that trains one client in the way for its size, and sends its update. A
-    client that does no step takes no time. `choice`: as for `list_ways`."""
-    ways, work, sequential = (
-        list_ways(solver, federation, hyper, choice),
-        solver.work,
-        solver.sequential,
-    )
+    """Return the function that trains one client by the backend for its size, and sends its update
+    if `sends`. A client that does no step takes no time. `choice`: as for `list_backends`."""
+    backends = list_backends(solver, federation, hyper, choice)
+    work = solver.work
+    sequential = solver.sequential
 
-    def nothing(task: Task, _: Course) -> Updates:
-        none = (jnp.zeros(solver.model.size), jnp.float32(0), jnp.int32(0))
+    def skip(task: Task, _: Course) -> Updates:
         return Updates(
-            *none,
+            jnp.zeros(solver.model.size),
+            jnp.float32(0),
+            jnp.int32(0),
             task.velocity,
             None if choice is None else jnp.int32(0),
             task.home,
@@ -219,15 +220,15 @@ def make_trainer(
 
     def train(task: Task) -> Updates:
         course = count_work(federation, task, work, sequential)
-        if len(ways) == 1 and not sequential:
-            update = ways[0].train(task, course)
+        if len(backends) == 1 and not sequential:
+            update = backends[0].train(task, course)
         else:
-            way = 1 + sum(
-                (course.samples > smaller.size).astype(jnp.int32) for smaller in ways[:-1]
+            index = 1 + sum(
+                (course.samples > smaller.size).astype(jnp.int32) for smaller in backends[:-1]
             )
             update = jax.lax.switch(
-                jnp.where(course.total > 0, way, 0),
-                [nothing, *(each.train for each in ways)],
+                jnp.where(course.total > 0, index, 0),
+                [skip, *(each.train for each in backends)],
                 task,
                 course,
             )
@@ -237,7 +238,12 @@ def make_trainer(
 
 
 def send_update(
-    solver: Setting, sends: bool, federation: Federation, hyper: Hyper, task: Task, update: Updates
+    solver: SolverSettings,
+    sends: bool,
+    federation: Federation,
+    hyper: Hyper,
+    task: Task,
+    update: Updates,
 ) -> Updates:
     """Return the update as it arrives at the server; as it is, if it is not sent."""
     if not sends:
