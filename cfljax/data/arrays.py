@@ -84,8 +84,8 @@ def _form(x: np.ndarray) -> str:
 
 
 def samples(x: np.ndarray, where: str, table: np.ndarray | None = None) -> np.ndarray:
-    """u8[n, h, w, c] or u8[n, d] for bytes, f32[n, ...] for numbers, i32[n, tokens] for ids into
-    `table`; or a DataError."""
+    """Return u8[n, h, w, c] or u8[n, d] for bytes, f32[n, ...] for numbers, i32[n, tokens] for ids
+    into `table`; or a DataError."""
     if x.ndim < 2:
         raise DataError(f"{where} has shape {list(x.shape)}: must be [samples, ...]")
     if 0 in x.shape[1:]:
@@ -123,8 +123,8 @@ def _first(bad: np.ndarray) -> int:
 
 
 def labels(y: np.ndarray, where: str, classes: int | None = None) -> np.ndarray:
-    """i32[n] in 0 … classes − 1; i32[n, classes] of 0 and 1 where a sample may have several labels;
-    or a DataError."""
+    """Return i32[n] in 0 … classes − 1; i32[n, classes] of 0 and 1 where a sample may have several
+    labels; or a DataError."""
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
     if y.ndim == 2 and y.shape[1]:
@@ -156,8 +156,8 @@ def labels(y: np.ndarray, where: str, classes: int | None = None) -> np.ndarray:
 def _check_coarse(
     where: str, named: Mapping[str, np.ndarray], y: tuple[np.ndarray, np.ndarray], classes: int
 ) -> np.ndarray | None:
-    """i32[classes]: the coarse label of each class, −1 for a class without samples; None where
-    nothing says it."""
+    """Return i32[classes]: the coarse label of each class, −1 for a class without samples; None
+    where nothing says it."""
     if y[0].ndim == 2 and ("coarse" in named or "y_coarse_train" in named):
         raise DataError(
             f"{where}: samples have several labels, and these no coarse label; leave out "

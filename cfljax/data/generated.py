@@ -54,7 +54,7 @@ def digits(options: NoOptions, rng: np.random.Generator) -> Source:  # noqa: ARG
 
 
 def _read_digits() -> np.ndarray:
-    """f64[1797, 65]: pixels and digit, read without importing scikit-learn, which takes a
+    """Return f64[1797, 65]: pixels and digit, read without importing scikit-learn, which takes a
     second."""
     found = importlib.util.find_spec("sklearn")
     paths = [] if found is None else [Path(path) for path in found.submodule_search_locations or ()]
@@ -138,8 +138,8 @@ def synthetic(options: Synthetic, rng: np.random.Generator) -> Source:
 
 
 def _draw_sizes(options: Synthetic, rng: np.random.Generator) -> np.ndarray:
-    """i64[clients]; drawn again as a whole until the sum is near `size`: redrawing single sizes
-    would change the distribution."""
+    """Return i64[clients]; drawn again as a whole until the sum is near `size`: redrawing single
+    sizes would change the distribution."""
     if options.size is None:
         return rng.lognormal(4, 2, options.users).astype(np.int64) + 50
     batch, least = max(1, 1_000_000 // options.users), np.inf

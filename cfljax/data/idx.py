@@ -83,7 +83,7 @@ def _file(folder: Path, prefix: str, part: str, kind: str) -> Path | None:
 
 
 def read_idx(file: Path) -> np.ndarray:
-    """u8[...]: the array of one IDX file."""
+    """Return u8[...]: the array of one IDX file."""
     again = ": copy or download the file again"
     with (
         parser_errors(file, then=again),

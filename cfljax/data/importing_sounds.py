@@ -120,9 +120,9 @@ def log_mel(
     step: float = 0.010,
     floor: float = 1e-6,
 ) -> np.ndarray:
-    """f32[n, frames, bands] of sounds f[n, samples], `rate` samples a second: the energy of each
-    frame of `window` seconds, one every `step` seconds, in triangular bands that are equally wide
-    on the mel scale (2595 · log₁₀(1 + Hz / 700), from 0 to half the rate), and of that the
+    """Return f32[n, frames, bands] of sounds f[n, samples], `rate` samples a second: the energy of
+    each frame of `window` seconds, one every `step` seconds, in triangular bands that are equally
+    wide on the mel scale (2595 · log₁₀(1 + Hz / 700), from 0 to half the rate), and of that the
     logarithm. Frames are weighed by a Hann window; a sound's end that fills no frame is left
     out."""
     waves = np.asarray(waves, np.float32)
@@ -146,8 +146,8 @@ def log_mel(
 
 
 def triangles(bands: int, size: int, rate: int) -> np.ndarray:
-    """f64[bands, size // 2 + 1]: how much of each frequency a band gets: all in its middle, none
-    beyond its neighbours' middles."""
+    """Return f64[bands, size // 2 + 1]: how much of each frequency a band gets: all in its middle,
+    none beyond its neighbours' middles."""
     top = 2595 * math.log10(1 + rate / 2 / 700)
     edges = 700 * (10 ** (np.linspace(0, top, bands + 2) / 2595) - 1)
     low, middle, high = (edges[i : i + bands, None] for i in range(3))

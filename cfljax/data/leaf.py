@@ -155,7 +155,7 @@ def _to_array(x: list[Value], where: Path) -> np.ndarray:
 
 
 def to_integers(y: list[Value], where: Path) -> np.ndarray:
-    """i64[n] from labels that JSON may hold as 3, 3.0 or "3"."""
+    """Return i64[n] from labels that JSON may hold as 3, 3.0 or "3"."""
     try:
         values = np.array([float(v) for v in y], np.float64)
     except (ValueError, TypeError, OverflowError) as e:

@@ -23,7 +23,7 @@ from cfljax.engine.evaluation import chooses, list_evaluated, make_scene
 from cfljax.engine.groups import Group, fetch
 from cfljax.engine.program import enter_round, make_program, over_runs
 from cfljax.engine.scoring import least_loss_among, score, score_mixtures
-from cfljax.engine.settings import Assembled, Tuned
+from cfljax.engine.settings import Assembled, FineTuning
 from cfljax.lazy import jax, jnp
 from cfljax.local.optimiser import decay_rate
 from cfljax.local.schedule import Work
@@ -31,8 +31,8 @@ from cfljax.types import Array, Federation, Hyper, Jobs, Method, Split, Tree
 from cfljax.types.federation import NEVER
 
 
-class Placed(NamedTuple):
-    """Clients in the models of a method."""
+class ClientModels(NamedTuple):
+    """The models that clients have."""
 
     # f32[K, d]
     models: Array
@@ -42,33 +42,34 @@ class Placed(NamedTuple):
     mixture: Array | None
 
 
-class Stage(NamedTuple):
-    """Clients before their steps."""
+class FinalEvaluation(NamedTuple):
+    """What an evaluation after the last round begins with: clients before their steps."""
 
     federation: Federation
     # The samples that they are scored on
     test: Split
     # bool[C]: the clients that are trained and scored
     who: Array
-    at: Placed
+    at: ClientModels
 
 
-Place = Callable[[Assembled, Tree, Hyper, Array, Federation], Stage]
-"""(parts, state, hyper, rounds i32[], federation) -> the clients at the end. `rounds`: how many the
-run has done."""
-Found = dict[str, np.ndarray]
-"""Of n clients: `place` i32[n], and for each of E numbers of steps `correct` f32[n, E] of `samples`
-i32[n] test samples."""
+# (parts, state, hyper, rounds i32[], federation) -> the clients at the end. `rounds`: how many the
+# run has done
+PlaceClients = Callable[[Assembled, Tree, Hyper, Array, Federation], FinalEvaluation]
+# Of n clients: `place` i32[n], the model of each, and for each of E numbers of steps `correct`
+# f32[n, E] of `samples` i32[n] test samples
+FinalScores = dict[str, np.ndarray]
 
 
 def make_end(
-    parts: Assembled, tuned: Tuned, name: str, place: Place
+    parts: Assembled, tuning: FineTuning, name: str, place: PlaceClients
 ) -> Callable[..., dict[str, Array]]:
-    """Make the program of one run: (key, state, hyper, rounds i32[], federation) -> Found. `name`:
-    of its random keys."""
-    everybody = np.array(tuned.ids, np.int32)
+    """Make the program of one run: (key, state, hyper, rounds i32[], federation) -> FinalScores.
+    `name`: of its random keys."""
+    everybody = np.array(tuning.ids, np.int32)
     number = len(everybody)
-    width = batch_width(parts, tuned)
+    width = batch_width(parts, tuning)
+    # The last block is filled up with clients that are masked
     blocks = jnp.asarray(np.resize(everybody, (-(-number // width), width)))
     real = jnp.arange(blocks.size).reshape(blocks.shape) < number
 
@@ -76,24 +77,24 @@ def make_end(
         key: Array, state: Tree, hyper: Hyper, rounds: Array, federation: Federation
     ) -> dict[str, Array]:
         state, federation = enter_round(parts.method, state, federation, rounds)
-        stage = place(parts, state, hyper, rounds, federation)
-        at = stage.at
+        clients = place(parts, state, hyper, rounds, federation)
+        at = clients.at
         seed = keys.fold(key, name)
 
-        def one(block: tuple[Array, Array]) -> tuple[Array, Array]:
+        def train_block(block: tuple[Array, Array]) -> tuple[Array, Array]:
             ids, mask = block
-            own = stage.federation.take(ids)
+            own = clients.federation.take(ids)
             own = dataclasses.replace(own, uid=jnp.where(mask, own.uid, -1))
             mixture = None if at.mixture is None else at.mixture[ids]
-            here = Stage(
+            of_block = FinalEvaluation(
                 own,
-                stage.test.take(ids),
-                stage.who[ids] & own.real,
+                clients.test.take(ids),
+                clients.who[ids] & own.real,
                 at._replace(which=at.which[ids], mixture=mixture),
             )
-            return _train_and_score(parts, tuned, seed, here, hyper)
+            return _train_and_score(parts, tuning, seed, of_block, hyper)
 
-        found = jax.lax.map(one, (blocks, real))
+        found = jax.lax.map(train_block, (blocks, real))
         correct, samples = jax.tree.map(
             lambda each: each.reshape(-1, *each.shape[2:])[:number], found
         )
@@ -102,22 +103,23 @@ def make_end(
     return end
 
 
-def batch_width(parts: Assembled, tuned: Tuned) -> int:
+def batch_width(parts: Assembled, tuning: FineTuning) -> int:
     """Return the number of clients that train at a time: at most the participants of a round, so
     that their memory suffices."""
-    return max(1, min(len(tuned.ids), parts.plan.stream or parts.settings.participants))
+    return max(1, min(len(tuning.ids), parts.plan.stream or parts.settings.participants))
 
 
 def _train_and_score(
-    parts: Assembled, tuned: Tuned, key: Array, stage: Stage, hyper: Hyper
+    parts: Assembled, tuning: FineTuning, key: Array, clients: FinalEvaluation, hyper: Hyper
 ) -> tuple[Array, Array]:
-    """Train and score the n clients of the stage: (correct f32[n, E], test samples i32[n])."""
-    own, test, who, at = stage
+    """Train and score n clients. Return correct f32[n, E], and the numbers of test samples
+    i32[n]."""
+    own, test, who, at = clients
     found = []
     sequential = parts.settings.sequential
-    mine = jnp.arange(own.clients, dtype=jnp.int32)
-    jobs = Jobs(mine, who, jnp.ones(own.clients), at.models, at.which)
-    for number in tuned.steps:
+    index = jnp.arange(own.clients, dtype=jnp.int32)
+    jobs = Jobs(index, who, jnp.ones(own.clients), at.models, at.which)
+    for number in tuning.steps:
         models, which = at.models, at.which
         if not number and at.mixture is not None:
             found.append(
@@ -125,25 +127,39 @@ def _train_and_score(
             )
             continue
         if number:
-            trained = tuned.solver.with_work(Work(None, number, tuned.solver.work.batch))
+            # Each number of steps begins at the start again, with the same batches
+            trained = tuning.solver.with_work(Work(None, number, tuning.solver.work.batch))
             models = models[which] + trained.train(key, own, jobs, hyper).delta
-            which = mine
+            which = index
         found.append(score(parts.model, own, test, models, which, who, sequential))
     return jnp.stack([each.correct for each in found], axis=1), found[0].samples
 
 
 def score_at_end(
     parts: Assembled,
-    tuned: Tuned,
+    tuning: FineTuning,
     name: str,
-    place: Place,
+    place: PlaceClients,
     whole: Group,
     state: Tree,
     rounds: np.ndarray,
     federation: Federation,
-) -> tuple[list[Found], float]:
-    """HOST. Return (Found of each run, seconds of compiling) from the final state of all runs (on
-    the host), which each reached after `rounds` i64[R]. `federation`: on the devices."""
+) -> tuple[list[FinalScores], float]:
+    """HOST. Train and score clients after the last round.
+
+    Args:
+      parts: The batch.
+      tuning: Which clients, after which numbers of steps.
+      name: The name of the random keys.
+      place: Gives the clients their models.
+      whole: The starting point of all runs.
+      state: The final state of all runs, on the host.
+      rounds: i64[R] how many rounds each run has done.
+      federation: On the devices.
+
+    Returns:
+      The scores of each run, and the seconds of compiling.
+    """
     runs = whole.keys.shape[0]
     mesh = parts.mesh
     settings = parts.settings
@@ -151,46 +167,46 @@ def score_at_end(
     arguments = (whole.keys, state, whole.hyper, rounds.astype(np.int32))
     of_group = groups.add_runs(groups.drop_runs(arguments), size)
     forms = (*groups.shapes_of(of_group, mesh, True), groups.shapes_of(federation, mesh, False))
-    of_batch = (
-        parts.program_key,
-        parts.model_key,
-        parts.plan,
-        settings.of_programs,
-        chooses(parts),
-    )
-    key = (
-        None if parts.program_key is None else (*of_batch, name, *tuned[:2], tuned.by_entropy, mesh)
-    )
-    f = jax.jit(over_runs(make_end(parts, tuned, name, place), settings, mesh, 4))
+    key = None
+    if parts.program_key is not None:
+        key = (
+            parts.program_key,
+            parts.model_key,
+            parts.plan,
+            settings.of_programs,
+            chooses(parts),
+            name,
+            *tuning[:2],
+            tuning.by_entropy,
+            mesh,
+        )
+    f = jax.jit(over_runs(make_end(parts, tuning, name, place), settings, mesh, 4))
     begin = time.perf_counter()
     program = compile_later(f, forms, key).result()
     seconds = time.perf_counter() - begin
-    found: list[Found] = []
+    found: list[FinalScores] = []
     for at in range(0, runs, size):
-        scored = fetch(
-            program(*put_on_mesh(groups.slice_runs(arguments, at, size), mesh, True), federation)
-        )
+        of_runs = put_on_mesh(groups.slice_runs(arguments, at, size), mesh, True)
+        scored = fetch(program(*of_runs, federation))
         found += [{key: each[r] for key, each in scored.items()} for r in range(size)]
     return found, seconds
 
 
 def place_newcomers(
     parts: Assembled, state: Tree, hyper: Hyper, rounds: Array, federation: Federation
-) -> Stage:
+) -> FinalEvaluation:
     """Return all clients after the rounds, on the axis of all clients, with newcomers where the
     method places them."""
-    there = dataclasses.replace(
+    everybody = dataclasses.replace(
         federation, arrive=jnp.where(federation.arrive == NEVER, 0, federation.arrive)
     )
-    return Stage(
-        there,
-        there.test,
-        there.real,
-        _place_clients(parts, state, decay_rate(hyper, rounds), there),
-    )
+    at = _place_clients(parts, state, decay_rate(hyper, rounds), everybody)
+    return FinalEvaluation(everybody, everybody.test, everybody.real, at)
 
 
-def _place_clients(parts: Assembled, state: Tree, hyper: Hyper, federation: Federation) -> Placed:
+def _place_clients(
+    parts: Assembled, state: Tree, hyper: Hyper, federation: Federation
+) -> ClientModels:
     """Place newcomers as the method does, on the axis of all clients: by its mixture or its
     `score`, by their label, otherwise by the least loss on their labelled samples among the models
     in use; or `by_entropy` alone, among these models."""
@@ -203,21 +219,19 @@ def _place_clients(parts: Assembled, state: Tree, hyper: Hyper, federation: Fede
         models = method.adapt(state, federation, hyper)
     if method.mixture is not None and not by_entropy:
         mixture = method.mixture(state, federation, hyper)
-        return Placed(models, jnp.argmax(mixture, axis=1).astype(jnp.int32), mixture)
-    which = (
-        labels
-        if by_entropy or method.score is None or method.newcomers_choose
-        else method.score(state, federation, hyper)
-    )
+        return ClientModels(models, jnp.argmax(mixture, axis=1).astype(jnp.int32), mixture)
+    which = labels
+    if not by_entropy and method.score is not None and not method.newcomers_choose:
+        which = method.score(state, federation, hyper)
     if (method.chooses or by_entropy) and models.shape[0] > 1:
         new = jnp.zeros(labels.shape, bool).at[ids].set(True)
         of_others = jnp.where((labels >= 0) & ~new, labels, models.shape[0])
         in_use = jnp.zeros(models.shape[0], bool).at[of_others].set(True, mode="drop")
         candidates = in_use | ~jnp.any(in_use)
         without = new & (which < 0)
-        judged = parts.model._replace(loss=_entropy) if by_entropy else parts.model
+        model = parts.model._replace(loss=_entropy) if by_entropy else parts.model
         best = least_loss_among(
-            judged,
+            model,
             federation,
             federation.train,
             models,
@@ -226,12 +240,12 @@ def _place_clients(parts: Assembled, state: Tree, hyper: Hyper, federation: Fede
             parts.settings.sequential,
         )
         which = jnp.where(without, best, which)
-    return Placed(models, jnp.maximum(which, 0), None)
+    return ClientModels(models, jnp.maximum(which, 0), None)
 
 
 def _entropy(logits: Array, y: Array) -> Array:
-    """f32[B]: the entropy of the classes that the model predicts, used as a loss; of several labels
-    the sum of their entropies."""
+    """Return f32[B]: the entropy of the classes that the model predicts, used as a loss; of several
+    labels the sum of their entropies."""
     if logits.shape[-1] == 1 or y.ndim > 1:
         return jnp.sum(jax.nn.softplus(logits) - logits * jax.nn.sigmoid(logits), axis=-1)
     return -jnp.sum(jax.nn.softmax(logits) * jax.nn.log_softmax(logits), axis=-1)
@@ -252,38 +266,36 @@ def score_newcomers(
     for each, last in zip(found, rounds, strict=True):
         group = np.asarray(parts.federation.at(int(last)).group)[ids]
         steps = ("unlabelled",) if parts.newcomers.unlabelled else parts.newcomers.steps
-        summaries.append(_of_newcomers(each, steps, group, parts.federation.groups))
+        summaries.append(_summarise_newcomers(each, steps, group, parts.federation.groups))
     return summaries, seconds
 
 
-def _of_newcomers(
-    scored: Found, steps: tuple[int | str, ...], group: np.ndarray, groups: int
+def _summarise_newcomers(
+    scored: FinalScores, steps: tuple[int | str, ...], group: np.ndarray, groups: int
 ) -> dict[str, float]:
     found = {
         f"accuracy_new_{number}": float(metrics.per_sample(correct, scored["samples"]))
         for number, correct in zip(steps, scored["correct"].T, strict=True)
     }
     place = scored["place"]
-    return found | {
-        "ari_new": float(metrics.score_clustering(place, group, int(place.max()) + 1, groups).ari)
-    }
+    clustering = metrics.score_clustering(place, group, int(place.max()) + 1, groups)
+    return found | {"ari_new": float(clustering.ari)}
 
 
 def place_scored(
     parts: Assembled, state: Tree, hyper: Hyper, rounds: Array, federation: Federation
-) -> Stage:
+) -> FinalEvaluation:
     """Return the clients that the last evaluation scores, with their models and test samples. A
     client that mixes models starts from the one with the largest weight."""
     settings = parts.settings
     view = make_program(parts.method, parts.settings).view(state, hyper, federation, rounds)
     ids = list_evaluated(settings, federation)
     scene = make_scene(parts.model, settings, chooses(parts), view, ids, hyper, federation, rounds)
-    which = (
-        scene.scoring
-        if scene.weights is None
-        else jnp.argmax(scene.weights, axis=1).astype(jnp.int32)
-    )
-    return Stage(scene.federation, scene.test, scene.who, Placed(view.models, which, scene.weights))
+    which = scene.scoring
+    if scene.weights is not None:
+        which = jnp.argmax(scene.weights, axis=1).astype(jnp.int32)
+    at = ClientModels(view.models, which, scene.weights)
+    return FinalEvaluation(scene.federation, scene.test, scene.who, at)
 
 
 def score_finetuned(

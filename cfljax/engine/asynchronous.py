@@ -4,11 +4,11 @@ clusters, on the simulated clock.
 M updates are in flight at a time. A round of the engine is one step of the server:
 
 1. Clients are drawn for the free slots. They get the current models, choose their cluster and
-   train. The simulator does this at
-once, and stores their updates, clusters and times of arrival (`types.Flight`).
+   train. The simulator does this at once, and stores their updates, clusters and times of arrival
+   (`types.Flight`).
 2. The server waits until `buffer` updates have arrived, or all that are in flight if there are
-   fewer. The earliest count, in a tie
-those with the lowest identities. The clock moves to the arrival of the last of them.
+   fewer. The earliest count, in a tie those with the lowest identities. The clock moves to the
+   arrival of the last of them.
 3. Each cluster is moved by its own updates among them, each with its usual weight times s(τ); τ,
    the staleness, is how many steps the server has done since the client got its models.
 
@@ -21,7 +21,7 @@ from __future__ import annotations
 from cfljax.engine.settings import Asynchronous, Carry, Settings, Wall
 from cfljax.engine.wall import (
     MAX_TIMED_CLUSTERS,
-    Go,
+    RunRound,
     add,
     add_by_label,
     devices_in_round,
@@ -62,7 +62,7 @@ def format_flight(flight: Flight) -> dict[str, Array]:
 
 
 def board(flight: Flight, cohort: Cohort) -> Cohort:
-    """Put the participants of the cohort into their slots."""
+    """Put the participants of the cohort into their slots of the flight."""
     begun = jnp.where(cohort.mask, cohort.round, flight.begun)
     flight = flight._replace(
         ids=cohort.ids, begun=begun, work=jnp.where(cohort.mask, cohort.work, flight.work)
@@ -83,7 +83,7 @@ def add_flight(info: Info, flight: Flight | None) -> Info:
 
 
 def step(
-    go: Go,
+    go: RunRound,
     settings: Settings,
     models: Models,
     carry: Carry,
@@ -91,8 +91,8 @@ def step(
     hyper: Hyper,
     t: Array,
 ) -> tuple[tuple[Tree, Info], Wall, Flight]:
-    """Step t of the server after the state in `carry`: ((state, report), clock, updates in flight).
-    The other arguments are as for `wall.run_timed`."""
+    """Do step t of the server after the state in `carry`, and return ((state, report), clock,
+    updates in flight). The other arguments are as for `wall.run_timed`."""
     vector = settings.clock
     how = settings.asynchronous
     wall = carry.wall
@@ -104,52 +104,62 @@ def step(
         and vector is not None
         and how is not None
     )
+
+    # First pass: who starts in this step, and how long each takes. Nothing reads its state, so that
+    # XLA leaves the training out
     devices = devices_in_round(federation.devices, hyper, wall.elapsed.high, t)
     (_, timed), spent = run_metered(go, vector, ClientState(devices=devices, flight=before), hyper)
     assert timed.kept.flight is not None
     new = timed.kept.flight.begun == t
-    there = new | before.busy
+    in_flight = new | before.busy
     flight = timed.kept.flight
     each = jnp.stack([spent.own.vectors_up, spent.own.floats_up]) // jnp.maximum(jnp.sum(new), 1)
-    # messages sent before a round begins delay all others, too
+    # Messages sent before a round begins delay all others, too
     left = jnp.where(new, spent.each[flight.ids], jnp.maximum(flight.left - spent.before, 0.0))
     flight = flight._replace(left=left, up=jnp.where(new[:, None], each, flight.up))
-    of_clients = lambda each: jnp.zeros(federation.clients).at[flight.ids].add(each)  # noqa: E731 (sums are taken in their order)
-    order = jnp.lexsort((federation.uid[flight.ids], jnp.where(there, flight.left, jnp.inf)))
-    # The earliest
-    arrives = there & (jnp.zeros_like(order).at[order].set(jnp.arange(order.shape[0])) < how.buffer)
+
+    # Sums over clients are taken in their order, not in that of slots, on which bits would depend
+    def put_on_clients(each: Array) -> Array:
+        return jnp.zeros(federation.clients).at[flight.ids].add(each)
+
+    # The updates that arrive: the earliest, in a tie by identity
+    order = jnp.lexsort((federation.uid[flight.ids], jnp.where(in_flight, flight.left, jnp.inf)))
+    rank = jnp.zeros_like(order).at[order].set(jnp.arange(order.shape[0]))
+    arrives = in_flight & (rank < how.buffer)
     lasts = jnp.max(flight.left, initial=0.0, where=arrives)
     lasts = jnp.where(
-        there.any(), lasts, seconds_to_next(federation, devices, wall.elapsed.high, t)
+        in_flight.any(), lasts, seconds_to_next(federation, devices, wall.elapsed.high, t)
     )
-    late = jnp.where(arrives, t - flight.begun, 0)
+    staleness = jnp.where(arrives, t - flight.begun, 0)
     # s(τ) of FedBuff and of Xie et al. 2019
-    discount = (1 + late.astype(jnp.float32)) ** -hyper["asynchronous.exponent"]
+    discount = (1 + staleness.astype(jnp.float32)) ** -hyper["asynchronous.exponent"]
+
+    # Second pass: the round with these updates
     state, info = go(
         ClientState(devices=devices, flight=before._replace(arrives=arrives, discount=discount))
     )
     assert info.kept.flight is not None
-    took = of_clients(jnp.where(there, jnp.minimum(flight.left, lasts), 0.0))
-    came = of_clients(arrives.astype(jnp.float32)) > 0
-    labels = jnp.where(came, models(state)[1], -1)
-    # While others sent
-    ahead = of_clients(jnp.where(before.busy, before.left - flight.left, 0.0))
+    took = put_on_clients(jnp.where(in_flight, jnp.minimum(flight.left, lasts), 0.0))
+    arrived = put_on_clients(arrives.astype(jnp.float32)) > 0
+    labels = jnp.where(arrived, models(state)[1], -1)
+    # What clients under way did while others sent their messages before the round
+    ahead = put_on_clients(jnp.where(before.busy, before.left - flight.left, 0.0))
     wall = wall._replace(
         elapsed=add(wall.elapsed, lasts + spent.before),
         busy=add(wall.busy, jnp.sum(took + ahead)),
         waited=add_by_label(wall.waited, labels, lasts - took),
     )
     after = info.kept.flight._replace(
-        busy=there & ~arrives,
-        left=jnp.where(there & ~arrives, flight.left - lasts, 0.0),
+        busy=in_flight & ~arrives,
+        left=jnp.where(in_flight & ~arrives, flight.left - lasts, 0.0),
         up=flight.up,
-        staleness=flight.staleness + jnp.sum(late),
+        staleness=flight.staleness + jnp.sum(staleness),
         arrived=flight.arrived + jnp.sum(arrives, dtype=jnp.int32),
         applied=add_by_label(flight.applied, labels, jnp.int32(1)),
         arrives=None,
         discount=None,
     )
-    # traffic counts in the step in which it arrives
+    # Traffic counts in the step in which it arrives
     vectors, floats = jnp.sum(
         jnp.where(arrives[:, None], flight.up, 0) - jnp.where(new[:, None], flight.up, 0), axis=0
     )

@@ -20,15 +20,15 @@ from cfljax.local.send import attackers
 from cfljax.types import Array, Federation, Hyper, Model, Split
 from cfljax.types.federation import NEVER
 
+# The results of an evaluation: `labels` i32[C]; of the n clients that are evaluated `scoring`
+# i32[n] (the model), `correct` f32[n], `loss` f32[n] (sums over their samples), `samples` i32[n]
+# (0: not scored), `val/…` the same three for their validation samples where they have some,
+# `also/<name>` f32[n] (correct by another model); where only some clients are evaluated `ids`
+# i32[n]; `own/<name>` f32[], the metrics of the user
 Scored = dict[str, Array]
-"""The results of an evaluation: `labels` i32[C]; of the n clients that are evaluated `scoring`
-i32[n] (the model), `correct` f32[n], `loss` f32[n] (sums over their samples), `samples` i32[n] (0:
-not scored), `val/…` the same three for their validation samples where they have some, `also/<name>`
-f32[n] (correct by another model); where only some clients are evaluated `ids` i32[n]; `own/<name>`
-f32[], the metrics of the user."""
+# The numbers of a run that an evaluation reads. It gets no others, so that runs of different
+# methods share its program
 SCORED_NUMBERS = ("attack.share", "attack.factor")
-"""The numbers of a run that an evaluation reads. It gets no others, so that runs of different
-methods share its program."""
 
 
 class Scene(NamedTuple):
@@ -62,14 +62,14 @@ def make_evaluation(
         scores = _scores(model, settings, scene, view.models, scene.test)
         scored |= {"scoring": scene.scoring, **scores._asdict()}
         if scene.federation.valid is not None:
-            of_valid = _scores(model, settings, scene, view.models, scene.federation.valid)
-            scored |= {f"val/{name}": each for name, each in of_valid._asdict().items()}
+            on_validation = _scores(model, settings, scene, view.models, scene.federation.valid)
+            scored |= {f"val/{name}": each for name, each in on_validation._asdict().items()}
         trains = scene.who & (scene.federation.train.count > 0)
-        for name, (models, of) in view.also.items():
-            also = score(
-                model, scene.federation, scene.test, models, of[ids], trains, settings.sequential
+        for name, (models, which) in view.also.items():
+            by_other = score(
+                model, scene.federation, scene.test, models, which[ids], trains, settings.sequential
             )
-            scored[f"also/{name}"] = also.correct
+            scored[f"also/{name}"] = by_other.correct
         seen = metrics.Seen(
             model,
             scene.federation,
@@ -128,6 +128,8 @@ def list_evaluated(settings: Settings, federation: Federation) -> Array | slice:
     slice: all."""
     if settings.eval_clients is None or settings.eval_clients >= federation.clients:
         return slice(None)
+    # The key is no run's: all runs are scored on the same clients. Without the sign bit, −1 is
+    # below all scores
     drawn = (keys.scores(keys.root(0), "eval_clients", federation.uid) >> 1).astype(jnp.int32)
     return cohort.select_highest(
         jnp.where(federation.real & (federation.arrive < NEVER), drawn, -1), settings.eval_clients
@@ -193,21 +195,25 @@ def _let_test_clients_choose(
 ) -> tuple[Array, Split]:
     """Let clients that never train choose: the model in use with the smallest loss on the first
     half of their test samples. Scores leave that half out, also with methods in which no client
-    chooses. With "test_loss" they choose and are scored on all samples. Returns (i32[C], test
-    split)."""
-    test = federation.test
-    seen = federation.test
+    chooses. With "test_loss" they choose and are scored on all samples. Return the model that each
+    client is scored by, i32[C], and the samples that it is scored on."""
+    scored_on = federation.test
+    chosen_by = federation.test
     untrained = _never_train(federation)
     if settings.test_choice == "holdout":
-        half = jnp.where(untrained, (test.count + 1) // 2, 0)
-        seen = dataclasses.replace(test, count=half)
-        test = dataclasses.replace(test, start=test.start + half, count=test.count - half)
+        half = jnp.where(untrained, (scored_on.count + 1) // 2, 0)
+        chosen_by = dataclasses.replace(scored_on, count=half)
+        scored_on = dataclasses.replace(
+            scored_on, start=scored_on.start + half, count=scored_on.count - half
+        )
     if models.shape[0] == 1 or not chooses:
-        return scoring, test
+        return scoring, scored_on
+    # All models, if none is in use
+    candidates = in_use | ~jnp.any(in_use)
     chosen = least_loss_among(
-        model, federation, seen, models, in_use | ~jnp.any(in_use), untrained, settings.sequential
+        model, federation, chosen_by, models, candidates, untrained, settings.sequential
     )
-    return jnp.where(untrained, chosen, scoring), test
+    return jnp.where(untrained, chosen, scoring), scored_on
 
 
 def _never_train(federation: Federation) -> Array:

@@ -51,9 +51,9 @@ def split_into_groups(parts: Assembled, group: Group) -> list[Group]:
 
 def place_group(parts: Assembled, arrays: Tree) -> Group:
     """Put a group of these arrays (keys, numbers, set-ups) on its devices."""
-    return Group(
-        *(jax.device_put(arrays) if parts.mesh is None else put_on_mesh(arrays, parts.mesh, True))
-    )
+    if parts.mesh is None:
+        return Group(*jax.device_put(arrays))
+    return Group(*put_on_mesh(arrays, parts.mesh, True))
 
 
 def slice_runs(arrays: Tree, first: int, number: int) -> Tree:
@@ -63,27 +63,26 @@ def slice_runs(arrays: Tree, first: int, number: int) -> Tree:
 
 def select_runs(arrays: Tree, runs: np.ndarray) -> Tree:
     """Select these runs of arrays with a leading axis of runs."""
-    everybody = np.arange(len(runs))
-    return jax.tree.map(
-        lambda a: a if len(a) == len(runs) and (runs == everybody).all() else a[runs], arrays
-    )
+    in_order = (runs == np.arange(len(runs))).all()
+    # Arrays that are wanted whole need no copy
+    return jax.tree.map(lambda a: a if len(a) == len(runs) and in_order else a[runs], arrays)
 
 
-def scatter_runs(parts: list[Tree], places: list[np.ndarray], runs: int) -> Tree:
-    """Combine groups' arrays (on the host) into arrays of `runs` runs. `places`: the runs of each
+def scatter_runs(parts: list[Tree], members: list[np.ndarray], runs: int) -> Tree:
+    """Combine groups' arrays (on the host) into arrays of `runs` runs. `members`: the runs of each
     group; others have zeros."""
-    where = np.concatenate(places)
-    in_order = len(where) == runs and (where == np.arange(runs)).all()
+    index = np.concatenate(members)
+    in_order = len(index) == runs and (index == np.arange(runs)).all()
 
-    def whole(*each: np.ndarray) -> np.ndarray:
+    def combine(*each: np.ndarray) -> np.ndarray:
         together = each[0] if len(each) == 1 else np.concatenate(each)
         if in_order:
             return together
         spread = np.zeros((runs, *together.shape[1:]), together.dtype)
-        spread[where] = together
+        spread[index] = together
         return spread
 
-    return jax.tree.map(whole, *parts)
+    return jax.tree.map(combine, *parts)
 
 
 def drop_runs(form: Tree) -> Tree:
@@ -100,24 +99,23 @@ def shapes_of(tree: Tree, mesh: jax.sharding.Mesh | None, grouped: bool) -> Tree
     """Return the shapes and types of arrays placed as `put_on_mesh` does, or, with a federation on
     a mesh, as they are now."""
 
-    def form(array: Tree) -> jax.ShapeDtypeStruct:
-        where = getattr(array, "sharding", None)
+    def shape_of(array: Tree) -> jax.ShapeDtypeStruct:
+        sharding = getattr(array, "sharding", None)
         if mesh is None:
-            where = None
-        elif not isinstance(where, jax.sharding.NamedSharding):
-            where = jax.sharding.NamedSharding(
-                mesh, runs_spec(mesh) if grouped and array.size else jax.P()
-            )
-        return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=where)
+            sharding = None
+        elif not isinstance(sharding, jax.sharding.NamedSharding):
+            spec = runs_spec(mesh) if grouped and array.size else jax.P()
+            sharding = jax.sharding.NamedSharding(mesh, spec)
+        return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=sharding)
 
-    return jax.tree.map(form, tree)
+    return jax.tree.map(shape_of, tree)
 
 
 def fetch(arrays: Tree) -> Tree:
     """Fetch arrays to the host, assembled from the devices of this process, which have all of
     them."""
 
-    def whole(array: Tree) -> Tree:
+    def fetch_one(array: Tree) -> Tree:
         if (
             not isinstance(array, jax.Array)
             or array.is_fully_addressable
@@ -129,7 +127,7 @@ def fetch(arrays: Tree) -> Tree:
             out[part.index] = part.data
         return out
 
-    return jax.tree.map(whole, arrays)
+    return jax.tree.map(fetch_one, arrays)
 
 
 @contextlib.contextmanager
@@ -151,16 +149,16 @@ def make_inputs(
     """Return the starting point of all runs, and the federation on its devices. `alike`: as for
     `make_group`, in this process."""
     mesh, federation = parts.mesh, parts.federation
-    on_devices = (
-        shard_federation(federation, mesh)
-        if parts.sharded and mesh is not None
-        else put_on_mesh(federation, mesh)
-    )
+    if parts.sharded and mesh is not None:
+        on_devices = shard_federation(federation, mesh)
+    else:
+        on_devices = put_on_mesh(federation, mesh)
     with use_federation(on_devices, mesh):
         group = make_group(parts, seeds, hypers, alike)
-    return (
-        group if alike else group._replace(setup=distributed.broadcast(group.setup))
-    ), on_devices
+    if not alike:
+        # Processes may differ in the last bits of what they have prepared; process 0 decides
+        group = group._replace(setup=distributed.broadcast(group.setup))
+    return group, on_devices
 
 
 def make_group(
@@ -169,8 +167,8 @@ def make_group(
     """Return the starting point of all runs, on the host. `alike`: the method prepares the first
     run, and all share the result."""
     mesh, settings = parts.mesh, parts.settings
+    # Each group of devices has equally many runs: the last one is computed several times
     missing = 0 if mesh is None else -len(seeds) % mesh.shape.get(RUNS, 1)
-    # Each group of devices has equally many runs
     seeds = seeds + seeds[-1:] * missing
     hypers = hypers + hypers[-1:] * missing
     hypers = [exact_share(settings.sending, each, parts.federation) for each in hypers]
@@ -189,15 +187,10 @@ def _set_up(parts: Assembled, run_keys: jax.Array, hypers: list[dict[str, float]
         return {}
     each = []
     for r, hyper in enumerate(hypers):
-        numbers = {
-            name: jnp.float32(value)
-            for name, value in (hyper | {"participants": parts.settings.participants}).items()
-        }
-        each.append(
-            parts.method.setup(
-                run_keys[r], flip_labels(parts.settings.sending, numbers, parts.federation), numbers
-            )
-        )
+        hyper = hyper | {"participants": parts.settings.participants}
+        numbers = {name: jnp.float32(value) for name, value in hyper.items()}
+        federation = flip_labels(parts.settings.sending, numbers, parts.federation)
+        each.append(parts.method.setup(run_keys[r], federation, numbers))
     return jax.tree.map(_stack, *each)
 
 

@@ -57,9 +57,8 @@ def make_row(
     """Build one row of the history of R runs: an array [R, …] of each quantity. `report`, `scored`:
     [R, …] each, see `program.Report` and `evaluation.Scored`. `models`: the number K of models that
     clients are scored by."""
-    labels, scoring, correct, loss, samples = (
-        scored[name] for name in ("labels", "scoring", "correct", "loss", "samples")
-    )
+    labels = scored["labels"]
+    samples = scored["samples"]
     runs = labels.shape[:1]
     trained = round > 0
     never = np.full(runs, np.nan)
@@ -67,7 +66,7 @@ def make_row(
     np.put_along_axis(in_use, np.where(labels >= 0, labels, models), True, -1)
     row = {
         **_accuracies(clients, scored, models),
-        "loss": metrics.per_sample(loss, samples),
+        "loss": metrics.per_sample(scored["loss"], samples),
         "train_loss": report["train_loss"] if trained else never,
         "discrepancy": report["discrepancy"] if trained else never,
         **metrics.score_clustering(labels, clients.group, models, clients.groups)._asdict(),
@@ -109,13 +108,10 @@ def count_moves(clients: Clients, runs: int, round: int, eval_every: int) -> Row
         return {}
     begin = clients.begin[1:]
     group = clients.phases
-    before = (round - 1) // eval_every * eval_every
+    last_evaluation = (round - 1) // eval_every * eval_every
     changed = (group[1:] != group[:-1]).sum(axis=1)
-    return {
-        "groups_changed": np.full(
-            runs, changed[(before < begin) & (begin <= round)].sum(), np.float32
-        )
-    }
+    since_then = (last_evaluation < begin) & (begin <= round)
+    return {"groups_changed": np.full(runs, changed[since_then].sum(), np.float32)}
 
 
 def _average_shares(clients: Clients, shares: np.ndarray) -> Rows:
@@ -159,15 +155,18 @@ def _accuracies(clients: Clients, scored: Rows, models: int) -> Rows:
     samples = scored["samples"]
     ids = _evaluated_ids(scored)
     fair = metrics.fairness(correct, samples)
-    of = lambda some: metrics.per_sample(correct, np.where(some[ids], samples, 0))  # noqa: E731
+
+    def accuracy_of(clients: np.ndarray) -> np.ndarray:
+        return metrics.per_sample(correct, np.where(clients[ids], samples, 0))
+
     return {
         "accuracy": fair.accuracy,
         "accuracy_client_mean": fair.client_mean,
         "accuracy_worst10": fair.worst_tenth,
         "accuracy_client_std": fair.client_std,
-        "accuracy_newcomers": of(clients.late),
-        "accuracy_train_clients": of(clients.trains),
-        "accuracy_test_clients": of(~clients.trains),
+        "accuracy_newcomers": accuracy_of(clients.late),
+        "accuracy_train_clients": accuracy_of(clients.trains),
+        "accuracy_test_clients": accuracy_of(~clients.trains),
         "accuracy_clusters": metrics.cluster_accuracy(scored["scoring"], correct, samples, models),
     }
 
@@ -177,32 +176,32 @@ class Watch:
 
     def __init__(self, stop: Stop | None, runs: int):
         self.stop = stop
+        # The best value of each run so far, times the sign
         self.best = np.full(runs, -np.inf)
-        """The best value of each run so far, times the sign."""
+        # The round of that value
         self.since = np.zeros(runs, np.int64)
-        """The round of that value."""
+        # The round after which each run has ended; −1: it goes on
         self.ended = np.full(runs, -1, np.int64)
-        """The round after which each run has ended; −1: it goes on."""
+        # How many rows of the history each run has
         self.evaluations = np.zeros(runs, np.int64)
-        """How many rows of the history each run has."""
 
     @property
     def live(self) -> np.ndarray:
-        """bool[R]: the runs that go on."""
+        """Return bool[R]: the runs that go on."""
         return self.ended < 0
 
     def see(self, rows: Rows) -> np.ndarray:
         """Record rows [R, T, …]; return i64[n]: the runs that end with them. A metric that is not
         finite counts as the worst."""
         before = self.live
-        for at, now in enumerate(rows["round"][0].tolist()):
+        for at, rounds in enumerate(rows["round"][0].tolist()):
             self.evaluations += self.live
             if self.stop is not None:
                 value = self.stop.sign * rows[self.stop.metric][:, at].astype(np.float64)
                 better = self.live & np.isfinite(value) & (value > self.best)
                 self.best[better] = value[better]
-                self.since[better] = now
-                self.ended[self.live & (now - self.since >= self.stop.patience)] = now
+                self.since[better] = rounds
+                self.ended[self.live & (rounds - self.since >= self.stop.patience)] = rounds
         return np.flatnonzero(before & ~self.live)
 
     def shares(self, rounds: int, runs: int) -> list[float]:

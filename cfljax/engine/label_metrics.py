@@ -23,14 +23,16 @@ def macro_f1(seen: Seen) -> jax.Array:
     """Average 2 TP / (2 TP + FP + FN) over labels, pooled over all scored clients."""
 
     def tally(scores: Array, truth: Array) -> Array:
-        """f32[B, 2, M]: true positives, and predicted plus true ones."""
+        """Return f32[B, 2, M]: true positives, and predicted plus true ones."""
         most = jax.nn.one_hot(jnp.argmax(scores, axis=-1), scores.shape[-1])
-        found = (scores > 0).astype(jnp.float32) if seen.federation.several else most
-        return jnp.stack([found * truth, found + truth], axis=1)
+        predicted = (scores > 0).astype(jnp.float32) if seen.federation.several else most
+        return jnp.stack([predicted * truth, predicted + truth], axis=1)
 
+    # 2 TP + FP + FN = predicted + true
     both = _sum_over_clients(seen, tally, jnp.zeros((2, seen.federation.classes)))
-    there = both[1] > 0
-    return jnp.sum(jnp.where(there, 2 * both[0] / jnp.where(there, both[1], 1), 0)) / jnp.sum(there)
+    hits, total = both[0], both[1]
+    exists = total > 0
+    return jnp.sum(jnp.where(exists, 2 * hits / jnp.where(exists, total, 1), 0)) / jnp.sum(exists)
 
 
 def average_precision(seen: Seen) -> jax.Array:
@@ -76,7 +78,8 @@ def average_precision(seen: Seen) -> jax.Array:
 def perplexity(seen: Seen) -> jax.Array:
     """Compute e to the mean loss of all scored samples, f32[]: the number of equally likely tokens
     with the same uncertainty."""
-    losses, samples = (jnp.sum(jnp.where(seen.who, each, 0)) for each in (seen.loss, seen.samples))
+    losses = jnp.sum(jnp.where(seen.who, seen.loss, 0))
+    samples = jnp.sum(jnp.where(seen.who, seen.samples, 0))
     return jnp.exp(losses / samples)
 
 
@@ -89,19 +92,18 @@ def mean_precision(scores: Array, truth: Array, valid: Array) -> jax.Array:
         order = jnp.argsort(-jnp.where(valid, score, -jnp.inf))
         ranked = score[order]
         hits = jnp.cumsum(jnp.where(valid, true, 0)[order])
-        # Of those with equal scores
+        # Samples with equal scores share a threshold: the last one of them counts for all
         last = (
             jnp.searchsorted(-jnp.where(valid[order], ranked, -jnp.inf), -ranked, side="right") - 1
         )
         precision = hits[last] / (last + 1)
         positives = jnp.where(valid, true, 0)
         total = jnp.sum(positives)
-        return jnp.sum(jnp.where(positives[order] > 0, precision, 0)) / jnp.maximum(
-            total, 1
-        ), total > 0
+        area = jnp.sum(jnp.where(positives[order] > 0, precision, 0)) / jnp.maximum(total, 1)
+        return area, total > 0
 
-    each, there = jax.vmap(of_label, in_axes=1)(scores, truth)
-    return jnp.sum(jnp.where(there, each, 0)) / jnp.sum(there)
+    each, exists = jax.vmap(of_label, in_axes=1)(scores, truth)
+    return jnp.sum(jnp.where(exists, each, 0)) / jnp.sum(exists)
 
 
 def _sum_over_clients(seen: Seen, tally: Callable[[Array, Array], Array], zero: Array) -> jax.Array:

@@ -147,32 +147,35 @@ def contingency(labels: np.ndarray, truth: np.ndarray, clusters: int, groups: in
 
 
 def purity(table: np.ndarray) -> np.ndarray:
-    """f64[...]: share of clients that belong to the most common group of their cluster; table
-    i64[..., K, G]."""
+    """Return f64[...]: share of clients that belong to the most common group of their cluster;
+    table i64[..., K, G]."""
     return _ratio(table.max(-1).sum(-1), table.sum((-2, -1)))
 
 
 def adjusted_rand(table: np.ndarray) -> np.ndarray:
-    """f64[...]: adjusted Rand index from the four kinds of pairs (Hubert and Arabie); table
+    """Return f64[...]: adjusted Rand index from the four kinds of pairs (Hubert and Arabie); table
     i64[..., K, G]. 1 when both partitions are the same, also when both are trivial."""
     found, true, n = _margins(table)
-    pairs = lambda partners: (table.astype(float) * partners).sum((-2, -1))  # noqa: E731
-    together = pairs(np.maximum(table - 1, 0))
-    split_true = pairs(found - table)
-    split_found = pairs(true - table)
-    apart = pairs(n - found - true + table)
-    over = (together + split_found) * (split_found + apart) + (together + split_true) * (
-        split_true + apart
-    )
+
+    def count_pairs(partners: np.ndarray) -> np.ndarray:
+        # As floats: products of pairs of a million clients are beyond 64 bits
+        return (table.astype(float) * partners).sum((-2, -1))
+
+    # Ordered pairs: of each client with its partners in the same or another cluster and group
+    together = count_pairs(np.maximum(table - 1, 0))
+    split_true = count_pairs(found - table)
+    split_found = count_pairs(true - table)
+    apart = count_pairs(n - found - true + table)
+    over = (together + split_found) * (split_found + apart)
+    over = over + (together + split_true) * (split_true + apart)
     same = (split_found == 0) & (split_true == 0)
-    value = np.where(
-        same, 1.0, 2 * (together * apart - split_found * split_true) / np.where(same, 1.0, over)
-    )
+    difference = together * apart - split_found * split_true
+    value = np.where(same, 1.0, 2 * difference / np.where(same, 1.0, over))
     return np.where(n[..., 0, 0] == 0, np.nan, value)
 
 
 def normalised_mutual_information(table: np.ndarray) -> np.ndarray:
-    """f64[...]: 2 (H(G) − H(G|K)) / (H(G) + H(K)), the arithmetic mean as normaliser; table
+    """Return f64[...]: 2 (H(G) − H(G|K)) / (H(G) + H(K)), the arithmetic mean as normaliser; table
     i64[..., K, G]. 1 when both partitions have one part, 0 when only one has."""
     found, true, n = _margins(table)
     in_cluster = _entropy(found, n, n)
@@ -194,10 +197,9 @@ def fairness(correct: np.ndarray, count: np.ndarray) -> Fairness:
     mean = _ratio(np.where(scored, each, 0.0).sum(-1), n)
     spread = np.sqrt(_ratio(np.where(scored, (each - mean[..., None]) ** 2, 0.0).sum(-1), n))
     tenth = (n + 9) // 10
-    lowest = np.arange(each.shape[-1]) < tenth[..., None]
-    worst = _ratio(
-        np.where(lowest, np.sort(np.where(scored, each, np.inf), -1), 0.0).sum(-1), tenth
-    )
+    is_lowest = np.arange(each.shape[-1]) < tenth[..., None]
+    ascending = np.sort(np.where(scored, each, np.inf), -1)
+    worst = _ratio(np.where(is_lowest, ascending, 0.0).sum(-1), tenth)
     return Fairness(per_sample(correct, count), mean, worst, spread)
 
 
@@ -209,7 +211,7 @@ def per_sample(values: np.ndarray, count: np.ndarray) -> np.ndarray:
 
 
 def client_accuracy(correct: np.ndarray, count: np.ndarray) -> np.ndarray:
-    """f64[..., C]: correct / count, NaN for clients without test samples."""
+    """Return f64[..., C]: correct / count, NaN for clients without test samples."""
     return _ratio(correct, count)
 
 
@@ -219,10 +221,11 @@ def cluster_accuracy(
     """Compute the accuracy f64[..., K] over the test samples of each cluster's clients, labels
     i32[..., C]; NaN without any."""
     where = np.where((labels >= 0) & (count > 0), labels, clusters)
-    return _ratio(*(_count(where, clusters, values) for values in (correct, count)))
+    return _ratio(_count(where, clusters, correct), _count(where, clusters, count))
 
 
 def _margins(table: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the sizes of clusters [..., K, 1], of groups [..., 1, G], and of all [..., 1, 1]."""
     return (
         table.sum(-1, keepdims=True),
         table.sum(-2, keepdims=True),
@@ -237,7 +240,7 @@ def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
 
 
 def _entropy(count: np.ndarray, whole: np.ndarray, n: np.ndarray) -> np.ndarray:
-    """f64[...]: Σ count/n · −log(count/whole)."""
+    """Return f64[...]: Σ count/n · −log(count/whole)."""
     share = count / np.maximum(whole, 1)
     return np.maximum(
         (count / np.maximum(n, 1) * -np.log(np.where(share > 0, share, 1.0))).sum((-2, -1)), 0.0
@@ -245,9 +248,9 @@ def _entropy(count: np.ndarray, whole: np.ndarray, n: np.ndarray) -> np.ndarray:
 
 
 def _count(where: np.ndarray, number: int, values: np.ndarray | None = None) -> np.ndarray:
-    """[..., number]: how often each number 0 … number − 1 occurs in where i64[..., C], or the sums
-    of the values [..., C] there. Of other numbers only `number` itself may occur, which counts
-    nowhere."""
+    """Return [..., number]: how often each number 0 … number − 1 occurs in where i64[..., C], or
+    the sums of the values [..., C] there. Of other numbers only `number` itself may occur, which
+    counts nowhere."""
     lead = where.shape[:-1]
     flat = where.reshape(-1, where.shape[-1])
     cell = flat + (number + 1) * np.arange(len(flat))[:, None]

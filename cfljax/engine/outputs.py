@@ -47,8 +47,13 @@ class Output(NamedTuple):
 def vector_bytes(
     travels: tuple[float, int] | None, d: int, vector_up: int | None
 ) -> tuple[float, float]:
-    """Return the bytes of a vector of `Traffic` (down, up), of d numbers. `vector_up`: those of an
-    update; None: four a number."""
+    """Return the bytes of a vector of `Traffic` (down, up).
+
+    Args:
+      travels: How many numbers of a vector travel (down, up); None: all.
+      d: The numbers of a vector.
+      vector_up: The bytes of an update; None: four for each number that travels.
+    """
     down, up = travels or (d, d)
     return 4 * down, 4 * up if vector_up is None else vector_up
 

@@ -13,9 +13,9 @@ from cfljax.engine.settings import Carry
 from cfljax.lazy import jax, jnp
 from cfljax.types import Tree
 
+# The history of a batch: an array [R, T', …] per quantity. The names of diagnostics begin with
+# `diag/`
 Rows = dict[str, np.ndarray]
-"""The history of a batch: an array [R, T', …] per quantity. The names of diagnostics begin with
-`diag/`."""
 
 
 class Spent(NamedTuple):
@@ -56,11 +56,12 @@ def restore(shape: Carry, saved: dict[str, np.ndarray]) -> Carry:
     type."""
     wanted = name_arrays(shape)
     for name in [*wanted, *saved]:
-        a = wanted.get(name)
-        b = saved.get(name)
-        if a is None or b is None or (a.shape, a.dtype) != (b.shape, b.dtype):
+        here = wanted.get(name)
+        there = saved.get(name)
+        if here is None or there is None or (here.shape, here.dtype) != (there.shape, there.dtype):
             raise CheckpointMismatch(
-                f"it does not fit this program: {name} is {_format(b)} but must be {_format(a)}"
+                f"it does not fit this program: {name} is {_format(there)} but must be "
+                f"{_format(here)}"
             )
     return jax.tree.unflatten(
         jax.tree.structure(shape), [jnp.asarray(saved[name]) for name in wanted]
@@ -82,15 +83,16 @@ def check_rows(saved: Rows, new: Rows) -> None:
 
 # Seconds that a chunk may take, roughly
 CHUNK_SECONDS = 2.0
-CHEAP, TRIES = 0.05, 5
-"""An evaluation of less than CHEAP seconds is timed TRIES times, and the least time counts: one may
-be mostly noise."""
+# An evaluation of less than these seconds is timed several times, and the least time counts: one
+# may be mostly noise
+CHEAP_EVALUATION_SECONDS = 0.05
+CHEAP_EVALUATION_REPEATS = 5
 Out = TypeVar("Out")
 
 
-class Clock:
-    """Time in chunks, added to the time of earlier starts: of evaluations, and the rest, which is
-    training."""
+class ChunkTimer:
+    """Times chunks of rounds, and adds the time to that of earlier starts: of evaluations, and the
+    rest, which is training."""
 
     def __init__(self, total: float = 0.0, evaluation: float = 0.0) -> None:
         self.total, self.evaluation = total, evaluation
@@ -110,7 +112,10 @@ class Clock:
         """Call f, an evaluation: once to warm up, then timed."""
         result = jax.block_until_ready(f(*args))
         prices: list[float] = []
-        while not prices or distributed.agree(len(prices) < TRIES and prices[-1] < CHEAP):
+        # All processes repeat as often as process 0, as an evaluation needs all of them
+        while not prices or distributed.agree(
+            len(prices) < CHEAP_EVALUATION_REPEATS and prices[-1] < CHEAP_EVALUATION_SECONDS
+        ):
             begin = time.perf_counter()
             result = jax.block_until_ready(f(*args))
             prices.append(time.perf_counter() - begin)
@@ -120,9 +125,9 @@ class Clock:
     def rounds_ahead(self) -> int:
         """Return the number of rounds of the next chunk; a program on the device cannot be
         interrupted."""
-        return (
-            1 if self.per_round is None else max(1, int(CHUNK_SECONDS / max(self.per_round, 1e-6)))
-        )
+        if self.per_round is None:
+            return 1
+        return max(1, int(CHUNK_SECONDS / max(self.per_round, 1e-6)))
 
     def split(self, evaluations: int) -> tuple[float, float]:
         """Return (seconds of training, seconds of evaluation)."""

@@ -11,14 +11,15 @@ from cfljax.local.data import take
 from cfljax.local.stream import block_size, client_losses, fold_blocks
 from cfljax.types import Array, Federation, Model, Split
 
+# Clients that choose a model try this many at a time. With at most this many models, all of them
+# score all samples in one product where clients are computed side by side
 MODELS_AT_ONCE = 32
-"""Clients that choose a model try this many at a time. With at most this many models, all of them
-score all samples in one product where clients are computed side by side."""
 # Samples of a client that its own model scores at once
 TILE = 32
-BY_ITSELF, SMALL = 300_000, 750
-"""A client that is scored by itself costs BY_ITSELF / (SMALL + parameters) samples on top
-(measured: 8 µs a client; 20 ns a sample and 27 ps more for each parameter)."""
+# Measured: a client that is scored by itself takes 8 µs, a sample 20 ns and 27 ps more for each
+# parameter. In units of 27 ps a client costs CLIENT_COST, a sample SAMPLE_COST plus the parameters
+CLIENT_COST = 300_000
+SAMPLE_COST = 750
 # (correct, loss)
 Pair = tuple[Array, Array]
 
@@ -46,14 +47,15 @@ def score(
     """Score the clients for which `who` is True, each with `models[labels]`."""
     who = who & federation.real
     if split.shared:
-        kinds, number = _kinds(federation)
+        kinds, number = _list_kinds(federation)
         wanted = (
             jnp.zeros((models.shape[0], number), bool)
             .at[labels, jnp.where(who, kinds, number)]
             .set(True, mode="drop")
         )
-        sums = _score_shared(model, federation, split, models, wanted, sequential)
-        correct, loss = (jnp.where(who, each[labels, kinds], 0.0) for each in sums)
+        of_kinds = _score_shared(model, federation, split, models, wanted, sequential)
+        correct = jnp.where(who, of_kinds[0][labels, kinds], 0.0)
+        loss = jnp.where(who, of_kinds[1][labels, kinds], 0.0)
     elif _is_product_faster(model, federation, split, models.shape[0], sequential):
         correct, loss = _score_by_product(model, federation, split, models, labels, who, sequential)
     else:
@@ -82,13 +84,14 @@ def score_mixtures(
 
     def visit(sums: Array, x: Array, y: Array, owner: Array, valid: Array) -> Array:
         logits = jax.vmap(lambda p: model.forward(p, x))(params)
-        # The log-odds of the second of two classes
-        one = logits.shape[-1] == 1
-        logits = jnp.concatenate([jnp.zeros_like(logits), logits], -1) if one else logits
+        # A single logit is the log-odds of the second of two classes
+        log_odds = logits.shape[-1] == 1
+        if log_odds:
+            logits = jnp.concatenate([jnp.zeros_like(logits), logits], -1)
         mixed = jax.nn.logsumexp(jax.nn.log_softmax(logits) + log_weights[:, owner], axis=0)
-        return _add_scores(
-            model, sums, owner, mixed[:, 1:] - mixed[:, :1] if one else mixed, y, valid
-        )
+        if log_odds:
+            mixed = mixed[:, 1:] - mixed[:, :1]
+        return _add_scores(model, sums, owner, mixed, y, valid)
 
     everyone = jnp.arange(federation.clients)
     zero = jnp.zeros((federation.clients, 2))
@@ -109,15 +112,16 @@ def least_loss_among(
     ties to the lowest, i32[C], for the clients for which `who` bool[C] is True. Only the candidates
     are computed, MODELS_AT_ONCE at a time."""
     if split.shared:
-        kinds, many = _kinds(federation)
-        wanted = candidates[:, None] & jnp.zeros(many, bool).at[jnp.where(who, kinds, many)].set(
-            True, mode="drop"
+        kinds, number_of_kinds = _list_kinds(federation)
+        asked = (
+            jnp.zeros(number_of_kinds, bool)
+            .at[jnp.where(who, kinds, number_of_kinds)]
+            .set(True, mode="drop")
         )
-        losses = jnp.where(
-            candidates[:, None],
-            _score_shared(model, federation, split, models, wanted, sequential)[1],
-            jnp.nan,
-        )
+        wanted = candidates[:, None] & asked
+        losses = _score_shared(model, federation, split, models, wanted, sequential)[1]
+        losses = jnp.where(candidates[:, None], losses, jnp.nan)
+        # With losses of NaN alone the first candidate is chosen, not model 0
         known = jnp.any(~jnp.isnan(losses), axis=0)
         return jnp.where(known, least_loss(losses), jnp.argmax(candidates)).astype(jnp.int32)[kinds]
     width = min(models.shape[0], MODELS_AT_ONCE)
@@ -135,11 +139,11 @@ def least_loss_among(
         found = jnp.take_along_axis(losses, least[None], 0)[0]
         return jnp.minimum(found, best[0]), jnp.where(found < best[0], which[least], best[1])
 
-    nobody = (
+    nothing_found = (
         jnp.full(federation.clients, jnp.inf),
         jnp.full(federation.clients, first[0], jnp.int32),
     )
-    return jax.lax.fori_loop(0, -(-number // width), visit, nobody)[1]
+    return jax.lax.fori_loop(0, -(-number // width), visit, nothing_found)[1]
 
 
 def _is_product_faster(
@@ -154,9 +158,8 @@ def _is_product_faster(
     tile = min(TILE, max(split.longest, 1))
     clients = min(split.count.shape[0], samples)
     padded = min(clients * -(-split.longest // tile) * tile, samples + clients * tile)
-    return models * -(-samples // block) * block <= padded + clients * BY_ITSELF // (
-        SMALL + model.size
-    )
+    by_clients = padded + clients * CLIENT_COST // (SAMPLE_COST + model.size)
+    return models * -(-samples // block) * block <= by_clients
 
 
 def _count_samples(federation: Federation, split: Split) -> int:
@@ -165,14 +168,16 @@ def _count_samples(federation: Federation, split: Split) -> int:
     return max(1, min(here, split.count.shape[0] * split.longest))
 
 
-def _kinds(federation: Federation) -> tuple[Array, int]:
-    """Return (i32[C] the kind of each client, the number of kinds). Clients of one kind see a
+def _list_kinds(federation: Federation) -> tuple[Array, int]:
+    """Return the kind of each client, i32[C], and the number of kinds. Clients of one kind see a
     shared test set in the same way, and are scored on the same samples of it: all of them train, or
     none does."""
     view = federation.view
-    alone = (federation.train.count == 0).astype(jnp.int32)
+    untrained = (federation.train.count == 0).astype(jnp.int32)
     views = [] if view is None else [len(each) for each in view[1:] if each is not None]
-    return (2 * view.of + alone, 2 * views[0]) if view is not None and views else (alone, 2)
+    if view is None or not views:
+        return untrained, 2
+    return 2 * view.of + untrained, 2 * views[0]
 
 
 def _score_shared(
@@ -183,33 +188,35 @@ def _score_shared(
     wanted: Array,
     sequential: bool,
 ) -> tuple[Array, Array]:
-    """Score on the test set that all clients share, as each kind of clients sees it: (correct
-    f32[K, kinds], loss f32[K, kinds]); zeros if not wanted (bool[K, kinds])."""
+    """Score on the test set that all clients share, as each kind of clients sees it. Return correct
+    f32[K, kinds] and loss f32[K, kinds]; zeros if not wanted (bool[K, kinds])."""
     block = block_size(model, federation, 1, split.rows.shape[0], sequential)
-    kinds, number = _kinds(federation)
+    kinds, number = _list_kinds(federation)
     slots = jnp.where(federation.real, kinds, number)
+    # A client of each kind, as whom the test set is seen
     member = jnp.zeros(number, jnp.int32).at[slots].max(jnp.arange(federation.clients), mode="drop")
 
-    def one(at: tuple[Array, Array]) -> tuple[Array, Array]:
-        params = model.unravel(at[0])
-        row = at[1]
+    def score_model(of_model: tuple[Array, Array]) -> Pair:
+        flat, wanted_kinds = of_model
+        params = model.unravel(flat)
 
         def visit(carry: Pair, x: Array, y: Array, _: Array, valid: Array) -> Pair:
             logits = model.forward(params, x)
             hits = model.correct(logits, y)
             losses = model.loss(logits, y)
-            return carry[0] + jnp.sum(valid & hits), carry[1] + jnp.sum(
-                jnp.where(valid, losses, 0.0)
-            )
+            correct, loss = carry
+            correct = correct + jnp.sum(valid & hits)
+            return correct, loss + jnp.sum(jnp.where(valid, losses, 0.0))
 
         zero = (jnp.float32(0), jnp.float32(0))
 
-        def of_kind(kind: tuple[Array, Array]) -> tuple[Array, Array]:
-            return fold_blocks(federation, split, kind[0][None], kind[1][None], block, visit, zero)
+        def score_kind(kind: tuple[Array, Array]) -> Pair:
+            client, is_wanted = kind
+            return fold_blocks(federation, split, client[None], is_wanted[None], block, visit, zero)
 
-        return jax.lax.map(of_kind, (member, row))
+        return jax.lax.map(score_kind, (member, wanted_kinds))
 
-    return jax.lax.map(one, (models, wanted))
+    return jax.lax.map(score_model, (models, wanted))
 
 
 def _score_by_product(
@@ -221,8 +228,8 @@ def _score_by_product(
     who: Array,
     sequential: bool,
 ) -> tuple[Array, Array]:
-    """Evaluate the K models side by side over all samples, and select each sample's own: (correct
-    f32[C], loss f32[C])."""
+    """Evaluate the K models side by side over all samples, and select the logits of each sample's
+    own model. Return correct f32[C] and loss f32[C]."""
     block = block_size(
         model, federation, models.shape[0], _count_samples(federation, split), sequential
     )
@@ -231,16 +238,14 @@ def _score_by_product(
 
     def visit(sums: Array, x: Array, y: Array, owner: Array, valid: Array) -> Array:
         if len(models) == 1:
-            return _add_scores(
-                model, sums, owner, model.forward(jax.tree.map(lambda a: a[0], params), x), y, valid
-            )
-        logits = jax.vmap(lambda p: model.forward(p, x))(params)
-        chosen = jnp.take_along_axis(logits, labels[owner][None, :, None], 0)[0]
-        return _add_scores(model, sums, owner, chosen, y, valid)
+            logits = model.forward(jax.tree.map(lambda a: a[0], params), x)
+        else:
+            of_all = jax.vmap(lambda p: model.forward(p, x))(params)
+            logits = jnp.take_along_axis(of_all, labels[owner][None, :, None], 0)[0]
+        return _add_scores(model, sums, owner, logits, y, valid)
 
-    correct, loss = fold_blocks(
-        federation, split, everyone, who, block, visit, jnp.zeros((federation.clients, 2))
-    ).T
+    zero = jnp.zeros((federation.clients, 2))
+    correct, loss = fold_blocks(federation, split, everyone, who, block, visit, zero).T
     return correct, loss
 
 
@@ -269,35 +274,44 @@ def _score_one_by_one(
     tile = min(TILE, max(split.longest, 1))
     clients = jnp.arange(federation.clients)
 
-    def scored(client: Array, count: Array) -> tuple[Array, Array]:
+    def score_client(client: Array, count: Array) -> Pair:
         params = model.unravel(models[labels[client]])
 
         def visit(i: Array, carry: Pair) -> Pair:
-            where = i * tile + jnp.arange(tile)
-            valid = where < count
-            x, y = take(federation, split, client, where, valid)
+            position = i * tile + jnp.arange(tile)
+            valid = position < count
+            x, y = take(federation, split, client, position, valid)
             logits = model.forward(params, x)
             hits = model.correct(logits, y)
             losses = model.loss(logits, y)
-            return carry[0] + jnp.sum(valid & hits), carry[1] + jnp.sum(
-                jnp.where(valid, losses, 0.0)
-            )
+            correct, loss = carry
+            correct = correct + jnp.sum(valid & hits)
+            return correct, loss + jnp.sum(jnp.where(valid, losses, 0.0))
 
         return jax.lax.fori_loop(0, -(-count // tile), visit, (jnp.float32(0), jnp.float32(0)))
 
-    def part(device: Array, width: int) -> tuple[Array, Array]:
-        here = (
-            mask_own(federation.owner, who)
-            if federation.owner is not None
-            else who & (clients % width == device)
-        )
-        count = jnp.where(here, split.count, 0)
-        nothing = lambda *_: (jnp.float32(0), jnp.float32(0))  # noqa: E731 (does not even copy the model)
-        one = lambda client: jax.lax.cond(count[client] > 0, scored, nothing, client, count[client])  # noqa: E731
-        if sequential:
-            return jax.lax.map(one, clients)
-        # side by side, both branches would be computed, and each client get a copy of all samples
-        # as an argument of them
-        return jax.lax.map(lambda client: scored(client, count[client]), clients, batch_size=64)
+    def skip_client(_client: Array, _count: Array) -> Pair:
+        return jnp.float32(0), jnp.float32(0)
 
-    return sum_devices(part)
+    def score_own(device: Array, width: int) -> Pair:
+        if federation.owner is not None:
+            own = mask_own(federation.owner, who)
+        else:
+            own = who & (clients % width == device)
+        count = jnp.where(own, split.count, 0)
+
+        # A client without samples here does not even copy its model
+        def score_if_any(client: Array) -> Pair:
+            return jax.lax.cond(count[client] > 0, score_client, skip_client, client, count[client])
+
+        if sequential:
+            return jax.lax.map(score_if_any, clients)
+
+        # Side by side, both branches would be computed, and each client get a copy of all samples
+        # as an argument of them
+        def score_always(client: Array) -> Pair:
+            return score_client(client, count[client])
+
+        return jax.lax.map(score_always, clients, batch_size=64)
+
+    return sum_devices(score_own)

@@ -81,15 +81,15 @@ class Settings(NamedTuple):
 
     @property
     def of_programs(self) -> Settings:
-        """Those that programs are compiled for, without what only the host reads: equal for runs
-        that share programs."""
+        """Return the settings that programs are compiled for, without what only the host reads:
+        equal for runs that share programs."""
         return self.without("rounds", "eval_every", "evaluations", "label_history", "stop")
 
 
-class Tuned(NamedTuple):
+class FineTuning(NamedTuple):
     """Clients that are scored after some steps of local training, when all rounds are over."""
 
-    # Their positions among the clients that `afterwards.Place` gives
+    # Their positions among the clients that `afterwards.PlaceClients` gives
     ids: tuple[int, ...]
     # After how many local steps each is scored
     steps: tuple[int, ...]
@@ -115,18 +115,18 @@ class Assembled(NamedTuple):
     mesh: jax.sharding.Mesh | None = None
     # Whether the pool of samples is dealt to the devices, too
     sharded: bool = False
+    # Names everything static that the method and the model were made from, so that a later batch
+    # with the same key, plan and settings reuses the compiled programs, whatever its number of
+    # rounds; None: nothing is reused
     program_key: Hashable = None
-    """Names everything static that the method and the model were made from, so that a later batch
-    with the same key, plan and settings reuses the compiled programs, whatever its number of
-    rounds; None: nothing is reused."""
+    # Names everything that the model was made from, so that all methods share the program that
+    # evaluates it; None: nothing is reused
     model_key: Hashable = None
-    """Names everything that the model was made from, so that all methods share the program that
-    evaluates it; None: as above."""
     # Clients that have taken part in no round; None: there are none
-    newcomers: Tuned | None = None
-    finetuned: Tuned | None = None
-    """The clients of an evaluation, which fine-tune their models (`train.finetune_steps`); None:
-    they do not."""
+    newcomers: FineTuning | None = None
+    # The clients of an evaluation, which fine-tune their models (`train.finetune_steps`); None:
+    # they do not
+    finetuned: FineTuning | None = None
 
 
 class Sum(NamedTuple):
@@ -143,9 +143,9 @@ class Wall(NamedTuple):
     elapsed: Sum
     # f32[] each: seconds that clients have computed and communicated, summed over the clients
     busy: Sum
+    # i32[]: number of client-rounds dropped because the client would have missed the deadline;
+    # None: there is no deadline
     late: Array | None
-    """i32[]: number of client-rounds dropped because the client would have missed the deadline;
-    None: there is no deadline."""
     # f32[K]: seconds that the members of each cluster have waited for the slowest participants of
     # their rounds
     waited: Array
@@ -175,19 +175,13 @@ class View(NamedTuple):
     models: Array
     # i32[C]: the model that each client belongs to; −1: none yet
     labels: Array
-    guess: (
-        Array | None
-        # i32[C]: the model that each client is scored by (`Method.score`); None: the model of its
-        # label
-    )
-    mixture: (
-        Array | None
-        # f32[C, K]: the weights with which each client mixes the models; None: each is scored by
-        # one
-        # model
-    )
+    # i32[C]: the model that each client is scored by (`Method.score`); None: the model of its label
+    guess: Array | None
+    # f32[C, K]: the weights with which each client mixes the models; None: each is scored by one
+    # model
+    mixture: Array | None
     # Further models of the clients by name, as `Method.also` gives them
     also: dict[str, tuple[Array, Array]]
+    # f32[C, K]: the weights of each client in models, for the record alone; None: the weights of
+    # `mixture`, if any
     shares: Array | None = None
-    """f32[C, K]: the weights of each client in models, for the record alone; None: the weights of
-    `mixture`, if any."""

@@ -19,18 +19,26 @@ from cfljax.engine.groups import Group, fetch, make_inputs
 from cfljax.engine.history import Watch
 from cfljax.engine.outputs import Output, Seconds, make_output
 from cfljax.engine.program import compile_programs, start_form
-from cfljax.engine.resume import Checkpoint, Clock, Rows, Spent, check_rows, name_arrays, restore
+from cfljax.engine.resume import (
+    Checkpoint,
+    ChunkTimer,
+    Rows,
+    Spent,
+    check_rows,
+    name_arrays,
+    restore,
+)
 from cfljax.engine.settings import Assembled, Carry, Settings
 from cfljax.lazy import jax
 from cfljax.local.send import flip_labels
 from cfljax.types import Federation, Method, Tree
 
+# Is called after each chunk with (rounds done, accuracy f32[R]: NaN where the chunk did not end
+# with an evaluation)
 AfterChunk = Callable[[int, np.ndarray], None]
-"""Is called after each chunk with (rounds done, accuracy f32[R]: NaN where the chunk did not end
-with an evaluation)."""
+# Is called after each chunk with a function that makes a checkpoint, and calls it when a checkpoint
+# is due
 SaveCheckpoint = Callable[[Callable[[], Checkpoint]], None]
-"""Is called after each chunk with a function that makes a checkpoint, and calls it when a
-checkpoint is due."""
 # (report, scores): an evaluation of a group, still on the device
 Evaluated = tuple[Tree, Tree]
 
@@ -50,11 +58,16 @@ def simulate(
     chunks changes no bit of the result.
 
     Args:
-        chunk_rounds: rounds in a chunk; None: as many as take about two seconds. resume: the
-        checkpoint to continue from; CheckpointMismatch if it does not fit. until: pause after this
-        number of rounds, when `checkpoint` is called; a paused batch has no outputs, and resumes to
-        the
-          same bits as without a pause."""
+      parts: The batch, besides seeds and numbers.
+      seeds: The seed of each run.
+      hypers: The numbers of each run.
+      chunk_rounds: Rounds in a chunk; None: as many as take about two seconds.
+      progress: Is called after each chunk.
+      resume: The checkpoint to continue from; CheckpointMismatch if it does not fit.
+      checkpoint: Is called after each chunk.
+      until: Pause after this number of rounds, when `checkpoint` is called; a paused batch has no
+        outputs, and resumes to the same bits as without a pause.
+    """
     settings = parts.settings
     runs = len(seeds)
     before = Spent(0.0, 0.0, 0.0, 0.0) if resume is None else resume.spent
@@ -63,18 +76,18 @@ def simulate(
     seconds_setup = before.setup + time.perf_counter() - begin
     batch = Simulation(parts, whole, federation, resume)
     done, rows = (0, []) if resume is None else (resume.done, [resume.rows])
-    clock = Clock(before.rounds, before.evaluation)
-    # Devices wait for each other for half a minute only
+    timer = ChunkTimer(before.rounds, before.evaluation)
+    # Processes meet here, as devices wait for each other for half a minute only
     distributed.agree(None)
     last = settings.rounds if until is None else min(until, settings.rounds)
     watch = batch.watch
     while not rows or (done < last and watch.live[:runs].any()):
         if not rows:
-            new = batch.first_row(clock)
+            new = batch.first_row(timer)
         else:
-            most = min(chunk_rounds or clock.rounds_ahead(), last - done)
+            most = min(chunk_rounds or timer.rounds_ahead(), last - done)
             stop = distributed.agree(_next_stop(parts.method, settings, done, most))
-            new = clock.time(stop - done, batch.advance, done, stop)
+            new = timer.time(stop - done, batch.advance, done, stop)
             done = stop
         rows += new
         check_rows(rows[0], rows[-1])
@@ -85,7 +98,7 @@ def simulate(
             progress(done, rows[-1]["accuracy"][:runs, -1] if new else np.full(runs, np.nan))
         if checkpoint is not None and 0 < done < settings.rounds:
             spent = Spent(
-                seconds_setup, before.compile + batch.seconds_compile, clock.total, clock.evaluation
+                seconds_setup, before.compile + batch.seconds_compile, timer.total, timer.evaluation
             )
             checkpoint(
                 lambda: Checkpoint(done, name_arrays(batch.carry()), _concatenate(rows), spent)  # noqa: B023
@@ -94,11 +107,12 @@ def simulate(
         return []
     if done < settings.rounds and progress is not None:
         progress(settings.rounds, rows[-1]["accuracy"][:runs, -1])
-    seconds_compile = before.compile + batch.seconds_compile
-    spent_all = Seconds(
-        seconds_compile, *clock.split(sum(row["round"].shape[1] for row in rows)), seconds_setup
+    evaluations = sum(row["round"].shape[1] for row in rows)
+    seconds_train, seconds_eval = timer.split(evaluations)
+    seconds = Seconds(
+        before.compile + batch.seconds_compile, seconds_train, seconds_eval, seconds_setup
     )
-    return _make_outputs(batch, _concatenate(rows), spent_all, runs)
+    return _make_outputs(batch, _concatenate(rows), seconds, runs)
 
 
 def _make_outputs(batch: Simulation, rows: Rows, seconds: Seconds, runs: int) -> list[Output]:
@@ -165,18 +179,19 @@ class Simulation:
         self.scored_on = strip_training(federation)
         self.clients = history.extract_clients(parts.federation)
         self.groups = groups.split_into_groups(parts, whole)
-        self.runs, size = whole.keys.shape[0], self.groups[0].keys.shape[0]
+        self.runs = whole.keys.shape[0]
+        size = self.groups[0].keys.shape[0]
+        # Which runs are in each group
         self.members = [np.arange(at, at + size) for at in range(0, self.runs, size)]
-        """Which runs are in each group."""
         programs, self.seconds_compile = compile_programs(parts, self.groups[0], federation)
         self.programs = [programs] * len(self.groups)
         self.watch = Watch(parts.settings.stop, self.runs)
+        # What the runs that have ended carry: [1, …] on the host
         self.frozen: dict[int, Carry] = {}
-        """What the runs that have ended carry: [1, …] on the host."""
+        # The last row of the history
         self.row: Rows = {}
-        """The last row of the history."""
+        # f32[R, C]: of each client at the last evaluation
         self.accuracy = np.zeros(0)
-        """f32[R, C]: of each client at the last evaluation."""
         if resume is None:
             self.carries = [programs.start(*group, federation) for group in self.groups]
         else:
@@ -239,10 +254,11 @@ class Simulation:
             size //= 2
         if size == len(members) or not len(live):
             return
-        here = [int(np.argmax(members == r)) for r in live]
-        here += here[-1:] * (size - len(here))
-        carry = groups.select_runs(fetch(self.carries[at]), np.array(here))
-        self.members[at] = members[here]
+        # The last live run fills the room that is left
+        slots = [int(np.argmax(members == r)) for r in live]
+        slots += slots[-1:] * (size - len(slots))
+        carry = groups.select_runs(fetch(self.carries[at]), np.array(slots))
+        self.members[at] = members[slots]
         self.groups[at] = groups.place_group(
             self.parts, groups.select_runs(tuple(self.whole), self.members[at])
         )
@@ -250,9 +266,9 @@ class Simulation:
         self.seconds_compile += seconds
         self.carries[at] = put_on_mesh(carry, self.parts.mesh, True)
 
-    def first_row(self, clock: Clock) -> list[Rows]:
+    def first_row(self, timer: ChunkTimer) -> list[Rows]:
         """Return the row of the history before the first round, from a timed evaluation."""
-        first = clock.price(self._evaluate, 0, 0)
+        first = timer.price(self._evaluate, 0, 0)
         others = [self._evaluate(at, 0) for at in range(1, len(self.groups))]
         return [self._row(0, dict(enumerate((first, *others))))]
 
@@ -322,7 +338,8 @@ class Simulation:
             accuracy[ended] = self.accuracy[ended]
             for name in row.keys() - {"round"}:
                 row[name][ended] = self.row[name][ended]
-        self.accuracy, self.row = accuracy, row
+        self.accuracy = accuracy
+        self.row = row
         return row
 
     def regroup(self, done: int) -> None:

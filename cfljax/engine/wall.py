@@ -38,11 +38,11 @@ from cfljax.types import (
 MAX_TIMED_CLUSTERS = 64
 # The largest relative rounding error of the clock: four steps of float32
 CLOCK_ERROR = 2.0**-21
-Go = Callable[[ClientState], tuple[Tree, Info]]
-"""Computes a round, given the devices and the updates in flight: (state after it, report)."""
+# Computes a round, given the devices and the updates in flight: (state after it, report)
+RunRound = Callable[[ClientState], tuple[Tree, Info]]
 
 
-class Spent(NamedTuple):
+class RoundTime(NamedTuple):
     """The time of a round."""
 
     # f32[C]: the seconds of each participant; 0 for other clients
@@ -71,7 +71,7 @@ def format_clock(wall: Wall) -> dict[str, Array]:
 
 
 def run_timed(
-    go: Go,
+    go: RunRound,
     vector: tuple[float, float],
     models: Models,
     wall: Wall | None,
@@ -79,8 +79,17 @@ def run_timed(
     hyper: Hyper,
     t: Array,
 ) -> tuple[tuple[Tree, Info], Wall]:
-    """Run round t and move the clock: ((state, report), the clock). `vector`: bytes of a vector
-    (down, up)."""
+    """Run round t, move the clock, and return ((state, report), the clock).
+
+    Args:
+      go: Computes the round.
+      vector: The bytes of a vector (down, up).
+      models: (state) -> the models and the label of each client.
+      wall: The clock before the round.
+      federation: The clients' data and devices.
+      hyper: The numbers of the run.
+      t: i32[] the round.
+    """
     assert wall is not None and federation.devices is not None
     devices = devices_in_round(federation.devices, hyper, wall.elapsed.high, t)
     (state, info), spent = run_metered(go, vector, ClientState(devices=devices), hyper)
@@ -133,16 +142,16 @@ def client_seconds(
     hyper: Hyper,
 ) -> Array:
     """Compute the seconds of clients that do these steps; `number` clients share this traffic."""
-    of_each = [each.astype(jnp.float32) / jnp.maximum(number, 1) for each in sent]
-    down = vector[0] * of_each[0] + 4 * of_each[2]
-    up = vector[1] * of_each[1] + 4 * of_each[3]
+    own = Traffic(*(each.astype(jnp.float32) / jnp.maximum(number, 1) for each in sent))
+    down = vector[0] * own.vectors_down + 4 * own.floats_down
+    up = vector[1] * own.vectors_up + 4 * own.floats_up
     sending = 8e-6 * (down / hyper["clock.down_mbps"] + up / hyper["clock.up_mbps"])
     return steps * (hyper["clock.step_ms"] / 1000) / speed + sending
 
 
 def run_metered(
-    go: Go, vector: tuple[float, float], kept: ClientState, hyper: Hyper
-) -> tuple[tuple[Tree, Info], Spent]:
+    go: RunRound, vector: tuple[float, float], kept: ClientState, hyper: Hyper
+) -> tuple[tuple[Tree, Info], RoundTime]:
     """Run a round and measure its time, if no client is late."""
     assert kept.devices is not None
     try:
@@ -158,14 +167,14 @@ def run_metered(
 
 def _sum_time(
     meter: Meter, traffic: Traffic, vector: tuple[float, float], speed: Array, hyper: Hyper
-) -> Spent:
+) -> RoundTime:
     who = meter.steps > 0
     own = Traffic(*(whole - before for whole, before in zip(traffic, meter.pre_round, strict=True)))
     each = client_seconds(meter.steps, speed, own, jnp.sum(who), vector, hyper)
     before = client_seconds(
         jnp.float32(0), jnp.float32(1), meter.pre_round, meter.senders, vector, hyper
     )
-    return Spent(jnp.where(who, each, 0.0), who, before, own)
+    return RoundTime(jnp.where(who, each, 0.0), who, before, own)
 
 
 def seconds_to_next(federation: Federation, present: DevicesNow, now: Array, t: Array) -> Array:
@@ -183,15 +192,14 @@ def seconds_to_next(federation: Federation, present: DevicesNow, now: Array, t: 
 def add_by_label(total: Array, labels: Array, each: Array) -> Array:
     """Add the values of clients with these labels i32[n] to the sums of clusters [K]; −1: to none.
     K may be 0."""
-    return (
-        total.at[jnp.where(labels >= 0, labels, total.shape[0])].add(each, mode="drop")
-        if total.shape[0]
-        else total
-    )
+    if not total.shape[0]:
+        return total
+    return total.at[jnp.where(labels >= 0, labels, total.shape[0])].add(each, mode="drop")
 
 
 def add(total: Sum, more: Array) -> Sum:
     """Add one number to the sum; the rounding error is kept in its lower part (Kahan)."""
+    # A float32 of a day in seconds has steps of 8 ms, in which short rounds would be lost
     more = more + total.low
     high = total.high + more
     return Sum(high, more - (high - total.high))

@@ -20,7 +20,7 @@ from cfljax.config.transit import uses_error_feedback
 from cfljax.devices import compiled
 from cfljax.devices.machine import Machine, make_mesh
 from cfljax.engine.outputs import vector_bytes
-from cfljax.engine.settings import Assembled, Asynchronous, Settings, Stop, Tuned
+from cfljax.engine.settings import Assembled, Asynchronous, FineTuning, Settings, Stop
 from cfljax.errors import SpecError, SpecWarning
 from cfljax.experiment import federations
 from cfljax.experiment.batching import Batch
@@ -221,13 +221,13 @@ def with_devices(run: Run, federation: Federation) -> Federation:
     return dataclasses.replace(federation, devices=devices)
 
 
-def _make_newcomer_scoring(run: Run, federation: Federation, solver: Solver) -> Tuned | None:
+def _make_newcomer_scoring(run: Run, federation: Federation, solver: Solver) -> FineTuning | None:
     """Return how clients that never train are scored after the last round; None: there are none."""
     new = run.data.new_clients
     if new is None:
         return None
     ids = tuple(np.flatnonzero(np.asarray(federation.arrive) == NEVER).tolist())
-    return Tuned(
+    return FineTuning(
         ids,
         new.steps,
         solver,
@@ -236,13 +236,13 @@ def _make_newcomer_scoring(run: Run, federation: Federation, solver: Solver) -> 
     )
 
 
-def _make_fine_tuning(run: Run, federation: Federation, solver: Solver) -> Tuned | None:
+def _make_fine_tuning(run: Run, federation: Federation, solver: Solver) -> FineTuning | None:
     """Return how clients are fine-tuned and scored after the last round; None: they are not."""
     steps = run.train.finetune_steps
     if steps is None:
         steps = run.options.finetune_steps
     clients = min(run.train.eval_clients or federation.clients, federation.clients)
-    return Tuned(tuple(range(clients)), (steps,), solver) if steps else None
+    return FineTuning(tuple(range(clients)), (steps,), solver) if steps else None
 
 
 def _make_asynchronous(run: Run, model: Model, parts: Parts, clients: int) -> Asynchronous | None:

@@ -10,7 +10,7 @@ from cfljax.federation.gather import insertion_points
 from cfljax.lazy import jax, jnp
 from cfljax.types import Array, ClientState, Cohort, Federation, Hyper
 
-NOTHING = ClientState()
+NO_STATE = ClientState()
 
 
 def draw(
@@ -19,15 +19,23 @@ def draw(
     participants: int,
     round: Array,
     hyper: Hyper,
-    kept: ClientState = NOTHING,
+    kept: ClientState = NO_STATE,
 ) -> Cohort:
-    """Draw `participants` of the clients that have arrived and hold training data, uniformly
-    without replacement. Some of them drop out (`dropout`: probability) or do only a part of their
-    local steps (`stragglers`: probability, `straggler_work`). A client that a trace marks as
-    unavailable, or whose update is in flight (`kept.flight`), is not drawn: it keeps its slot,
-    masked, and others are drawn for the free slots, in order. A client that would miss the deadline
-    is drawn and left out (`kept.devices`). If there are as many slots as clients, each client has
-    its own."""
+    """Draw participants from the clients that have arrived and hold training data, uniformly
+    without replacement.
+
+    Args:
+      key: The round's key.
+      federation: The clients' data.
+      participants: How many slots there are. If there are as many as clients, each client has its
+        own.
+      round: i32[] the round.
+      hyper: The numbers of the run. Participants drop out with probability `dropout`, or do only
+        the part `straggler_work` of their local steps with probability `stragglers`.
+      kept: What belongs to clients. One that a trace marks as unavailable is not drawn, nor is one
+        whose update is in flight: it keeps its slot, masked, and others are drawn for the free
+        slots, in order. One that would miss the deadline is drawn and left out.
+    """
     eligible = present(federation, round)
     flight = kept.flight
     if kept.devices is not None and kept.devices.there is not None:
@@ -38,12 +46,13 @@ def draw(
     if participants >= federation.clients:
         ids = jnp.arange(federation.clients, dtype=jnp.int32)
     else:
+        # Without the sign bit, −1 is below all scores
         score = keys.scores(key, "cohort", federation.uid) >> 1
         ids = select_highest(jnp.where(eligible, score.astype(jnp.int32), -1), participants)
         if flight is not None:
-            ids = jnp.where(
-                flight.busy, flight.ids, ids[jnp.maximum(jnp.cumsum(~flight.busy) - 1, 0)]
-            )
+            # The j-th free slot gets the j-th client drawn
+            rank = jnp.maximum(jnp.cumsum(~flight.busy) - 1, 0)
+            ids = jnp.where(flight.busy, flight.ids, ids[rank])
     return gather(key, federation, ids, eligible[ids], round, hyper, kept)
 
 
@@ -56,44 +65,58 @@ def draw_inside(
     cohort: Cohort,
     hyper: Hyper,
 ) -> Cohort:
-    """Draw up to `most` clients of each cluster without replacement, by everybody's scores: one
-    cluster draws as FedAvg. `cohort`: what the run has drawn for the round."""
-    able = present(federation, cohort.round) & (labels >= 0)
-    luck = keys.scores(key, "cohort", federation.uid) >> 1
-    numbers = jnp.arange(federation.clients, dtype=jnp.int32)
-    belongs, _, who = jax.lax.sort(
-        (jnp.where(able, labels, clusters), ~luck, numbers), num_keys=2, is_stable=True
+    """Draw clients of each cluster without replacement, by the scores of `draw`: one cluster draws
+    as FedAvg.
+
+    Args:
+      key: The round's key.
+      federation: The clients' data.
+      labels: i32[C] the clients' clusters; −1: none.
+      clusters: K.
+      most: How many clients of a cluster are drawn, or all of a smaller one.
+      cohort: What the run has drawn for the round.
+      hyper: The numbers of the run.
+    """
+    can_train = present(federation, cohort.round) & (labels >= 0)
+    scores = keys.scores(key, "cohort", federation.uid) >> 1
+    index = jnp.arange(federation.clients, dtype=jnp.int32)
+    # By cluster, the highest scores first (~ turns the order of unsigned numbers around)
+    cluster, _, client = jax.lax.sort(
+        (jnp.where(can_train, labels, clusters), ~scores, index), num_keys=2, is_stable=True
     )
-    rank = numbers - jnp.searchsorted(belongs, belongs, side="left")
-    chosen = (rank < most) & (belongs < clusters)
+    rank = index - jnp.searchsorted(cluster, cluster, side="left")
+    chosen = (rank < most) & (cluster < clusters)
     front = jnp.argsort(~chosen, stable=True)[: min(federation.clients, clusters * most)]
-    return gather(key, federation, who[front], chosen[front], cohort.round, hyper, cohort.kept)
+    return gather(key, federation, client[front], chosen[front], cohort.round, hyper, cohort.kept)
 
 
 def select_highest(scores: Array, number: int) -> Array:
-    """i32[number]: the positions of the highest scores i32[C], the highest first, the first of
-    equal ones first. Scores are uniform in 0 … 2³¹ − 1, and −1 for clients that cannot be drawn. As
-    they are uniform, a threshold leaves few of a million to sort."""
+    """Return i32[number]: the positions of the highest scores i32[C], the highest first, the first
+    of equal ones first. Scores are uniform in 0 … 2³¹ − 1, and −1 for clients that cannot be drawn.
+    As they are uniform, a threshold leaves few of a million to sort."""
     clients = scores.shape[0]
     room = number + 16 * math.isqrt(number) + 64
     if clients <= 4 * room:
         return jax.lax.top_k(scores, number)[1]
+    # The share of scores above the threshold: as many as are wanted, and eight standard deviations
+    # of their number more, of which `room` leaves as many again
     wanted = (number + 8 * math.isqrt(number) + 32) / jnp.maximum(jnp.sum(scores >= 0), 1)
     above = scores >= jnp.maximum((1 - wanted) * 2.0**31, 0).astype(jnp.int32)
     rank = jnp.cumsum(above, dtype=jnp.int32)
 
-    def few() -> Array:
+    def sort_some() -> Array:
         ids = insertion_points(rank, jnp.arange(1, room + 1)).astype(jnp.int32)
-        left = jnp.where(ids < clients, scores[jnp.minimum(ids, clients - 1)], -1)
-        return ids[jax.lax.top_k(left, number)[1]]
+        scores_above = jnp.where(ids < clients, scores[jnp.minimum(ids, clients - 1)], -1)
+        return ids[jax.lax.top_k(scores_above, number)[1]]
 
-    return jax.lax.cond(
-        (rank[-1] >= number) & (rank[-1] <= room), few, lambda: jax.lax.top_k(scores, number)[1]
-    )
+    def sort_all() -> Array:
+        return jax.lax.top_k(scores, number)[1]
+
+    return jax.lax.cond((rank[-1] >= number) & (rank[-1] <= room), sort_some, sort_all)
 
 
 def present(federation: Federation, round: Array) -> Array:
-    """bool[C]: real clients that have arrived and hold training data."""
+    """Return bool[C]: real clients that have arrived and hold training data."""
     return federation.trains & (federation.arrive <= round)
 
 
@@ -104,10 +127,10 @@ def gather(
     mask: Array,
     round: Array,
     hyper: Hyper,
-    kept: ClientState = NOTHING,
+    kept: ClientState = NO_STATE,
 ) -> Cohort:
-    """Build the cohort of clients ids i32[S] where mask bool[S], after dropout, with stragglers.
-    `key` is the round's."""
+    """Build the cohort of the clients ids i32[S] where mask bool[S], after dropout, with
+    stragglers. `key` is the round's, the other arguments as in `draw`."""
     work = jnp.ones(ids.shape)
     uid = federation.uid[ids]
     if (devices := kept.devices) is not None:
@@ -123,5 +146,5 @@ def gather(
 
 
 def _uniform(key: Array, name: str, uid: Array) -> Array:
-    """f32[S] in [0, 1), one number per identity."""
+    """Return f32[S] in [0, 1), one number per identity."""
     return (keys.scores(key, name, uid) >> 8).astype(jnp.float32) / (1 << 24)

@@ -58,8 +58,8 @@ def check_most(name: str, value: int, most: int, why: str) -> None:
 
 
 def training_rows(options: Sized, source: Source, rng: Rng) -> np.ndarray:
-    """i64[n]: the training rows to divide among all clients, shuffled, `samples_per_client` each on
-    average."""
+    """Return i64[n]: the training rows to divide among all clients, shuffled, `samples_per_client`
+    each on average."""
     total = len(source.y_train)
     rows = rng.permutation(total)
     check_most("clients", options.clients, total, f"{source.name} has {total} training samples")
@@ -76,7 +76,8 @@ def keep_wanted(options: Sized, rows: np.ndarray) -> np.ndarray:
 
 
 def test_rows(source: Source) -> np.ndarray:
-    """i64[n_test]: the rows of the source's test samples, which come after the training samples."""
+    """Return i64[n_test]: the rows of the source's test samples, which come after the training
+    samples."""
     return len(source.y_train) + np.arange(len(source.y_test))
 
 
@@ -103,12 +104,12 @@ def split_at(rows: np.ndarray, sizes: np.ndarray) -> list[np.ndarray]:
 
 
 def even_sizes(total: int, parts: int) -> np.ndarray:
-    """i64[parts] sizes that differ by at most one and sum to `total`."""
+    """Return i64[parts] sizes that differ by at most one and sum to `total`."""
     return np.diff(np.arange(parts + 1) * total // parts)
 
 
 def proportional_sizes(total: int, shares: np.ndarray) -> np.ndarray:
-    """i64[...] sizes in these proportions (each rounded up or down) that sum to `total`."""
+    """Return i64[...] sizes in these proportions (each rounded up or down) that sum to `total`."""
     edges = np.rint(np.cumsum(shares) / np.sum(shares) * total).astype(np.int64)
     return np.diff(edges, prepend=0)
 
@@ -129,49 +130,51 @@ def share_out(
 
 
 def unequal_sizes(total: int, clients: int, least: int, shares: np.ndarray) -> np.ndarray:
-    """i64[clients] sizes that sum to `total`: the least for each, and of the rest these shares."""
+    """Return i64[clients] sizes that sum to `total`: the least for each, and of the rest these
+    shares."""
     check_most("min_samples", least, total // clients, f"{clients} clients share {total} samples")
     return least + proportional_sizes(total - clients * least, shares)
 
 
 def group_blocks(clients: int, groups: int) -> np.ndarray:
-    """i32[C]: the block of each client, in `groups` consecutive blocks whose sizes differ by at
-    most one."""
+    """Return i32[C]: the block of each client, in `groups` consecutive blocks whose sizes differ by
+    at most one."""
     return (np.arange(clients) * groups // max(clients, 1)).astype(np.int32)
 
 
 def class_counts(
     rows: list[np.ndarray], source: Source, seen: np.ndarray | None = None
 ) -> np.ndarray:
-    """i64[C, classes]: samples of each class that every client holds; with `seen` i32[C, classes],
-    as the client sees labels."""
+    """Return i64[C, classes]: samples of each class that every client holds; with `seen` i32[C,
+    classes], as the client sees labels."""
     owner = np.repeat(np.arange(len(rows)), [len(r) for r in rows])
     if source.y_train.ndim == 2:
+        # Samples with several labels count for each of them
         counts = np.zeros((len(rows), source.classes), np.int64)
-        np.add.at(
-            counts,
-            owner,
-            np.concatenate([source.y_train, source.y_test])[np.concatenate(rows)] if rows else 0,
-        )
+        labels = np.concatenate([source.y_train, source.y_test])
+        np.add.at(counts, owner, labels[np.concatenate(rows)] if rows else 0)
         return counts
     labels = label_of(source, np.concatenate(rows)) if rows else np.zeros(0, np.int64)
-    return count_labels(
-        owner, labels if seen is None else seen[owner, labels], len(rows), source.classes
-    )
+    if seen is not None:
+        labels = seen[owner, labels]
+    return count_labels(owner, labels, len(rows), source.classes)
 
 
 def count_labels(owner: np.ndarray, labels: np.ndarray, clients: int, classes: int) -> np.ndarray:
-    """i64[clients, classes]: samples by owner i64[n] and label i64[n]."""
+    """Return i64[clients, classes]: samples by owner i64[n] and label i64[n]."""
     return np.bincount(owner * classes + labels, minlength=clients * classes).reshape(
         clients, classes
     )
 
 
 def labels_seen(federation: Federation) -> np.ndarray:
-    """HOST. f32[C, M]: training samples of each class, as each client sees its labels."""
+    """HOST. Return f32[C, M]: training samples of each class, as each client sees its labels."""
     split, view = federation.train, federation.view
-    rows, start, count = (np.asarray(a) for a in (split.rows, split.start, split.count))
+    rows = np.asarray(split.rows)
+    start = np.asarray(split.start)
+    count = np.asarray(split.count)
     owner = np.repeat(np.arange(federation.clients), count)
+    # Position i of all clients' lists, one behind the other, is row index[i] of `rows`
     index = start[owner] + np.arange(len(owner)) - (np.cumsum(count) - count)[owner]
     labels = np.asarray(federation.pool.y)[rows[index]]
     if view is not None and view.labels is not None:
@@ -205,8 +208,8 @@ def deal(counts: np.ndarray, rows: np.ndarray, source: Source, rng: Rng) -> list
 
 
 def mirror(train: np.ndarray, rows: np.ndarray, source: Source, rng: Rng) -> list[np.ndarray]:
-    """Choose test rows for clients with training counts `train` [C, classes]: each client gets its
-    own class mix, each row goes to one client at most, and as many rows as possible are used. A
+    """Choose test rows for clients with training counts `train` i64[C, classes]: each client gets
+    its own class mix, each row goes to one client at most, and as many rows as possible are used. A
     client whose share is below one sample gets one of its most common class that is left."""
     have = np.bincount(label_of(source, rows), minlength=source.classes)
     held = train.sum(0)
@@ -214,8 +217,8 @@ def mirror(train: np.ndarray, rows: np.ndarray, source: Source, rng: Rng) -> lis
     if not usable.any():
         return [np.zeros(0, np.int64) for _ in train]
     scale = np.min(have[usable] / held[usable])
-    # Cumulative sums rounded with one random offset per class: a client gets its exact share
-    # rounded up or down.
+    # Cumulative sums rounded with one random offset per class: a client gets its exact share,
+    # rounded up or down
     wanted = np.cumsum(train, axis=0) * scale + rng.random(source.classes)
     edges = np.minimum(np.floor(wanted + 1e-9).astype(np.int64), have)
     counts = np.diff(edges, axis=0, prepend=0)
@@ -238,9 +241,17 @@ def mirror(train: np.ndarray, rows: np.ndarray, source: Source, rng: Rng) -> lis
 def warn_of_lost(
     part: str, used: int, total: int, source: Source, room: np.ndarray, advice: str
 ) -> None:
-    """Warn if less than MOST_LOST of the samples of a part of the data are used, because one class
-    is too small for the shares that clients have of it. `room` f64[classes]: how many samples a
-    class has for each that is wanted; NaN where none is."""
+    """Warn if less than MAX_LOST_SHARE of the samples of a part of the data are used, because one
+    class is too small for the shares that clients have of it.
+
+    Args:
+      part: Which part of the data, for the message.
+      used: How many samples are used.
+      total: How many there are.
+      source: The data.
+      room: f64[classes] how many samples a class has for each that is wanted; NaN where none is.
+      advice: What to do.
+    """
     if used < MAX_LOST_SHARE * total:
         why = f"class {int(np.nanargmin(room))} has too few samples for the clients' shares of it"
         warnings.warn(
@@ -267,5 +278,5 @@ def choose_test_part(
 
 
 def no_group(clients: int) -> np.ndarray:
-    """i32[C] of −1: the true groups of a partition that has none."""
+    """Return i32[C] of −1: the true groups of a partition that has none."""
     return np.full(clients, -1, np.int32)

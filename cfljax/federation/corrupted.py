@@ -7,6 +7,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -52,16 +53,17 @@ def corrupted(options: Corrupted, source: Source, _: Rng) -> See:
             len(CORRUPTIONS),
             "there are as many kinds; more with data.kinds, which may say one twice",
         )
-    x, within = source.x_train, True
+    x = source.x_train
+    are_images = True
     if x.dtype != np.uint8:
-        within = all(
+        are_images = all(
             part.min(initial=0) >= 0 and part.max(initial=1) <= 1 for part in (x, source.x_test)
         )
     try:
         image_shape(x.shape[1:])
     except SpecError:
-        within = False
-    if source.table is not None or not within:
+        are_images = False
+    if source.table is not None or not are_images:
         why = (
             f"{source.name} has no images of bytes, or of numbers from 0 to 1; choose another "
             "partition, or other data"
@@ -69,6 +71,8 @@ def corrupted(options: Corrupted, source: Source, _: Rng) -> See:
         raise bad_option("partition", "corrupted", why)
 
     def see(parts: Parts, of: np.ndarray, rng: Rng) -> Parts:
+        # Noise goes by this key, the side, the group and the row: a sample that several clients of
+        # a group hold has one corrupted copy
         key = int(rng.integers(2**63))
         edge = len(source.y_train)
 
@@ -79,54 +83,82 @@ def corrupted(options: Corrupted, source: Source, _: Rng) -> See:
             how = (kinds[group], options.severity, (key, side, group))
             return corrupt_images(images, *how, rows).reshape(len(rows), *x.shape[1:])
 
-        tests = (
-            [parts.test] * len(parts.train) if isinstance(parts.test, np.ndarray) else parts.test
+        tests = parts.test
+        if isinstance(tests, np.ndarray):
+            tests = [tests] * len(parts.train)
+        train_side = _Side(source.x_train, source.y_train, 0)
+        test_side = _Side(source.x_test, source.y_test, edge)
+        # If training samples are tested on, or the reverse, both sides are all samples
+        mixed = any((rows >= edge).any() for rows in parts.train)
+        mixed = mixed or any((rows < edge).any() for rows in tests)
+        if mixed:
+            all_x = np.concatenate([source.x_train, source.x_test])
+            all_y = np.concatenate([source.y_train, source.y_test])
+            train_side = test_side = _Side(all_x, all_y, 0)
+        train = _copy_views(
+            train_side, parts.train, of, len(kinds), functools.partial(damage, train_side.x, 0)
         )
-        sides = [(source.x_train, source.y_train, 0), (source.x_test, source.y_test, edge)]
-        if any((rows >= edge).any() for rows in parts.train) or any(
-            (rows < edge).any() for rows in tests
-        ):
-            # Some training samples are tested on, or the reverse
-            both = zip(*sides, strict=True)
-            sides = [(np.concatenate(next(both)), np.concatenate(next(both)), 0)] * 2
-        (x, y, train, origin), (x_test, y_test, test, _) = (
-            _copy_views(
-                y,
-                [rows - first for rows in held],
-                of,
-                len(kinds),
-                functools.partial(damage, x, side),
-            )
-            for side, (held, (x, y, first)) in enumerate(
-                zip((parts.train, tests), sides, strict=True)
-            )
+        test = _copy_views(
+            test_side, tests, of, len(kinds), functools.partial(damage, test_side.x, 1)
         )
         new = source._replace(
-            x_train=x,
-            y_train=y,
-            x_test=x_test,
-            y_test=y_test,
+            x_train=train.x,
+            y_train=train.y,
+            x_test=test.x,
+            y_test=test.y,
             user_train=None,
             user_test=None,
             population=None,
         )
-        origin = origin if parts.origin is None else parts.origin[origin]
+        origin = train.origin if parts.origin is None else parts.origin[train.origin]
         return dataclasses.replace(
-            parts, train=train, test=[rows + len(y) for rows in test], source=new, origin=origin
+            parts,
+            train=train.rows,
+            test=[rows + len(train.y) for rows in test.rows],
+            source=new,
+            origin=origin,
         )
 
     return see
 
 
+class _Side(NamedTuple):
+    """The training or the test samples of a source."""
+
+    x: np.ndarray
+    y: np.ndarray
+    # The row of the source that is row 0 here
+    first: int
+
+
+class _Copies(NamedTuple):
+    """Samples as groups see them, of each the samples that some client of the group holds."""
+
+    x: np.ndarray
+    y: np.ndarray
+    # The rows of each client
+    rows: list[np.ndarray]
+    # Of which row of the side each is a copy
+    origin: np.ndarray
+
+
 def _copy_views(
-    y: np.ndarray,
+    side: _Side,
     held: list[np.ndarray],
     of: np.ndarray,
     groups: int,
     damage: Callable[[int, np.ndarray], np.ndarray],
-) -> tuple[np.ndarray, np.ndarray, list[np.ndarray], np.ndarray]:
-    """Return samples and labels as groups see them (`damage`), the rows of each client in these,
-    and each row's origin."""
+) -> _Copies:
+    """Copy the samples of a side for each group that holds them.
+
+    Args:
+      side: The samples.
+      held: The rows of the source that each client holds.
+      of: i32[C] the group of each client.
+      groups: The number of groups.
+      damage: (group, rows of the side) -> these samples as the group sees them.
+    """
+    held = [rows - side.first for rows in held]
     used = [
         np.unique(
             np.concatenate([np.zeros(0, np.int64), *(held[c] for c in np.flatnonzero(of == g))])
@@ -136,12 +168,8 @@ def _copy_views(
     begin = np.cumsum([0, *map(len, used)])
     origin = np.concatenate(used)
     x = np.concatenate([damage(g, rows) for g, rows in enumerate(used)])
-    return (
-        x,
-        y[origin],
-        [begin[g] + np.searchsorted(used[g], mine) for g, mine in zip(of, held, strict=True)],
-        origin,
-    )
+    rows = [begin[g] + np.searchsorted(used[g], own) for g, own in zip(of, held, strict=True)]
+    return _Copies(x, side.y[origin], rows, origin)
 
 
 CORRUPTED_VIEW = Entry[View](Corrupted, corrupted)

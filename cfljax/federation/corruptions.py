@@ -19,16 +19,16 @@ import numpy as np
 Corrupt = Callable[[np.ndarray, float, Sequence[np.random.Generator]], np.ndarray]
 
 _TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+# For each corruption its strength at severity 1 to 5: the blur's deviation in pixels, the noise's
+# deviation, the factor of contrast, JPEG's quality, the share of pixels, what is added, and the
+# photons of a white pixel
 STRENGTHS: dict[str, list[float]] = _TABLES["strengths"]
-"""For each corruption its strength at severity 1 to 5: the blur's deviation in pixels, the noise's
-deviation, the factor of contrast, JPEG's quality, the share of pixels, what is added, and the
-photons of a white pixel."""
-_CHUNK = 1024
+# Images that are corrupted at a time
+_IMAGES_AT_A_TIME = 1024
 
-_LUMINANCE, _CHROMINANCE = (
-    np.array(_TABLES["jpeg"][name]) for name in ("luminance", "chrominance")
-)
-"""The tables of the JPEG standard (ITU T.81, annex K)."""
+# The tables of the JPEG standard (ITU T.81, annex K)
+_LUMINANCE = np.array(_TABLES["jpeg"]["luminance"])
+_CHROMINANCE = np.array(_TABLES["jpeg"]["chrominance"])
 
 
 def corrupt_images(
@@ -37,16 +37,15 @@ def corrupt_images(
     """Corrupt the images x[rows]: u8[n, height, width, channels], or f32 in [0, 1]. `key` and an
     image's row seed its noise."""
     out = np.empty((len(rows), *x.shape[1:]), x.dtype)
-    act = _KINDS[kind]
+    corrupt = _KINDS[kind]
     strength = STRENGTHS[kind][severity - 1]
     noisy = kind.endswith("_noise")
-    for at in range(0, len(rows), _CHUNK):
-        some = rows[at : at + _CHUNK]
+    for at in range(0, len(rows), _IMAGES_AT_A_TIME):
+        some = rows[at : at + _IMAGES_AT_A_TIME]
         rngs = [np.random.default_rng([*key, int(row)]) for row in some] if noisy else []
-        made = act(
-            x[some] / 255.0 if x.dtype == np.uint8 else x[some].astype(np.float64), strength, rngs
-        )
-        out[at : at + len(some)] = np.rint(255 * made) if x.dtype == np.uint8 else made
+        images = x[some] / 255.0 if x.dtype == np.uint8 else x[some].astype(np.float64)
+        images = corrupt(images, strength, rngs)
+        out[at : at + len(some)] = np.rint(255 * images) if x.dtype == np.uint8 else images
     return out
 
 
@@ -136,7 +135,7 @@ def _transform_blocks(blocks: np.ndarray, matrix: np.ndarray) -> np.ndarray:
 
 
 def _cosines() -> np.ndarray:
-    """f64[8, 8]: the orthonormal cosine transform (DCT-II)."""
+    """Return f64[8, 8]: the orthonormal cosine transform (DCT-II)."""
     u, x = np.mgrid[0:8, 0:8]
     return np.where(u == 0, np.sqrt(1 / 8), 0.5 * np.cos((2 * x + 1) * u * np.pi / 16))
 
@@ -149,6 +148,6 @@ _KINDS: dict[str, Corrupt] = {
     f.__name__: f
     for f in (gaussian_blur, gaussian_noise, contrast, jpeg, impulse_noise, brightness, shot_noise)
 }
+# What a group may see; the first of them are the groups of the partition `corrupted`, unless its
+# `kinds` says otherwise
 CORRUPTIONS = ("none", *_KINDS)
-"""What a group may see; the first of them are the groups of the partition `corrupted`, unless its
-`kinds` says otherwise."""

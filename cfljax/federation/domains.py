@@ -37,7 +37,7 @@ def domains(options: Domains, source: Source, rng: Rng) -> Parts:
             "--by-domain, or choose another, such as iid"
         )
         raise common.bad_option("partition", "domains", why)
-    held, tested = _rows(source)
+    held, tested = _group_by_domain(source)
     number = len(held)
     clients = options.clients or number
     if clients < number:
@@ -50,7 +50,8 @@ def domains(options: Domains, source: Source, rng: Rng) -> Parts:
         rows = rng.permutation(rows)
         if options.test == "own" and not len(test_rows):
             edge = max(1, len(rows) - int(round(options.test_fraction * len(rows))))
-            rows, test_rows = rows[:edge], rows[edge:]
+            test_rows = rows[edge:]
+            rows = rows[:edge]
         size = int((group == domain).sum())
         train += common.share_out(
             rows,
@@ -62,18 +63,21 @@ def domains(options: Domains, source: Source, rng: Rng) -> Parts:
     return Parts(train, common.test_rows(source) if options.test == "global" else test, group)
 
 
-def _rows(source: Source) -> tuple[list[np.ndarray], list[np.ndarray]]:
+def _group_by_domain(source: Source) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Return the training rows and the test rows of each domain: a population of users, or a user
+    if the source knows no populations."""
     assert source.user_train is not None
-    users = [
-        source.user_train,
-        np.zeros(0, np.int64) if source.user_test is None else source.user_test,
-    ]
-    by = users if source.population is None else [source.population[each] for each in users]
-    numbers = np.unique(by[0])
+    train = source.user_train
+    test = np.zeros(0, np.int64) if source.user_test is None else source.user_test
+    if source.population is not None:
+        train = source.population[train]
+        test = source.population[test]
+    domains = np.unique(train)
     edge = len(source.y_train)
-    return [np.flatnonzero(by[0] == d) for d in numbers], [
-        edge + np.flatnonzero(by[1] == d) for d in numbers
-    ]
+    return (
+        [np.flatnonzero(train == domain) for domain in domains],
+        [edge + np.flatnonzero(test == domain) for domain in domains],
+    )
 
 
 DOMAINS = Entry[Partition](Domains, domains)

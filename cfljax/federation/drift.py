@@ -21,7 +21,8 @@ from cfljax.types import Drift, Parts, Source, on_host
 TURN_DEGREES = 90.0
 # The first line of a file of changes
 CHANGE_COLUMNS = ["round", "client", "group"]
-_TAG = 0x64726966
+# Beside the seed, so that no other draw of a run has the same numbers
+_SEED_TAG = 0x64726966
 
 
 class Change(NamedTuple):
@@ -42,7 +43,7 @@ def apply_drift(
             f'data.drift.what = "labels": samples of {source.name} have several labels; take '
             '"group" or "rotation"'
         )
-    parts, views = _with_views(options.what, parts, source)
+    parts, views = _add_views(options.what, parts, source)
     first = np.asarray(parts.group)
     groups = len(views)
     if options.file is None:
@@ -57,7 +58,7 @@ def apply_drift(
     )
 
 
-def _with_views(what: str, parts: Parts, source: Source) -> tuple[Parts, np.ndarray]:
+def _add_views(what: str, parts: Parts, source: Source) -> tuple[Parts, np.ndarray]:
     """Add all views to the parts, and find each client's view in each group, i32[groups, C]; group
     g has a counterpart g + G."""
     clients = len(parts.train)
@@ -75,21 +76,18 @@ def _with_views(what: str, parts: Parts, source: Source) -> tuple[Parts, np.ndar
         table = {"labels": np.stack([plain, (plain + 1) % source.classes])}
     else:
         if parts.pixels is not None or source.table is not None:
-            why = (
-                "clients see rotated images already"
-                if source.table is None
-                else f"{source.name} has no images"
-            )
-            raise SpecError(
-                f'data.drift.what = "rotation": {why}; take what = '
-                f'"{"group" if source.table is None else "labels"}"'
-            )
+            if source.table is None:
+                why, other = "clients see rotated images already", "group"
+            else:
+                why, other = f"{source.name} has no images", "labels"
+            raise SpecError(f'data.drift.what = "rotation": {why}; take what = "{other}"')
         table = {"pixels": rotations(source.x_train.shape[1:], (0.0, TURN_DEGREES))}
     parts = add_view(dataclasses.replace(parts, group=group, view=of), np.zeros_like(of), **table)
     return parts, np.repeat([of, of + views], groups, axis=0)
 
 
 def _views_of_groups(parts: Parts, group: np.ndarray, clients: int) -> np.ndarray:
+    """Find each client's view in each group, i32[groups, C], if a group is a view."""
     if parts.by_group is not None and len(parts.by_group) > 1:
         return parts.by_group
     groups = int(group.max(initial=-1)) + 1
@@ -110,25 +108,25 @@ def draw_changes(
 ) -> Iterator[Change]:
     """Draw changes of clients in groups `first` i32[C]: with "group" to any other group, otherwise
     to the counterpart."""
-    rng = np.random.default_rng([seed, _TAG])
+    rng = np.random.default_rng([seed, _SEED_TAG])
     number = max(1, round(options.share * len(first)))
     group = first.copy()
 
-    def other(clients: np.ndarray) -> np.ndarray:
+    def draw_other_groups(clients: np.ndarray) -> np.ndarray:
         step = rng.integers(1, groups, len(clients)) if options.what == "group" else groups // 2
         new: np.ndarray = (group[clients] + step) % groups
         return new
 
-    # At each point others change
+    # At each point other clients change
     if options.kind == "sudden":
         for begin in options.at:
             who = rng.permutation(len(first))[:number]
-            group[who] = other(who)
+            group[who] = draw_other_groups(who)
             yield from (Change(begin, int(c), int(group[c])) for c in who)
         return
     who = rng.permutation(len(first))[:number]
-    away = other(who)
-    # The same go there and back
+    away = draw_other_groups(who)
+    # The same clients change there and back
     if options.kind == "recurrent":
         for turn, begin in enumerate(options.at):
             new = first[who] if turn % 2 else away
@@ -150,7 +148,7 @@ def read_changes(file: Path, clients: int, groups: int) -> list[Change]:
                 raise DataError(f"{file}: its first line must be {','.join(CHANGE_COLUMNS)}")
             for cells in lines:
                 if cells:
-                    change = _change(f"{file}, line {lines.line_num}", cells, clients, groups)
+                    change = _parse_change(f"{file}, line {lines.line_num}", cells, clients, groups)
                     if (change.round, change.client) in found:
                         raise DataError(
                             f"{file}, line {lines.line_num}: client {change.client} has two "
@@ -169,7 +167,8 @@ def last_change(file: Path) -> int:
     return read_changes(file, 2**31, 2**31)[-1].round
 
 
-def _change(where: str, cells: list[str], clients: int, groups: int) -> Change:
+def _parse_change(where: str, cells: list[str], clients: int, groups: int) -> Change:
+    """Return the change in the cells of a line, or raise a DataError that begins with `where`."""
     try:
         change = Change(*(int(cell) for cell in cells))
     except (TypeError, ValueError):
@@ -188,8 +187,8 @@ def _change(where: str, cells: list[str], clients: int, groups: int) -> Change:
 
 
 def phases(first: np.ndarray, changes: list[Change]) -> tuple[np.ndarray, np.ndarray]:
-    """(i32[P] the round in which each phase begins, i32[P, C] the groups in it), from the groups
-    i32[C] of round 0."""
+    """Return (i32[P] the round in which each phase begins, i32[P, C] the groups in it), from the
+    groups i32[C] of round 0."""
     begin = np.unique([0, *(change.round for change in changes)]).astype(np.int32)
     group = np.tile(first.astype(np.int32), (len(begin), 1))
     for change in sorted(changes):

@@ -28,7 +28,7 @@ class FedProx(Common):
 def _fedprox_sizes(
     options: FedProx, have: np.ndarray, rng: np.random.Generator | np.random.RandomState
 ) -> np.ndarray:
-    """i64[C, 2]: how many samples of its first and second class each client takes beyond the
+    """Return i64[C, 2]: how many samples of its first and second class each client takes beyond the
     minimum."""
     classes = len(have)
     minimum = options.minimum
@@ -76,11 +76,12 @@ def _draw_until_total(
 def split_train_test(
     held: list[np.ndarray], test: str, rng: Rng
 ) -> tuple[list[np.ndarray], list[np.ndarray] | np.ndarray]:
-    """(Each client's training rows: int(0.9 n) of its n, shuffled; its other rows, or for `global`
-    all clients' other rows)."""
+    """Return each client's training rows, int(0.9 n) of its n, shuffled; and its other rows, or for
+    `global` all clients' other rows."""
     pairs = [np.split(rng.permutation(rows), [int(0.9 * len(rows))]) for rows in held]
-    own = [b for _, b in pairs]
-    return [a for a, _ in pairs], own if test == "own" else np.unique(np.concatenate(own))
+    train_rows = [train for train, _ in pairs]
+    test_rows = [rest for _, rest in pairs]
+    return train_rows, test_rows if test == "own" else np.unique(np.concatenate(test_rows))
 
 
 def fedprox(options: FedProx, source: Source, rng: Rng) -> Parts:
@@ -101,10 +102,8 @@ def fedprox(options: FedProx, source: Source, rng: Rng) -> Parts:
     held: list[list[np.ndarray]] = [[] for _ in range(options.clients)]
     used = np.zeros(classes, np.int64)
     # First the minimum for all, then the shares
-    for sizes in (
-        np.full_like(more, options.minimum),
-        more,
-    ):
+    minimum = np.full_like(more, options.minimum)
+    for sizes in (minimum, more):
         for u in range(options.clients):
             for j in range(2):
                 c = (u + j) % classes

@@ -113,7 +113,7 @@ def make_partition(view: Entry[View]) -> Entry[Partition]:
     made = dataclasses.make_dataclass(
         view.options.__name__, [], bases=(view.options, Grouped), frozen=True, namespace=named
     )
-    # Where pickle finds it
+    # Pickle finds the class under this name
     made.__qualname__ = f"{view.make.__name__.upper()}.options"
     return Entry(made, partition)
 
@@ -136,28 +136,29 @@ def add_view(parts: Parts, of: np.ndarray, **tables: np.ndarray) -> Parts:
     for V views and their rows k."""
     before = count_views(parts)
     number = len(next(iter(tables.values())))
-    now = {name: np.repeat(table, before, axis=0) for name, table in tables.items()}
-    was = {
+    # Both as tables of all combinations: views v in the inner loop, rows k in the outer one
+    new = {name: np.repeat(table, before, axis=0) for name, table in tables.items()}
+    old = {
         name: np.concatenate([table] * number)
         for name in TABLES
         if (table := getattr(parts, name)) is not None
     }
-    found: dict[str, Any] = (
-        {"view": np.asarray(of if parts.view is None else parts.view + before * of, np.int32)}
-        | was
-        | now
-    )
-    if "offset" in was and "gain" in now:
-        found["offset"] = was["offset"] = was["offset"] * now["gain"]
-    for name in was.keys() & now.keys():
+    view = np.asarray(of if parts.view is None else parts.view + before * of, np.int32)
+    found: dict[str, Any] = {"view": view} | old | new
+    # gain · (x + offset): a new gain multiplies the old offset, too
+    if "offset" in old and "gain" in new:
+        found["offset"] = old["offset"] = old["offset"] * new["gain"]
+    for name in old.keys() & new.keys():
         if name == "pixels":
-            found[name] = np.where(
-                now[name] < 0, -1, np.take_along_axis(was[name], now[name], axis=1)
-            ).astype(np.int32)
+            # The new view looks at pixels of the old one
+            through = np.take_along_axis(old[name], new[name], axis=1)
+            found[name] = np.where(new[name] < 0, -1, through).astype(np.int32)
         elif name == "labels":
-            found[name] = np.take_along_axis(now[name], was[name], axis=1)
+            found[name] = np.take_along_axis(new[name], old[name], axis=1)
+        elif name == "gain":
+            found[name] = old[name] * new[name]
         else:
-            found[name] = was[name] * now[name] if name == "gain" else was[name] + now[name]
+            found[name] = old[name] + new[name]
     return dataclasses.replace(parts, **found)
 
 
@@ -175,7 +176,7 @@ def image_shape(shape: tuple[int, ...]) -> tuple[int, int, int]:
 
 
 def rotation(shape: tuple[int, ...], angle: float) -> np.ndarray:
-    """i32[F]: where each value of the flattened sample comes from when the image is turned
+    """Return i32[F]: where each value of the flattened sample comes from when the image is turned
     counter-clockwise by `angle` degrees: exactly for quarter turns, else to the nearest pixel; −1
     comes from outside the image."""
     height, width, channels = image_shape(shape)
@@ -187,16 +188,18 @@ def rotation(shape: tuple[int, ...], angle: float) -> np.ndarray:
     down, right = np.mgrid[0:height, 0:width].astype(np.float64)
     down = down - (height - 1) / 2
     right = right - (width - 1) / 2
+    # Halves go up, also where rounding left a little less
     row = math.cos(radians) * down + math.sin(radians) * right + (height - 1) / 2
+    row = np.floor(row + 0.5 + 1e-9).astype(np.int64)
     column = -math.sin(radians) * down + math.cos(radians) * right + (width - 1) / 2
-    row, column = (np.floor(a + 0.5 + 1e-9).astype(np.int64) for a in (row, column))
+    column = np.floor(column + 0.5 + 1e-9).astype(np.int64)
     inside = (row >= 0) & (row < height) & (column >= 0) & (column < width)
     found = grid[np.clip(row, 0, height - 1), np.clip(column, 0, width - 1)]
     return np.where(inside[..., None], found, -1).astype(np.int32).ravel()
 
 
 def rotations(shape: tuple[int, ...], angles: tuple[float, ...]) -> np.ndarray:
-    """i32[V, F]: one rotation per view."""
+    """Return i32[V, F]: one rotation per view."""
     return np.stack([rotation(shape, a) for a in angles])
 
 
@@ -282,8 +285,12 @@ def label_permutation(options: LabelPermutation, source: Source, rng: Rng) -> Se
                 f"give each of {options.groups} groups the labels 0 to {classes - 1} in some order",
             )
         return _through(labels=np.array(given, np.int32))
+    # 20! is more than any number of groups
     ways = math.factorial(min(classes, 20))
-    draw = lambda: rng.permutation(classes)  # noqa: E731
+
+    def draw() -> np.ndarray:
+        return rng.permutation(classes)
+
     return _through(
         labels=_draw_distinct(options.groups, np.arange(classes), draw, ways, "ways to permute")
     )
@@ -292,7 +299,7 @@ def label_permutation(options: LabelPermutation, source: Source, rng: Rng) -> Se
 def _draw_distinct(
     groups: int, first: np.ndarray, draw: Callable[[], np.ndarray], ways: int, what: str
 ) -> np.ndarray:
-    """i32[V, classes]: `first`, then draws that are all different."""
+    """Return i32[V, classes]: `first`, then draws that are all different."""
     check_most("groups", groups, ways, f"there are {ways} {what} {len(first)} labels")
     found = {tuple(first.tolist()): None}
     while len(found) < groups:

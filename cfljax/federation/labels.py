@@ -25,13 +25,11 @@ class Shards(Sized):
 
 
 def _shards(rows: np.ndarray, source: Source, owner: np.ndarray) -> list[np.ndarray]:
-    """Rows sorted by label and cut into `owner.size` shards; a client gets those at its row of
-    `owner` [C, shards]."""
-    pieces = common.split_at(
-        rows[np.argsort(common.label_of(source, rows), kind="stable")],
-        common.even_sizes(len(rows), owner.size),
-    )
-    return [np.concatenate([pieces[s] for s in of]) for of in owner]
+    """Sort the rows by label and divide them into `owner.size` shards; a client gets those at its
+    row of `owner` i64[C, shards]."""
+    by_label = rows[np.argsort(common.label_of(source, rows), kind="stable")]
+    all_shards = common.split_at(by_label, common.even_sizes(len(rows), owner.size))
+    return [np.concatenate([all_shards[s] for s in own]) for own in owner]
 
 
 def shards(options: Shards, source: Source, rng: Rng) -> Parts:
@@ -41,10 +39,8 @@ def shards(options: Shards, source: Source, rng: Rng) -> Parts:
     The true group is a client's commonest label."""
     kept = len(source.y_train) - int(round(options.holdout * len(source.y_train)))
     rows = rng.permutation(len(source.y_train))
-    rows, held_out = (
-        rows[:kept],
-        rows[kept:] if options.holdout else rng.permutation(common.test_rows(source)),
-    )
+    held_out = rows[kept:] if options.holdout else rng.permutation(common.test_rows(source))
+    rows = rows[:kept]
     pieces = options.clients * options.shards
     common.check_most(
         "clients",
@@ -96,11 +92,11 @@ def classes(options: Classes, source: Source, rng: Rng) -> Parts:
         wanted = common.unequal_sizes(
             total, clients, options.min_samples, rng.lognormal(0.0, options.sigma, clients)
         )
-    unit = (
-        np.arange(clients)
-        if options.groups is None
-        else common.group_blocks(clients, options.groups)
-    )
+    # Units, which hold the same classes: clients or groups
+    if options.groups is None:
+        unit = np.arange(clients)
+    else:
+        unit = common.group_blocks(clients, options.groups)
     picks = _pick_classes(np.bincount(unit, wanted), k, have, rng)[unit]
     train = common.deal(_fit_sizes(options, wanted, picks, have, source), rows, source, rng)
     group = common.no_group(clients)
@@ -112,8 +108,8 @@ def classes(options: Classes, source: Source, rng: Rng) -> Parts:
 
 
 def _pick_classes(size: np.ndarray, k: int, have: np.ndarray, rng: Rng) -> np.ndarray:
-    """i64[U, k]: k classes for each unit of `size` samples, the largest first; each takes the
-    classes with most samples left."""
+    """Return i64[U, k]: k classes for each unit of `size` samples, the largest first; each takes
+    the classes with most samples left."""
     room = have.astype(np.float64)
     picks = np.zeros((len(size), k), np.int64)
     for u in np.lexsort((rng.random(len(size)), -size)):
@@ -125,8 +121,8 @@ def _pick_classes(size: np.ndarray, k: int, have: np.ndarray, rng: Rng) -> np.nd
 def _fit_sizes(
     options: Classes, wanted: np.ndarray, picks: np.ndarray, have: np.ndarray, source: Source
 ) -> np.ndarray:
-    """i64[C, classes]: each client's size in equal parts over its classes, cut where a class is too
-    small."""
+    """Return i64[C, classes]: each client's size in equal parts over its classes, cut where a class
+    is too small."""
     clients, k = picks.shape
     held = np.zeros((clients, len(have)), np.int64)
     demand = np.bincount(picks.ravel(), weights=np.repeat(wanted / k, k), minlength=len(have))
@@ -143,8 +139,8 @@ def _fit_sizes(
         )
         raise common.bad_option("samples_per_client", options.samples_per_client, why)
     # Whole equal parts of at least one, and no class overdrawn: each client shrinks by the worst of
-    # its classes, equal
-    # clients by the same; a little more where the clients with one sample of a class need it.
+    # its classes, equal clients by the same; a little more where the clients with one sample of a
+    # class need it
     if np.any(np.bincount(picks.ravel(), minlength=len(have)) > have):
         why = (
             f"{clients} clients need a sample of each of their classes; at most "
@@ -224,7 +220,7 @@ def dirichlet(options: Dirichlet, source: Source, rng: Rng) -> Parts:
 def _dirichlet_counts(
     options: Dirichlet, labels: np.ndarray, number: int, rng: Rng, draws: int = 200
 ) -> np.ndarray:
-    """i64[C, classes]: numbers of samples of each class, drawn until all clients have
+    """Return i64[C, classes]: numbers of samples of each class, drawn until all clients have
     `min_samples`."""
     have = np.bincount(labels, minlength=number)
     first = options.of_each_class

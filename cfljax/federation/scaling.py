@@ -17,7 +17,7 @@ LEAST_DEVIATION = 1 / 255
 # What FedProx's program adds to the deviations of all samples
 ADDED_DEVIATION = 0.001
 # Samples whose squares are computed at a time
-CHUNK = 4096
+SAMPLES_AT_A_TIME = 4096
 
 
 class Moments(NamedTuple):
@@ -32,7 +32,7 @@ class Moments(NamedTuple):
 
     @property
     def deviation(self) -> np.ndarray:
-        """f64[F]: the standard deviation."""
+        """Return f64[F]: the standard deviation."""
         return np.sqrt(self.squares / max(self.number, 1))
 
     def through(self, source: np.ndarray) -> Moments:
@@ -134,11 +134,12 @@ def _measure(lines: np.ndarray, rows: np.ndarray) -> Moments:
     """Compute the moments of these rows in float64, a chunk at a time."""
     total = np.zeros(lines.shape[1])
     squares = np.zeros(lines.shape[1])
-    for at in range(0, len(rows), CHUNK):
-        total += lines[rows[at : at + CHUNK]].sum(0, dtype=np.float64)
+    for at in range(0, len(rows), SAMPLES_AT_A_TIME):
+        total += lines[rows[at : at + SAMPLES_AT_A_TIME]].sum(0, dtype=np.float64)
     mean = total / max(len(rows), 1)
-    for at in range(0, len(rows), CHUNK):
-        squares += ((lines[rows[at : at + CHUNK]] - mean) ** 2).sum(0)
+    # Around the mean: the difference of two large sums would lose the digits of a small deviation
+    for at in range(0, len(rows), SAMPLES_AT_A_TIME):
+        squares += ((lines[rows[at : at + SAMPLES_AT_A_TIME]] - mean) ** 2).sum(0)
     return Moments(len(rows), mean, squares)
 
 
@@ -146,8 +147,8 @@ def _combine(parts: list[Moments]) -> Moments:
     """Return the moments of all samples from the moments of parts of them."""
     number = sum(each.number for each in parts)
     mean = np.sum([each.number * each.mean for each in parts], axis=0) / number
-    apart = [each.squares + each.number * (each.mean - mean) ** 2 for each in parts]
-    return Moments(number, mean, np.sum(apart, axis=0))
+    squares = [each.squares + each.number * (each.mean - mean) ** 2 for each in parts]
+    return Moments(number, mean, np.sum(squares, axis=0))
 
 
 def _range(lines: np.ndarray, pixels: np.ndarray | None) -> np.ndarray:

@@ -94,8 +94,8 @@ def _read(file: str, stamp: tuple[int, int]) -> Trace:  # noqa: ARG001 (the file
     twice = np.flatnonzero((client[1:] == client[:-1]) & (times[1:] == times[:-1]))
     if len(twice):
         at = order[twice[0] + 1]
-        told = f"client {trace.client[at]} has another line for {time} {trace.time[at]:g}"
-        raise SpecError(f"train.clock.trace: {file}:{trace.line[at]}: {told}")
+        why = f"client {trace.client[at]} has another line for {time} {trace.time[at]:g}"
+        raise SpecError(f"train.clock.trace: {file}:{trace.line[at]}: {why}")
     return trace
 
 
@@ -103,11 +103,10 @@ def _check_names(names: Sequence[str], file: str) -> None:
     wrong = [name for name in names if name not in TRACE_COLUMNS]
     double = [name for name in names if names.count(name) > 1]
     if wrong or double:
-        why = (
-            f'"{wrong[0]}" is no column of a trace'
-            if wrong
-            else f'there are two columns "{double[0]}"'
-        )
+        if wrong:
+            why = f'"{wrong[0]}" is no column of a trace'
+        else:
+            why = f'there are two columns "{double[0]}"'
         raise SpecError(
             f"train.clock.trace: {file}:1: {why}; the first line is client, second or round, "
             "available, speed"
@@ -124,6 +123,8 @@ def _check_names(names: Sequence[str], file: str) -> None:
         raise SpecError(f"train.clock.trace: {file}:1: {why}")
 
 
+# The range of each column, in words and as a predicate. float32 counts seconds and rounds exactly
+# up to 2²⁴
 COLUMN_RANGES: dict[str, tuple[str, Callable[[float], bool]]] = {
     "client": ("a whole number from 0", lambda v: v >= 0 and v == int(v) and v < 2**31),
     "round": ("a whole number from 0", lambda v: v >= 0 and v == int(v) and v < 2**24),
@@ -134,7 +135,6 @@ COLUMN_RANGES: dict[str, tuple[str, Callable[[float], bool]]] = {
     "available": ("1 or 0", lambda v: v in (0, 1)),
     "speed": ("a number above 0", lambda v: v > 0),
 }
-"""The range of each column, in words and as a predicate."""
 
 
 def _parse_column(
@@ -162,18 +162,20 @@ def _parse_column(
 
 # The largest size (times of change × clients) of a trace on the device, at five bytes each
 MAX_TRACE_CELLS = 10**8
-_TAG = 0x636C6F
+# Beside the seed, so that no other draw of a run has the same numbers
+_SEED_TAG = 0x636C6F
 
 
 def make_devices(clients: int, seed: int, same: bool, trace: str | None) -> Devices:
     """Make the devices of clients, whatever the method. `same`: all have speed 1, apart from the
     trace."""
-    pace = np.random.default_rng([seed, _TAG]).standard_normal(clients).astype(np.float32)
+    pace = np.random.default_rng([seed, _SEED_TAG]).standard_normal(clients).astype(np.float32)
     devices = Devices(on_host(np.zeros_like(pace) if same else pace))
-    return devices if trace is None else _with_trace(devices, read_trace(trace), clients)
+    return devices if trace is None else _add_trace(devices, read_trace(trace), clients)
 
 
-def _with_trace(devices: Devices, trace: Trace, clients: int) -> Devices:
+def _add_trace(devices: Devices, trace: Trace, clients: int) -> Devices:
+    """Add a table of the trace to the devices, with a row for each time of a change."""
     beyond = np.flatnonzero(trace.client >= clients)
     if len(beyond):
         at = beyond[0]
@@ -189,7 +191,7 @@ def _with_trace(devices: Devices, trace: Trace, clients: int) -> Devices:
     available = np.ones((len(times), clients), bool)
     factor = np.ones((len(times), clients), np.float32)
     order = np.lexsort((trace.time, trace.client))
-    # Of a client, as they follow each other
+    # The lines of each client, in the order of time
     for lines in np.split(order, np.flatnonzero(np.diff(trace.client[order])) + 1):
         client = trace.client[lines[0]]
         begin = np.searchsorted(times, trace.time[lines].astype(np.float32))

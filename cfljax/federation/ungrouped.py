@@ -33,7 +33,8 @@ def iid(options: Iid, source: Source, rng: Rng) -> Parts:
         common.check_most(
             "clients", options.clients, kept, f"{kept} training samples are not held out"
         )
-        rows, held_out = common.keep_wanted(options, rows[:kept]), rows[kept:]
+        held_out = rows[kept:]
+        rows = common.keep_wanted(options, rows[:kept])
     else:
         rows = common.training_rows(options, source, rng)
         held_out = common.test_rows(source)
@@ -137,23 +138,23 @@ def user(options: User, source: Source, rng: Rng) -> Parts:
         chosen = np.concatenate([chosen, extra])
         train += [np.zeros(0, np.int64)] * len(extra)
         test += [tested[u] for u in extra]
-    group = (
-        common.no_group(len(chosen))
-        if source.population is None
-        else source.population[chosen].astype(np.int32)
-    )
+    if source.population is None:
+        group = common.no_group(len(chosen))
+    else:
+        group = source.population[chosen].astype(np.int32)
     return Parts(train, common.test_rows(source) if options.test == "global" else test, group)
 
 
 def _cut_test(
     options: User, train: np.ndarray, test: np.ndarray, rng: Rng
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(Training rows, test rows) of a user. Without test rows, some training rows become test rows;
-    at least one stays."""
+    """Return the training rows and the test rows of a user. Without test rows, some training rows
+    become test rows; at least one stays."""
     train = rng.permutation(train)
     if options.test == "own" and not len(test):
         edge = max(1, len(train) - int(round(options.test_fraction * len(train))))
-        train, test = train[:edge], train[edge:]
+        test = train[edge:]
+        train = train[:edge]
     return train[: options.samples_per_client], test
 
 

@@ -11,17 +11,25 @@ from cfljax.errors import SpecError
 
 # A client with fewer training samples keeps all of them for training
 MIN_SPLIT_SIZE = 3
-_TAG = 0x76616C69
+# Beside the seed, so that no other draw of a run has the same numbers
+_SEED_TAG_HELD = 0x76616C69
+_SEED_TAG_NEW = 0x6E6577
 Rows = list[np.ndarray]
 
 
 def hold_out(
     train: Sequence[np.ndarray], share: float, seed: int, origin: np.ndarray | None = None
 ) -> tuple[Rows, Rows]:
-    """Split each client's training rows i64[n_i] into those that it trains on and those held out
-    for validation: about this share, at least one row and never all, in order. Of samples that
-    several clients hold in different views, all copies or none. `origin` i64[rows]: of which sample
-    each row is a copy; None: rows are samples."""
+    """Split each client's training rows into rows that it trains on and rows that are held out for
+    validation, in order.
+
+    Args:
+      train: i64[n_i] each client's training rows.
+      share: The share to be held out: about as many rows, at least one and never all. Of samples
+        that several clients hold in different views, all copies are held out or none.
+      seed: The seed of the draw.
+      origin: i64[rows] of which sample each row is a copy; None: rows are samples.
+    """
     rows = [np.asarray(each) for each in train]
     if not any(len(each) >= MIN_SPLIT_SIZE for each in rows):
         raise SpecError(
@@ -29,24 +37,25 @@ def hold_out(
             "give fewer clients or leave it out"
         )
     samples = rows if origin is None else [origin[each] for each in rows]
-    every = np.concatenate(samples)
-    if len(np.unique(every)) == len(every):
+    all_samples = np.concatenate(samples)
+    if len(np.unique(all_samples)) == len(all_samples):
+        # A generator for each client: what it holds out does not depend on the others
         held = [
-            _draw(len(each), share, np.random.default_rng([seed, _TAG, at]))
-            for at, each in enumerate(rows)
+            _draw(len(each), share, np.random.default_rng([seed, _SEED_TAG_HELD, client]))
+            for client, each in enumerate(rows)
         ]
     else:
-        chosen = _draw_shared(samples, share, np.random.default_rng([seed, _TAG]))
+        chosen = _draw_shared(samples, share, np.random.default_rng([seed, _SEED_TAG_HELD]))
         held = [np.isin(each, chosen) for each in samples]
-    return [each[~out] for each, out in zip(rows, held, strict=True)], [
-        each[out] for each, out in zip(rows, held, strict=True)
-    ]
+    trained_on = [each[~out] for each, out in zip(rows, held, strict=True)]
+    held_out = [each[out] for each, out in zip(rows, held, strict=True)]
+    return trained_on, held_out
 
 
 def _held_sizes(sizes: np.ndarray, share: float) -> np.ndarray:
-    return np.where(
-        sizes < MIN_SPLIT_SIZE, 0, np.minimum(np.maximum(1, np.rint(share * sizes)), sizes - 1)
-    ).astype(np.int64)
+    """Return how many rows clients with i64[...] rows hold out."""
+    wanted = np.minimum(np.maximum(1, np.rint(share * sizes)), sizes - 1)
+    return np.where(sizes < MIN_SPLIT_SIZE, 0, wanted).astype(np.int64)
 
 
 def _draw(size: int, share: float, rng: np.random.Generator) -> np.ndarray:
@@ -62,10 +71,10 @@ def _draw_shared(samples: Rows, share: float, rng: np.random.Generator) -> np.nd
     sizes = np.array([len(each) for each in samples])
     wanted = _held_sizes(sizes, share)
     taken = np.zeros(len(samples), np.int64)
-    every = np.concatenate(samples)
+    all_samples = np.concatenate(samples)
     owner = np.repeat(np.arange(len(samples)), sizes)
-    order = np.argsort(every, kind="stable")
-    unique, start = np.unique(every[order], return_index=True)
+    order = np.argsort(all_samples, kind="stable")
+    unique, start = np.unique(all_samples[order], return_index=True)
     owners = dict(zip(unique.tolist(), np.split(owner[order], start[1:]), strict=True))
     chosen = []
     for sample in rng.permutation(unique).tolist():
@@ -86,11 +95,10 @@ def _draw_shared(samples: Rows, share: float, rng: np.random.Generator) -> np.nd
 
 def drop_held(rows: np.ndarray, held: Rows, origin: np.ndarray | None = None) -> np.ndarray:
     """Return the rows of a client whose samples are not held out for any other client."""
-    sample = (lambda each: each) if origin is None else (lambda each: origin[each])
-    return rows[~np.isin(sample(rows), sample(np.concatenate(held)))]
-
-
-_TAG_NEW = 0x6E6577
+    held_rows = np.concatenate(held)
+    if origin is None:
+        return rows[~np.isin(rows, held_rows)]
+    return rows[~np.isin(origin[rows], origin[held_rows])]
 
 
 def count_newcomers(clients: int, share: float) -> int:
@@ -109,7 +117,7 @@ def draw_newcomers(sizes: Sequence[int], share: float, seed: int) -> np.ndarray:
             "samples, and none would train"
         )
     new = np.zeros(len(sizes), bool)
-    new[np.random.default_rng([seed, _TAG_NEW]).permutation(training)[:number]] = True
+    new[np.random.default_rng([seed, _SEED_TAG_NEW]).permutation(training)[:number]] = True
     return new
 
 
@@ -118,11 +126,9 @@ def keep_shots(
 ) -> list[np.ndarray]:
     """Reduce each newcomer's training rows to `shots` of them, drawn at random; a newcomer with
     fewer keeps all."""
-    return [
-        np.asarray(rows)[
-            np.sort(np.random.default_rng([seed, _TAG_NEW, at]).permutation(len(rows))[:shots])
-        ]
-        if new[at]
-        else rows
-        for at, rows in enumerate(train)
-    ]
+
+    def draw(client: int, rows: np.ndarray) -> np.ndarray:
+        rng = np.random.default_rng([seed, _SEED_TAG_NEW, client])
+        return np.asarray(rows)[np.sort(rng.permutation(len(rows))[:shots])]
+
+    return [draw(client, rows) if new[client] else rows for client, rows in enumerate(train)]

@@ -36,11 +36,10 @@ def divide_with_views(
         rng = np.random.default_rng([seed, zlib.crc32(each.name.encode())])
         views = count_views(parts)
         try:
-            parts = VIEWS.entry(each.name).make(each.options, parts.source or source, rng)(
-                parts, mine[at], rng
-            )
+            see = VIEWS.entry(each.name).make(each.options, parts.source or source, rng)
+            parts = see(parts, mine[at], rng)
         except SpecError as error:
-            # Which names an option of the data table
+            # The error names an option of the data table
             key, _, why = str(error).removeprefix("data.").partition(": ")
             raise SpecError(
                 f"data.views.{each.name}{'' if key.startswith('partition') else '.' + key}: {why}"
@@ -50,6 +49,7 @@ def divide_with_views(
 
 
 def _list_digits(views: Sequence[GroupView]) -> np.ndarray:
+    """Return i32[views, combinations]: the group of each view in each combination."""
     return np.indices([each.options.groups for each in views], np.int32).reshape(len(views), -1)
 
 
@@ -78,16 +78,19 @@ def _deal(
         _take_turns(each.group, which, count[which])
         for each, which in zip(made, dealt, strict=True)
     ]
+    # A test set that all share is the same for each copy
+    test = made[0].test
+    if not isinstance(test, np.ndarray):
+        test = [rows for each in made for rows in each.test]
+    view = None
+    if made[0].view is not None:
+        view = np.concatenate([each.view for each in made if each.view is not None])
     parts = dataclasses.replace(
         made[0],
         train=[rows for each in made for rows in each.train],
-        test=made[0].test
-        if isinstance(made[0].test, np.ndarray)
-        else [rows for each in made for rows in each.test],
+        test=test,
         group=np.concatenate([each.group for each in made]),
-        view=None
-        if made[0].view is None
-        else np.concatenate([each.view for each in made if each.view is not None]),
+        view=view,
     )
     return parts, np.concatenate(combination)
 
@@ -125,6 +128,7 @@ def _count_clients(clients: int, crossed: Crossed) -> np.ndarray:
 def _take_turns(own: np.ndarray, which: np.ndarray, count: np.ndarray) -> np.ndarray:
     """Give `count` clients each of the combinations `which`, in turn over the partition's groups
     `own` i32[C]."""
+    # The j-th of n clients of a combination comes at (j + 1/2) / n of all turns
     turn = np.concatenate([(np.arange(n) + 0.5) / n for n in count if n])
     combination = np.empty(len(own), np.int64)
     combination[np.argsort(own, kind="stable")] = np.repeat(which, count)[
@@ -161,5 +165,5 @@ def _with_groups(
     )
 
 
+# Name of a paper's partition -> keys of the table `data`
 PRESETS: dict[str, Table] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
-"""Name of a paper's partition -> keys of the table `data`."""

@@ -52,27 +52,27 @@ class ModelParts:
 
     @cached_property
     def shared(self) -> np.ndarray:
-        """i32[n]: the positions that everybody shares."""
+        """Return i32[n]: the positions that everybody shares."""
         return self.columns(ALL)
 
     @cached_property
     def home(self) -> np.ndarray:
-        """i32[n]: the positions that stay with the client."""
+        """Return i32[n]: the positions that stay with the client."""
         return self.columns(CLIENT)
 
     @cached_property
     def away(self) -> np.ndarray:
-        """i32[d − n]: the positions that travel."""
+        """Return i32[d − n]: the positions that travel."""
         return self.columns(ALL, CLUSTER)
 
     @cached_property
     def kept(self) -> np.ndarray:
-        """i32[n]: the positions that do not travel."""
+        """Return i32[n]: the positions that do not travel."""
         return self.columns(CLIENT, FROZEN)
 
     @cached_property
     def frozen(self) -> np.ndarray:
-        """i32[n]: the positions that do not train."""
+        """Return i32[n]: the positions that do not train."""
         return self.columns(FROZEN)
 
 

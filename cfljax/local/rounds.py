@@ -226,8 +226,8 @@ def _move_models(
     mix, models, members, velocity = mixing
     moved, buffers = sums
     moved = add_noise(rule, mix, moved)
-    has_buffers = members is not None and buffers is not None and velocity is not None
-    if buffer_rule is not None and has_buffers:
+    if members is not None and buffers is not None and velocity is not None:
+        assert buffer_rule is not None
         buffers = add_noise(buffer_rule, members, buffers)
         velocity = replace_by(members, buffers, finite, velocity, buffer_rule).new
     return move_by(mix, moved, finite, models, rule), velocity

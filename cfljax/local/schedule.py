@@ -230,7 +230,6 @@ def make_orders(
     if work.batch is None:
         return None
     batch = batch_size(federation, work)
-    at_once = course.epochs is not None and course.epochs.shape[0] * longest <= MAX_SHUFFLED
 
     def shuffle_by(key: Array) -> Array:
         return shuffle(key, course.samples, longest, batch, plan.sequential, rungs)
@@ -240,7 +239,10 @@ def make_orders(
     def draw(number: Array) -> Array:
         return shuffle_by(keys.fold(task.key, "epoch", number))
 
-    return Orders(batch, draw, shuffle_by(course.epochs) if at_once else None, plan.sequential)
+    shuffles = None
+    if course.epochs is not None and course.epochs.shape[0] * longest <= MAX_SHUFFLED:
+        shuffles = shuffle_by(course.epochs)
+    return Orders(batch, draw, shuffles, plan.sequential)
 
 
 def group_steps(work: Work, longest: int) -> int:

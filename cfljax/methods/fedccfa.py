@@ -56,8 +56,8 @@ from cfljax.kernels.cosine import cosine_matrix, madc
 from cfljax.kernels.mix import PLAIN, sum_by, weights_by
 from cfljax.kernels.unite import unite
 from cfljax.lazy import jax, jnp
-from cfljax.local.train import Gradient, Position, Samples, make_stepper, start_at
 from cfljax.local.backends import make_rule
+from cfljax.local.train import Gradient, Position, Samples, make_stepper, start_at
 from cfljax.methods.fedproto import head_rows, sum_features
 from cfljax.models.features import with_features
 from cfljax.models.flat import cross_entropy, mask_head

@@ -92,8 +92,8 @@ def _normalise(
 
 
 def _of_group(sums: jax.Array, groups: int, shape: tuple[int, ...]) -> jax.Array:
-    """f32[B, c]: the mean of each channel's group over all pixels, from the sums of each channel
-    f32[B, c]."""
+    """Return f32[B, c]: the mean of each channel's group over all pixels, from the sums of each
+    channel f32[B, c]."""
     batch, height, width, channels = shape
     each = channels // groups
     mean = jnp.sum(sums.reshape(batch, groups, each), -1) / (height * width * each)

@@ -185,7 +185,7 @@ def mark_statistics(model: Model) -> Tree:
 
 
 def columns_of_statistics(model: Model) -> np.ndarray:
-    """bool[d]: which numbers of the flat vector are running statistics of batches."""
+    """Return bool[d]: which numbers of the flat vector are running statistics of batches."""
     return np.any([part_of(model, path) for path in model.statistics], axis=0)
 
 
@@ -203,8 +203,8 @@ def fix_statistics(model: Model, paths: frozenset[str]) -> Model:
 
 
 def part_of(model: Model, prefix: str) -> np.ndarray:
-    """bool[d]: which numbers of the flat vector belong to the parameters whose path is `prefix` or
-    begins with it. Such a path is the name of a layer, as "dense_0", or longer, as
+    """Return bool[d]: which numbers of the flat vector belong to the parameters whose path is
+    `prefix` or begins with it. Such a path is the name of a layer, as "dense_0", or longer, as
     "head/dense_0/kernel"; flax's "params/" before it may be left out."""
     leaves = paths_of(model)
     names = [name for name, _ in leaves]
@@ -245,8 +245,8 @@ def head_of(model: Model) -> str:
 
 
 def norm_of(model: Model) -> np.ndarray:
-    """bool[d]: which numbers belong to layers of normalisation: scale, bias and running statistics.
-    A SpecError if none do."""
+    """Return bool[d]: which numbers belong to layers of normalisation: scale, bias and running
+    statistics. A SpecError if none do."""
     split = [
         (path.removesuffix("/value").rpartition("/"), math.prod(leaf.shape))
         for path, leaf in paths_of(model)
@@ -262,8 +262,8 @@ def norm_of(model: Model) -> np.ndarray:
 
 
 def mask_head(model: Model) -> np.ndarray:
-    """bool[d]: which numbers of the flat vector belong to the head. A SpecError if there is none,
-    or nothing else."""
+    """Return bool[d]: which numbers of the flat vector belong to the head. A SpecError if there is
+    none, or nothing else."""
     head = part_of(model, head_of(model))
     if head.all():
         raise SpecError(

@@ -22,7 +22,8 @@ class Conv(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """f32[B, H, W, inputs] -> f32[B, H, W, outputs], or f32[B, H // 2, W // 2, outputs]."""
+        """f32[B, H, W, inputs] -> f32[B, H, W, outputs], or f32[B, H // 2, W // 2,
+        outputs]."""
         kernel = self.param("kernel", ZEROS, (self.size, self.size, x.shape[-1], self.outputs))
         bias = self.param("bias", ZEROS, (self.outputs,))
         return (

@@ -17,7 +17,7 @@ class Affine(nn.Module):
 
     @nn.compact
     def __call__(self, inputs: int) -> tuple[jax.Array, jax.Array]:
-        """(f32[inputs, outputs], f32[outputs])."""
+        """Return (f32[inputs, outputs], f32[outputs])."""
         return self.param("kernel", ZEROS, (inputs, self.outputs)), self.param(
             "bias", ZEROS, (self.outputs,)
         )
@@ -149,10 +149,10 @@ class Characters(nn.Module):
 def read(
     x: jax.Array, ids: jax.Array, head: Callable[[jax.Array], jax.Array], every: bool, padding: int
 ) -> jax.Array:
-    """f32[B, outputs]: the logits of the token after the sequence, from its last step f32[B, T,
-    width]. With `every` another column has the summed loss of the tokens 1 … T − 1, each predicted
-    from those before it; a token for padding is left out, and a last column has the number of the
-    others."""
+    """Return f32[B, outputs]: the logits of the token after the sequence, from its last step f32[B,
+    T, width]. With `every` another column has the summed loss of the tokens 1 … T − 1, each
+    predicted from those before it; a token for padding is left out, and a last column has the
+    number of the others."""
     if not every:
         return head(x[:, -1])
     logits = head(x)

@@ -46,7 +46,7 @@ def run_of(plan, data=BLOBS, **train):
 @pytest.mark.parametrize("tile", [7, 2048])
 @pytest.mark.parametrize("data", [BLOBS, TURNED], ids=["unequal", "turned"])
 def test_each_client_finds_its_own_products(monkeypatch, data, tile):
-    monkeypatch.setattr(products, "TILE", tile)
+    monkeypatch.setattr(products, "FETCHED_SAMPLES", tile)
     federation = assemble.federation_of(run_of({}, data))
     counts, sizes = np.array(federation.train.count), (20, 40)
     counts[4] = 0

@@ -7,8 +7,8 @@ from __future__ import annotations
 from typing import Any
 
 from cfljax.lazy import flatten_util, jnp
-from cfljax.local.solver import Solver
 from cfljax.local.backends import make_rule
+from cfljax.local.solver import Solver
 from cfljax.round.config import MethodConfig
 from cfljax.round.stages import ClientRows, Stage
 from cfljax.types import Array, Federation, Hyper, Tree
