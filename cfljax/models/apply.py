@@ -37,7 +37,10 @@ do."""
 Functions = tuple[Callable[[Array], Tree], Apply, tuple[str, ...]]
 """(init: key -> params, apply, the paths of the running statistics of batches in the
 parameters)."""
-RUNNING, STATISTICS = "running_", "batch_stats"
+# What the names of running statistics begin with in the parameters, and flax's name of the
+# collection that they are from
+RUNNING = "running_"
+STATISTICS = "batch_stats"
 
 
 def to_functions(network: Network, sample: jax.ShapeDtypeStruct, name: str) -> Functions:
@@ -45,8 +48,13 @@ def to_functions(network: Network, sample: jax.ShapeDtypeStruct, name: str) -> F
     for errors."""
     if isinstance(network, tuple) and len(network) == 2 and all(callable(part) for part in network):
         init, pair = network
-        takes_key = len(inspect.signature(pair).parameters) > 2
-        return init, pair if takes_key else lambda params, x, key: pair(params, x), ()  # noqa: ARG005
+        if len(inspect.signature(pair).parameters) > 2:
+            return init, pair, ()
+
+        def apply_without_key(params: Tree, x: Array, _: Array | None) -> Array:
+            return pair(params, x)
+
+        return init, apply_without_key, ()
     from flax import linen, nnx
 
     if isinstance(network, nnx.Module):
@@ -121,6 +129,7 @@ def _wrap_linen(module: linen.Module, sample: jax.ShapeDtypeStruct, name: str) -
     ) -> Array:
         flat = flatten_dict(params)
         old = {path: flat.pop(path) for path in running}
+        # A step of the server or an attacker's update can move a variance below 0
         used = {
             running[path]: jnp.maximum(each, 0) if path[-1] == RUNNING + "var" else each
             for path, each in old.items()
@@ -130,13 +139,15 @@ def _wrap_linen(module: linen.Module, sample: jax.ShapeDtypeStruct, name: str) -
             STATISTICS: jax.lax.stop_gradient(unflatten_dict(used)),
         }
         if mask is not None:
-            # A batch of padding leaves them alone
+            # A batch of padding alone is computed as if all counted, whose mean would be 0 / 0, and
+            # leaves the statistics as they are
             some = jnp.any(mask)
             mask = mask | ~some
-        with _one_sample_each(name), nn.intercept_methods(_normalise_by(mask, name, layers, fixed)):
+        normalise = _normalise_by(mask, name, layers, fixed)
+        with _explain_shapes(name), nn.intercept_methods(normalise):
             if key is None:
                 return compute(given, x, **arguments[False])
-            # Otherwise the padding of a batch would change the masks of its samples
+            # In the other implementation the padding of a batch changes the dropout of its samples
             with jax.threefry_partitionable(True):
                 rngs = {"dropout": fold(key, "dropout")}
                 if mask is None:
@@ -152,7 +163,7 @@ def _wrap_linen(module: linen.Module, sample: jax.ShapeDtypeStruct, name: str) -
 
 
 @contextlib.contextmanager
-def _one_sample_each(name: str) -> Iterator[None]:
+def _explain_shapes(name: str) -> Iterator[None]:
     """Turn flax's error about the shape of a parameter into a line: the module was made with a
     batch of one sample, so that its layers depend on the size of the batch."""
     from flax.errors import ScopeParamShapeError
@@ -255,7 +266,7 @@ def _wrap_nnx(factory: Callable[[nnx.Rngs], nnx.Module], name: str) -> Functions
         module.set_attributes(
             deterministic=not training, use_running_average=not training, raise_if_not_found=False
         )
-        # As above
+        # In the other implementation the padding of a batch changes the dropout of its samples
         with jax.threefry_partitionable(True):
             return module(x, **_training_argument(type(module).__call__, training))
 

@@ -32,7 +32,7 @@ def make_training(how: Augmentation) -> Callable[[jax.Array, jax.Array], jax.Arr
     only, not on padding after it."""
 
     def apply(key: jax.Array, x: jax.Array) -> jax.Array:
-        # Otherwise a row of the draw would depend on the number of rows
+        # In the other implementation a row of the draw depends on the number of rows
         with jax.threefry_partitionable(True):
             drawn = jax.random.uniform(fold(key, "augment"), (x.shape[0], 5))
         return jax.vmap(lambda numbers, image: _augment(numbers, image, how))(drawn, x)
@@ -58,7 +58,7 @@ def _augment(drawn: jax.Array, x: jax.Array, how: Augmentation) -> jax.Array:
     """Augment one image with five random numbers that are uniform in [0, 1)."""
     down, right, side, light, stretch = drawn
     if how.crop:
-        # dynamic_slice keeps a value that was rounded up inside the image
+        # A product may be rounded up to the end of its range; dynamic_slice stays inside the image
         top = (down * (x.shape[0] - how.crop + 1)).astype(jnp.int32)
         left = (right * (x.shape[1] - how.crop + 1)).astype(jnp.int32)
         x = jax.lax.dynamic_slice(x, (top, left, 0), (how.crop, how.crop, x.shape[2]))

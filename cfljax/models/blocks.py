@@ -7,21 +7,19 @@ import math
 
 from cfljax.lazy import custom_vjp, custom_vmap, jax, jnp
 
+# How many rows of zeros come above and below, and how many columns on the left and right
 Around = tuple[tuple[int, int], tuple[int, int]]
-"""How many rows of zeros come above and below, and how many columns on the left and right."""
-
-
+# How far a convolution goes: around every pixel, with zeros outside of the image ("same"), or only
+# where the whole kernel lies inside of the image ("valid")
 PADDINGS = ("same", "valid")
-"""How far a convolution goes: around every pixel, with zeros outside of the image ("same"), or only
-where the whole kernel lies inside of the image ("valid")."""
 
 
 def padding_of(kernel: jax.Array, padding: str = "same") -> Around:
     """Return the zeros around an image for one of PADDINGS and the kernel f32[k, k, …]."""
     if padding == "valid":
         return (0, 0), (0, 0)
-    rows, columns = (((side - 1) // 2, side // 2) for side in kernel.shape[:2])
-    return rows, columns
+    height, width = kernel.shape[:2]
+    return ((height - 1) // 2, height // 2), ((width - 1) // 2, width // 2)
 
 
 def convolve_by_xla(
@@ -50,13 +48,13 @@ def shift_images(
     ]
 
 
+# Up to this number of tokens an embedding is a product with one-hot rows: its gradient is a
+# product, too, and no scatter
 MAX_ONE_HOT = 512
-"""Up to this number of tokens an embedding is a product with one-hot rows: its gradient is a
-product, too, and no scatter."""
 
-TILE_FLOATS = 1 << 18
-"""Floats of images that a depthwise convolution takes at a time: a megabyte of cache (all at once:
-1.2 to 2.4 times as long)."""
+# Floats of images that a depthwise convolution takes at a time: a megabyte of cache (all at once:
+# 1.2 to 2.4 times as long)
+DEPTHWISE_TILE_FLOATS = 1 << 18
 
 
 @custom_vjp(nondiff_argnums=(3, 4, 5))
@@ -74,8 +72,8 @@ def group_norm(
     return _normalise(x, scale, bias, groups, most, epsilon)[0]
 
 
+# x, the result, scale, and f32[B, c] the mean of a channel's group, and one over its deviation
 _Kept = tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]
-"""x, the result, scale, and f32[B, c] the mean of a channel's group, and one over its deviation."""
 
 
 def _normalise(
@@ -83,7 +81,9 @@ def _normalise(
 ) -> tuple[jax.Array, _Kept]:
     # In bfloat16 the difference of the two means would be rounding
     wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
-    mean, square = (_of_group(jnp.sum(of, (1, 2)), groups, x.shape) for of in (wide, wide * wide))
+    squares = wide * wide
+    mean = _average_groups(jnp.sum(wide, (1, 2)), groups, x.shape)
+    square = _average_groups(jnp.sum(squares, (1, 2)), groups, x.shape)
     spread = jax.lax.rsqrt(jnp.maximum(square - mean * mean, 0.0) + epsilon)
     factor = scale * spread
     y = wide * factor[:, None, None] + (bias - mean * factor)[:, None, None]
@@ -91,7 +91,7 @@ def _normalise(
     return y, (x, y, scale, mean, spread)
 
 
-def _of_group(sums: jax.Array, groups: int, shape: tuple[int, ...]) -> jax.Array:
+def _average_groups(sums: jax.Array, groups: int, shape: tuple[int, ...]) -> jax.Array:
     """Return f32[B, c]: the mean of each channel's group over all pixels, from the sums of each
     channel f32[B, c]."""
     batch, height, width, channels = shape
@@ -103,8 +103,9 @@ def _of_group(sums: jax.Array, groups: int, shape: tuple[int, ...]) -> jax.Array
 def _gradients_of_norm(
     groups: int, most: float | None, _: float, kept: _Kept, change: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Compute the gradients by hand: fewer passes over the images than JAX's, one for two sums and
-    one for the gradient of x."""
+    """Compute the gradients of `group_norm` by x, scale and bias."""
+    # By hand: fewer passes over the images than JAX's own, one for two sums and one for the
+    # gradient of x
     x, y, scale, mean, spread = kept
     if most is not None:
         change = jnp.where((y > 0) & (y < most), change, 0.0)
@@ -112,10 +113,13 @@ def _gradients_of_norm(
     straight = jnp.sum(change, (1, 2))
     along = jnp.sum(change * x, (1, 2))
     along = spread * (along - mean * straight)
-    slope = -spread * spread * _of_group(scale * along, groups, x.shape)
-    moved = -spread * _of_group(scale * straight, groups, x.shape) - mean * slope
-    wide = lambda of: of[:, None, None]  # noqa: E731
-    of_x = change * wide(scale * spread) + x * wide(slope) + wide(moved)
+    slope = -spread * spread * _average_groups(scale * along, groups, x.shape)
+    shift = -spread * _average_groups(scale * straight, groups, x.shape) - mean * slope
+
+    def per_pixel(of_channels: jax.Array) -> jax.Array:
+        return of_channels[:, None, None]
+
+    of_x = change * per_pixel(scale * spread) + x * per_pixel(slope) + per_pixel(shift)
     return (
         of_x.astype(x.dtype),
         jnp.sum(along, 0).astype(scale.dtype),
@@ -131,9 +135,8 @@ def depthwise(x: jax.Array, kernel: jax.Array, form: str, stride: int = 1) -> ja
     / stride⌉, c]. "patches" is the sum of the k · k shifted images, "native" and "windows" XLA's
     own, "auto" the sum on a CPU."""
     if form == "auto":
-        patches, native = (
-            functools.partial(depthwise, form=each, stride=stride) for each in ("patches", "native")
-        )
+        patches = functools.partial(depthwise, form="patches", stride=stride)
+        native = functools.partial(depthwise, form="native", stride=stride)
         return jax.lax.platform_dependent(x, kernel, cpu=patches, default=native)
     if form != "patches":
         numbers = ("NHWC", "HWIO", "NHWC")
@@ -160,7 +163,7 @@ def _split_tiles(values: jax.Array, images: jax.Array) -> jax.Array:
     """Split [B, ...] into [tiles, m, ...]: m images per tile, as many as stay in the cache; zeros
     pad the last tile."""
     batch = len(images)
-    number = -(-batch // max(1, TILE_FLOATS * batch // images.size))
+    number = -(-batch // max(1, DEPTHWISE_TILE_FLOATS * batch // images.size))
     padded = jnp.pad(values, ((0, -batch % number), (0, 0), (0, 0), (0, 0)))
     return padded.reshape(number, -1, *values.shape[1:])
 
@@ -177,10 +180,10 @@ def _gradients(
     rows, columns, _, channels = kernel.shape
     _, height, width, _ = x.shape
     _, high, wide, _ = out.shape
-    # never a whole row: of a tile of one image XLA would make a sum over its rows, which takes 17
+    # Never a whole row: of a tile of one image XLA would make a sum over its rows, which takes 17
     # times as long (measured)
     pixels = next((each for each in (4, 2) if wide % each == 0 and wide > each), 1)
-    # the pixels between those that were computed have no gradient of their own
+    # The pixels between those that were computed have no gradient of their own
     gaps = [
         (0, length - 1 - (n - 1) * stride, stride - 1)
         for length, n in ((height, high), (width, wide))
@@ -189,7 +192,7 @@ def _gradients(
 
     def tile(total: jax.Array, of: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         images, change = of
-        # a few pixels are a line, and lines come first: a sum of long lines is faster than one of
+        # A few pixels are a line, and lines come first: a sum of long lines is faster than one of
         # short ones
         lines = [
             jnp.sum((each * change).reshape(-1, pixels * channels), 0)
@@ -242,11 +245,16 @@ def attend(
     """Attend with `heads` heads: f32[B, T, width] each -> the same. `seen` bool[..., T, T]: the
     keys (last axis) of a query."""
     batch, length, width = queries.shape
-    split = lambda of: of.reshape(batch, length, heads, width // heads).swapaxes(1, 2)  # noqa: E731
-    scores = jnp.einsum("bhqd,bhkd->bhqk", split(queries), split(keys)) / math.sqrt(width // heads)
+
+    def split_heads(of: jax.Array) -> jax.Array:
+        return of.reshape(batch, length, heads, width // heads).swapaxes(1, 2)
+
+    scores = jnp.einsum("bhqd,bhkd->bhqk", split_heads(queries), split_heads(keys))
+    scores = scores / math.sqrt(width // heads)
     if seen is not None:
+        # Not −∞, with which a query that sees no key would have weights of NaN
         scores = jnp.where(seen, scores, -1e30)
-    mixed = jnp.einsum("bhqk,bhkd->bhqd", jax.nn.softmax(scores), split(values))
+    mixed = jnp.einsum("bhqk,bhkd->bhqd", jax.nn.softmax(scores), split_heads(values))
     return mixed.swapaxes(1, 2).reshape(batch, length, width)
 
 
@@ -257,26 +265,28 @@ def convolve_windows(
     """Convolve f32[B, H, W, inputs] with f32[k, k, inputs, outputs] -> f32[B, H', W', outputs], H'
     and W' as in `shift_images`. If its gradient is wanted, or several x have a kernel each, by
     matrix products, otherwise by XLA."""
-    value = custom_vmap()(
-        lambda x, kernel: convolve_by_xla(x, kernel, (stride, stride), padding_of(kernel, padding))
-    )
 
-    def many(
-        number: int, several: list[bool], x: jax.Array, kernel: jax.Array
+    @custom_vmap()
+    def value(x: jax.Array, kernel: jax.Array) -> jax.Array:
+        return convolve_by_xla(x, kernel, (stride, stride), padding_of(kernel, padding))
+
+    def multiply(x: jax.Array, kernel: jax.Array) -> jax.Array:
+        return _multiply_windows(x, kernel, stride, padding)
+
+    def compute_several(
+        number: int, mapped: list[bool], x: jax.Array, kernel: jax.Array
     ) -> tuple[jax.Array, bool]:
-        if all(several):
-            return jax.vmap(lambda x, kernel: _multiply_windows(x, kernel, stride, padding))(
-                x, kernel
-            ), True
+        if all(mapped):
+            return jax.vmap(multiply)(x, kernel), True
         # More images of one kernel
-        if several[0]:
-            made = value(x.reshape(-1, *x.shape[2:]), kernel)
-            return made.reshape(number, -1, *made.shape[1:]), True
+        if mapped[0]:
+            outputs = value(x.reshape(-1, *x.shape[2:]), kernel)
+            return outputs.reshape(number, -1, *outputs.shape[1:]), True
         # More outputs of one x
-        made = value(x, jnp.moveaxis(kernel, 0, 3).reshape(*kernel.shape[1:4], -1))
-        return jnp.moveaxis(made.reshape(*made.shape[:3], number, -1), 3, 0), True
+        outputs = value(x, jnp.moveaxis(kernel, 0, 3).reshape(*kernel.shape[1:4], -1))
+        return jnp.moveaxis(outputs.reshape(*outputs.shape[:3], number, -1), 3, 0), True
 
-    value.def_vmap(many)
+    value.def_vmap(compute_several)
     return value(x, kernel)
 
 
@@ -288,11 +298,10 @@ def _gradients_of_windows(
     exact = jax.ShapeDtypeStruct(x.shape, jnp.float32)
     of_kernel = windows.reshape(-1, windows.shape[-1]).T @ change.reshape(-1, change.shape[-1])
     factors = kernel.reshape(-1, kernel.shape[-1]).T
-    # Of which many are added up
+    # In float32, as many of them are added up for a pixel
     of_windows = (change @ factors).astype(jnp.float32)
-    (of_x,) = jax.linear_transpose(lambda x: _gather_windows(x, kernel, stride, padding), exact)(
-        of_windows
-    )
+    add_up = jax.linear_transpose(lambda x: _gather_windows(x, kernel, stride, padding), exact)
+    (of_x,) = add_up(of_windows)
     return of_x.astype(x.dtype), of_kernel.reshape(kernel.shape)
 
 

@@ -118,8 +118,8 @@ def make_mlp(options: MLPOptions, sample_shape: tuple[int, ...], classes: int) -
 
 def _build_dense(widths: tuple[int, ...], init: str) -> Net:
     """Build dense layers with ReLU between them. `widths`: the numbers of a sample, then the
-    outputs of each layer. They are not flax's: importing flax and tracing its layers took a tenth
-    of a first command."""
+    outputs of each layer."""
+    # They are not flax's: importing flax and tracing its layers took a tenth of a first command
     last = len(widths) - 2
 
     def zeros(_: Array) -> Tree:
@@ -155,11 +155,12 @@ def make_cnn(options: CNNOptions, sample_shape: tuple[int, ...], classes: int) -
     """Build convolutions with 2×2 pooling, then dense layers (two and two by default)."""
     height, width, _ = image_shape_of("cnn", sample_shape)
     lost = options.kernel - 1 if options.padding == "valid" else 0
+    # How often a convolution and a pooling leave at least one pixel
     side = (min(height, width) - lost) // 2
     most = 0
     while side >= 1:
         side = (side - lost) // 2
-        most = most + 1
+        most += 1
     if len(options.channels) > most:
         before = f", {options.kernel}×{options.kernel} kernels without padding" if lost else ""
         raise SpecError(

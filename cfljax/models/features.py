@@ -11,8 +11,9 @@ from cfljax.types import Array, Forward, Model, Tree
 
 
 def split_features(model: Model) -> tuple[Callable[..., tuple[Array, Array]], int]:
-    """Return ((params of the network, x, key, mask as for `Model.forward`) -> (f32[B, width] the
-    head's inputs, f32[B, outputs] the logits), width). A SpecError if the head cannot be found."""
+    """Return the function (params of the network, x, key, mask as for `Model.forward`) -> (f32[B,
+    width] the head's inputs, f32[B, outputs] the logits), and width. A SpecError if the head cannot
+    be found."""
     forward = model.forward
     path = head_of(model).split("/")
     width = dict(paths_of(model))["/".join([*path, "kernel"])].shape[0]
@@ -29,7 +30,7 @@ def split_features(model: Model) -> tuple[Callable[..., tuple[Array, Array]], in
     def both(params: Tree, x: Array, *more: Array | None) -> tuple[Array, Array]:
         found = []
 
-        def look(
+        def record_inputs(
             next_fun: Callable[..., Array],
             args: tuple[Array, ...],
             kwargs: dict[str, Array],
@@ -39,11 +40,12 @@ def split_features(model: Model) -> tuple[Callable[..., tuple[Array, Array]], in
                 found.append(args[0])
             return next_fun(*args, **kwargs)
 
-        with nn.intercept_methods(look):
+        with nn.intercept_methods(record_inputs):
             logits = forward(params, x, *more)
-        return found[0] if len(found) == 1 and found[0].ndim == 2 else jnp.zeros(
-            (len(x), 0)
-        ), logits
+        # Features of width 0 say that the head is not called once for each sample; callers check
+        if len(found) != 1 or found[0].ndim != 2:
+            return jnp.zeros((len(x), 0)), logits
+        return found[0], logits
 
     return both, width
 

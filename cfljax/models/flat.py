@@ -91,8 +91,8 @@ class NetForward:
         return self.apply(params, x, key, mask, self.fixed)
 
 
-_GIVEN = re.compile(r"own-[0-9a-f]{8}-\d+")
-"""What `cfljax.run` calls a network that it was given in the registry."""
+# The name in the registry of a network that `cfljax.run` was given
+_GIVEN_NAME = re.compile(r"own-[0-9a-f]{8}-\d+")
 
 
 def from_module(
@@ -117,7 +117,7 @@ def as_model(
     parameters are allocated."""
     net = network if isinstance(network, Net) else Net(network)
     # Errors call it as its author does
-    if _GIVEN.fullmatch(name):
+    if _GIVEN_NAME.fullmatch(name):
         name = str(getattr(net.network, "__name__", type(net.network).__name__))
     if net.loss not in _LOSSES:
         raise SpecError(
@@ -236,12 +236,13 @@ def head_of(model: Model) -> str:
             f'model "{model.name}": no dense layer that could be its head: name parts by '
             "their paths" + suggest("head", names)
         )
-    return max(
-        dense,
-        key=lambda path: [
-            (p.isdigit(), int(p) if p.isdigit() else 0, p) for p in re.split(r"(\d+)", path) if p
-        ],
-    )
+    return max(dense, key=_split_numbers)
+
+
+def _split_numbers(path: str) -> list[tuple[bool, int, str]]:
+    """Return a key by which "dense_10" comes after "dense_9"."""
+    parts = [part for part in re.split(r"(\d+)", path) if part]
+    return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in parts]
 
 
 def norm_of(model: Model) -> np.ndarray:
@@ -284,9 +285,9 @@ def find_head(model: Model) -> str | None:
 def make_flattening(
     name: str, shapes: Tree
 ) -> tuple[int, Callable[[Tree], Array], Callable[[Array], Tree]]:
-    """Return (d, ravel: params -> f32[d], unravel: f32[d] -> params) for a tree of shapes, in the
-    order of JAX's `ravel_pytree`. Unlike that function's `unravel`, this one needs no parameters
-    and accepts float64."""
+    """Return d, the function ravel: params -> f32[d], and the function unravel: f32[d] -> params
+    for a tree of shapes, in the order of JAX's `ravel_pytree`. Unlike that function's `unravel`,
+    this one needs no parameters and accepts float64."""
     paths, tree = jax.tree_util.tree_flatten_with_path(shapes)
     for path, leaf in paths:
         if leaf.dtype != jnp.float32:
@@ -302,7 +303,7 @@ def make_flattening(
     if sum(sizes) >= 2**31:
         raise SpecError(f'model "{name}" has {sum(sizes):,} parameters; at most 2,147,483,647')
 
-    # outside of jit each is one program, not one per operation
+    # Outside of jit each is one program, not one per operation
     @functools.partial(jax.jit, inline=True)
     def ravel(params: Tree) -> Array:
         return jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(params)])
@@ -328,7 +329,7 @@ def cross_entropy(logits: Array, y: Array) -> Array:
 def _losses_and_powers(logits: Array, y: Array) -> tuple[Array, Array, Array, Array]:
     """Return the losses f32[B], f32[B, C] 1 at the label, f32[B, C] the exponentials, and f32[B]
     their sums."""
-    # one-hot labels, not a gather: its gradient is a scatter, and a label out of range would make a
+    # One-hot labels, not a gather: its gradient is a scatter, and a label out of range would make a
     # NaN
     wanted = jax.nn.one_hot(y, logits.shape[-1], dtype=logits.dtype)
     shifted = logits - jnp.max(logits, axis=-1, keepdims=True)

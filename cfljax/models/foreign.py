@@ -54,23 +54,21 @@ def rename_arrays(arrays: Arrays, blocks: Sequence[str], where: str) -> Arrays:
             f"{where}: its network has {len(theirs)} blocks, and the model {len(blocks)}"
         )
     ours = dict(zip(theirs, blocks, strict=True))
-    whole = {
-        b: [
-            table
-            for table in family.inside
-            if all(f"{b}{layer}.weight" in plain for layer in table)
-        ]
-        for b in theirs
-    }
-    inside = {begin: (tables or family.inside[-1:])[0] for begin, tables in whole.items()}
+
+    def choose_table(block: str) -> Mapping[str, str]:
+        for table in family.inside:
+            if all(f"{block}{layer}.weight" in plain for layer in table):
+                return table
+        return family.inside[-1]
+
+    inside = {block: choose_table(block) for block in theirs}
     found: dict[str, np.ndarray] = {}
     for name, array in plain.items():
-        begin = _find_block(family, name)
-        own = (
-            f"{ours[begin]}.{_rename(inside[begin], name[len(begin) :])}"
-            if begin
-            else _rename(family.outside, name)
-        )
+        block = _find_block(family, name)
+        if block:
+            own = f"{ours[block]}.{_rename(inside[block], name[len(block) :])}"
+        else:
+            own = _rename(family.outside, name)
         found |= _convert(own, array)
     return found
 
@@ -106,6 +104,7 @@ def _rename(table: Mapping[str, str], name: str) -> str:
 
 
 def _convert(name: str, array: np.ndarray) -> dict[str, np.ndarray]:
+    """Return an array by our name, in our shape; queries, keys and values as three."""
     if f".{_TOGETHER}." in name and array.shape[0] % 3 == 0:
         parts = zip(("query", "key", "value"), np.split(array, 3), strict=True)
         return {name.replace(_TOGETHER, f"attention.{each}"): part for each, part in parts}

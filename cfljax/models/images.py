@@ -145,6 +145,7 @@ def _scale_by_outputs(path: tuple[str, ...], drawn: Array) -> Array | None:
     return to_normal(drawn) * math.sqrt(2 / (side * side * outputs))
 
 
+# MobileNetV2's table 2: how much wider, channels, blocks, stride
 MOBILENET_STAGES = (
     (1, 16, 1, 1),
     (6, 24, 2, 2),
@@ -154,7 +155,6 @@ MOBILENET_STAGES = (
     (6, 160, 3, 2),
     (6, 320, 1, 1),
 )
-"""MobileNetV2's table 2: how much wider, channels, blocks, stride."""
 
 
 def make_mobilenet(options: MobileOptions, sample_shape: tuple[int, ...], classes: int) -> Net:
@@ -162,18 +162,25 @@ def make_mobilenet(options: MobileOptions, sample_shape: tuple[int, ...], classe
     depthwise bottlenecks."""
     image_shape_of("mobilenet_v2", sample_shape)
     small = options.stem == "small"
-    wide = lambda channels: _round(channels * options.width)  # noqa: E731
+
+    def widen(channels: int) -> int:
+        return _round_channels(channels * options.width)
+
     stages = tuple(
         (
             wider,
-            wide(channels),
+            widen(channels),
             max(1, math.ceil(depth * options.depth)),
             1 if small and number == 1 else stride,
         )
         for number, (wider, channels, depth, stride) in enumerate(MOBILENET_STAGES)
     )
-    first = wide(32)
-    last = _round(1280 * max(1.0, options.width)) if options.width >= 0.5 else wide(1280)
+    first = widen(32)
+    # As published, the last layer is not narrower in a narrow network, unless it is very narrow
+    if options.width >= 0.5:
+        last = _round_channels(1280 * max(1.0, options.width))
+    else:
+        last = widen(1280)
     groups = _check_groups(options, (first, last, *(stage[1] for stage in stages)))
     from cfljax.models.nets_images import MobileNet
 
@@ -182,16 +189,14 @@ def make_mobilenet(options: MobileOptions, sample_shape: tuple[int, ...], classe
     )
 
     def published(path: tuple[str, ...], drawn: Array) -> Array | None:
-        return (
-            0.01 * to_normal(drawn)
-            if path[-2:] == ("head", "kernel")
-            else _scale_by_outputs(path, drawn)
-        )
+        if path[-2:] == ("head", "kernel"):
+            return 0.01 * to_normal(drawn)
+        return _scale_by_outputs(path, drawn)
 
     return Net(network, start=make_start(options.init, published))
 
 
-def _round(channels: float) -> int:
+def _round_channels(channels: float) -> int:
     """Round to the nearest multiple of eight, at least eight and nine tenths of the number, as in
     the published program."""
     near = max(8, int(channels + 4) // 8 * 8)

@@ -12,14 +12,15 @@ from cfljax.models import blocks
 from cfljax.models.blocks import Around, convolve_by_xla, padding_of
 
 CONVOLUTIONS = ("auto", "patches", "native", "windows")
-TILE_FLOATS = 1 << 17
-"""Floats of shifted images that are held at a time for the gradient of a kernel, but at least one
-image's: half a megabyte, which stays in the cache. If the kernel has more numbers than that, as
-many as the kernel: each tile reads and writes all of its gradient."""
-MOST, FEW = 64, 8
-"""XLA's convolution on a CPU is slow for few outputs, so neighbouring pixels are computed together:
-as many as have MOST / 2 outputs, or MOST where a pixel has at most FEW numbers (measured: 0.2 to
-0.6 of the time)."""
+# Floats of shifted images that are held at a time for the gradient of a kernel, but at least one
+# image's: half a megabyte, which stays in the cache. If the kernel has more numbers than that, as
+# many as the kernel: each tile reads and writes all of its gradient
+GRADIENT_TILE_FLOATS = 1 << 17
+# XLA's convolution on a CPU is slow for few outputs, so neighbouring pixels are computed together:
+# as many as have MAX_JOINED_OUTPUTS / 2 outputs, or MAX_JOINED_OUTPUTS where a pixel has at most
+# FEW_INPUTS numbers (measured: 0.2 to 0.6 of the time)
+MAX_JOINED_OUTPUTS = 64
+FEW_INPUTS = 8
 
 
 def convolve(
@@ -30,22 +31,33 @@ def convolve(
     stride: int = 1,
     padding: str = "same",
 ) -> jax.Array:
-    """Convolve around every `stride`-th pixel: f32[B, H, W, inputs], f32[k, k, inputs, outputs] ->
-    f32[B, ⌈H / stride⌉, ⌈W / stride⌉, outputs], followed by `pool_2_2` if `pooled`. With the
-    padding "valid", which has no strides, f32[B, H - k + 1, W - k + 1, outputs]. "native" is
-    XLA's own; "patches" computes the gradient of the kernel by matrix products of shifted images,
-    and "windows" everything by matrix products; "auto" is "patches" on a CPU, where the gradient of
-    XLA's own convolution is some hundred times slower inside a loop, and "windows" on an NVIDIA
-    GPU, where XLA's own convolutions of several clients take longer (`windows`)."""
+    """Convolve images.
+
+    Args:
+      x: f32[B, H, W, inputs].
+      kernel: f32[k, k, inputs, outputs].
+      form: "native" is XLA's own; "patches" computes the gradient of the kernel by matrix products
+        of shifted images, and "windows" everything by matrix products. "auto" is "patches" on a
+        CPU, where the gradient of XLA's own convolution is some hundred times slower inside a loop,
+        "windows" on an NVIDIA GPU, where XLA's own convolutions of several clients take longer, and
+        otherwise "native".
+      pooled: Whether `pool_2_2` follows.
+      stride: Every how many pixels.
+      padding: "same", or "valid", which has no strides.
+
+    Returns:
+      f32[B, ⌈H / stride⌉, ⌈W / stride⌉, outputs] before pooling; with the padding "valid" f32[B,
+      H - k + 1, W - k + 1, outputs].
+    """
     if form == "auto":
-        ways = {
+        forms = {
             each: functools.partial(
                 convolve, form=each, pooled=pooled, stride=stride, padding=padding
             )
             for each in CONVOLUTIONS[1:]
         }
         return jax.lax.platform_dependent(
-            x, kernel, cpu=ways["patches"], cuda=ways["windows"], default=ways["native"]
+            x, kernel, cpu=forms["patches"], cuda=forms["windows"], default=forms["native"]
         )
     if form == "native":
         outputs = convolve_by_xla(x, kernel, (stride, stride), padding_of(kernel, padding))
@@ -74,7 +86,7 @@ product.defvjp(lambda x, kernel: (x @ kernel, (x, kernel)), _gradients_of_produc
 
 def _kernel_gradient(x: jax.Array, change: jax.Array) -> jax.Array:
     """Sum the products of f32[..., a] and f32[..., b] over all other axes: f32[a, b]."""
-    # the barrier keeps XLA from turning the product, for which it would turn the images first
+    # The barrier keeps XLA from turning the product, for which it would turn the images first
     return jax.lax.optimization_barrier(
         x.reshape(-1, x.shape[-1]).T @ change.reshape(-1, change.shape[-1])
     )
@@ -89,71 +101,72 @@ def _convolve_xla(x: jax.Array, kernel: jax.Array, stride: int, padding: str) ->
 
 
 def _convolve_pixels(x: jax.Array, kernel: jax.Array, stride: int, around: Around) -> jax.Array:
-    inputs, outputs = kernel.shape[2:]
-    high, wide = (
-        (side + sum(zeros) - under) // stride + 1
-        for side, zeros, under in zip(x.shape[1:3], around, kernel.shape[:2], strict=True)
-    )
-    most = max(1, (MOST if inputs <= FEW else MOST // 2) // outputs)
-    pixels = next(n for n in range(most, 0, -1) if wide % n == 0)
+    """Convolve by XLA, several neighbouring pixels of a row at a time."""
+    rows, columns, inputs, outputs = kernel.shape
+    height = (x.shape[1] + sum(around[0]) - rows) // stride + 1
+    width = (x.shape[2] + sum(around[1]) - columns) // stride + 1
+    joined_outputs = MAX_JOINED_OUTPUTS if inputs <= FEW_INPUTS else MAX_JOINED_OUTPUTS // 2
+    most = max(1, joined_outputs // outputs)
+    pixels = next(n for n in range(most, 0, -1) if width % n == 0)
 
-    def one(x: jax.Array, kernel: jax.Array) -> jax.Array:
-        # the kernel for the first of them, for the second one to the right of it, ...
+    def convolve_one(x: jax.Array, kernel: jax.Array) -> jax.Array:
+        # The kernel for the first of the pixels, for the second one to the right of it, …
         moved = [
             jnp.pad(kernel, ((0, 0), (n * stride, (pixels - 1 - n) * stride), (0, 0), (0, 0)))
             for n in range(pixels)
         ]
-        return convolve_by_xla(
-            x, jnp.concatenate(moved, -1), (stride, stride * pixels), around
-        ).reshape(-1, high, wide, outputs)
+        joined = jnp.concatenate(moved, -1)
+        found = convolve_by_xla(x, joined, (stride, stride * pixels), around)
+        return found.reshape(-1, height, width, outputs)
 
-    def many(
-        _: int, several: list[bool], x: jax.Array, kernel: jax.Array
+    def convolve_several(
+        _: int, mapped: list[bool], x: jax.Array, kernel: jax.Array
     ) -> tuple[jax.Array, bool]:
-        if not several[1]:
-            return jax.vmap(one, (0, None))(x, kernel), True
-        # of several kernels XLA would make a convolution in groups, which takes twice as long
+        if not mapped[1]:
+            return jax.vmap(convolve_one, (0, None))(x, kernel), True
+        # Of several kernels XLA would make a convolution in groups, which takes twice as long
         # (measured)
-        return jax.lax.map(
-            lambda own: one(own[0] if several[0] else x, own[-1]),
-            (x, kernel) if several[0] else (kernel,),
-        ), True
+        if mapped[0]:
+            return jax.lax.map(lambda own: convolve_one(own[0], own[1]), (x, kernel)), True
+        return jax.lax.map(lambda own: convolve_one(x, own[0]), (kernel,)), True
 
-    each = jax.custom_batching.custom_vmap(one)
-    each.def_vmap(many)
-    return each(x, kernel)
+    convolve = jax.custom_batching.custom_vmap(convolve_one)
+    convolve.def_vmap(convolve_several)
+    return convolve(x, kernel)
 
 
 def _gradients(
     stride: int, padding: str, kept: tuple[jax.Array, jax.Array], change: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
+    """Compute the gradients of `_convolve_xla` by x and the kernel."""
     x, kernel = kept
+    # With the pixels of a square as channels of one pixel, every stride is one
     small, back = jax.vjp(lambda kernel: _kernel_in_squares(kernel, stride), kernel)
-    (above, below), (left, right) = (
-        (-(-first // stride), last // stride) for first, last in padding_of(kernel, padding)
-    )
+    (top, bottom), (first, last) = padding_of(kernel, padding)
+    above, below = -(-top // stride), bottom // stride
+    left, right = -(-first // stride), last // stride
     rows, columns, inputs, outputs = small.shape
-    high = change.shape[1]
-    wide = -(-x.shape[2] // stride)
+    height = change.shape[1]
+    width = -(-x.shape[2] // stride)
     # From the pixels of the outputs back to each pixel of x: what the kernel reaches beyond them
     back_rows = rows - 1 - above, rows - 1 - below
     back_columns = columns - 1 - left, columns - 1 - right
 
     batch, together = _count_tiles(
-        len(x), high * wide * (rows * inputs + columns * outputs), kernel.size
+        len(x), height * width * (rows * inputs + columns * outputs), kernel.size
     )
-    filled = [
-        jnp.pad(each, ((0, batch - len(each)), (0, 0), (0, 0), (0, 0))) for each in (x, change)
-    ]
+    all_images = jnp.pad(x, ((0, batch - len(x)), (0, 0), (0, 0), (0, 0)))
+    all_changes = jnp.pad(change, ((0, batch - len(change)), (0, 0), (0, 0), (0, 0)))
 
+    # Shifts of x along columns and of the change along rows are as many products as k · k shifts of
+    # x, and hold 2 k shifted images instead of k · k
     def tile(number: jax.Array, total: jax.Array) -> jax.Array:
-        images, change = (
-            jax.lax.dynamic_slice_in_dim(each, number * together, together) for each in filled
-        )
+        images = jax.lax.dynamic_slice_in_dim(all_images, number * together, together)
+        change = jax.lax.dynamic_slice_in_dim(all_changes, number * together, together)
         images = jnp.pad(_to_squares(images, stride), ((0, 0), (above, below), (0, 0), (0, 0)))
         change = jnp.pad(change, ((0, 0), (0, 0), back_columns, (0, 0)))
-        down = [images[:, i : i + high] for i in range(rows)]
-        along = [change[:, :, j : j + wide] for j in reversed(range(columns))]
+        down = [images[:, i : i + height] for i in range(rows)]
+        along = [change[:, :, j : j + width] for j in reversed(range(columns))]
         return total + _kernel_gradient(jnp.concatenate(down, -1), jnp.concatenate(along, -1))
 
     nothing = jnp.zeros((rows * inputs, columns * outputs), kernel.dtype)
@@ -205,8 +218,8 @@ def _kernel_in_squares(kernel: jax.Array, stride: int) -> jax.Array:
 
 def _count_tiles(batch: int, size: int, least: int) -> tuple[int, int]:
     """Return the padded number of images, and the images per tile: as many of this size as fit into
-    TILE_FLOATS or `least`."""
-    fewest = -(-batch // max(1, max(TILE_FLOATS, least) // size))
+    GRADIENT_TILE_FLOATS or `least`."""
+    fewest = -(-batch // max(1, max(GRADIENT_TILE_FLOATS, least) // size))
     # The least padding
     number = min(range(fewest, 3 * fewest), key=lambda n: -(-batch // n) * n)
     together = -(-batch // number)
@@ -226,7 +239,8 @@ def _find_largest(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     x = x[:, : height // 2 * 2, : width // 2 * 2].reshape(
         batch, height // 2, 2, width // 2, 2, channels
     )
-    a, b, c, d = (x[:, :, row, :, column] for row in (0, 1) for column in (0, 1))
+    a, b = x[:, :, 0, :, 0], x[:, :, 0, :, 1]
+    c, d = x[:, :, 1, :, 0], x[:, :, 1, :, 1]
     most = jnp.maximum(jnp.maximum(a, b), jnp.maximum(c, d))
     return most, jnp.where(a == most, 0, jnp.where(b == most, 1, jnp.where(c == most, 2, 3)))
 
@@ -235,9 +249,12 @@ def _scatter_largest(change: jax.Array, which: jax.Array, size: tuple[int, ...])
     """Scatter each number to position `which` in its 2 × 2 square, zeros elsewhere, f32[B, H, W,
     c]; `size` is (H, W)."""
     batch, rows, columns, channels = change.shape
-    squares = lambda of: of[:, :, None, :, None, :]  # noqa: E731
+
+    def add_squares(of: jax.Array) -> jax.Array:
+        return of[:, :, None, :, None, :]
+
     index = jnp.arange(4).reshape(1, 2, 1, 2, 1)
-    spread = jnp.where(squares(which) == index, squares(change), 0.0).reshape(
+    spread = jnp.where(add_squares(which) == index, add_squares(change), 0.0).reshape(
         batch, 2 * rows, 2 * columns, channels
     )
     return jnp.pad(spread, ((0, 0), (0, size[0] - 2 * rows), (0, size[1] - 2 * columns), (0, 0)))
@@ -262,7 +279,9 @@ def _pool_axis(x: jax.Array, axis: int) -> jax.Array:
     widths = [(0, 0)] * x.ndim
     widths[axis] = (missing // 2, missing - missing // 2)
     x = jnp.pad(x, widths, constant_values=-jnp.inf)
-    first, second, third = (jax.lax.slice_in_dim(x, i, i + 2 * out - 1, 2, axis) for i in range(3))
+    first = jax.lax.slice_in_dim(x, 0, 2 * out - 1, 2, axis)
+    second = jax.lax.slice_in_dim(x, 1, 2 * out, 2, axis)
+    third = jax.lax.slice_in_dim(x, 2, 2 * out + 1, 2, axis)
     return jnp.maximum(jnp.maximum(first, second), third)
 
 
@@ -298,9 +317,9 @@ def lstm(
     return jnp.swapaxes(jax.lax.scan(step, (start, start), driven)[1], 0, 1)
 
 
+# Kernels of at most this many outputs are thin. Measured (784 inputs): transposed halves the time
+# at 20, not at 64
 MAX_THIN_OUTPUTS = 32
-"""Kernels of at most this many outputs are thin. Measured (784 inputs): transposed halves the time
-at 20, not at 64."""
 _by_rows: contextvars.ContextVar[bool] = contextvars.ContextVar("by_rows", default=False)
 
 
@@ -337,7 +356,7 @@ def _(
     primals: tuple[jax.Array, jax.Array], changes: tuple[jax.Array, jax.Array]
 ) -> tuple[jax.Array, jax.Array]:
     (x, kernel), (dx, dkernel) = primals, changes
-    # transposed, this is the gradient of the kernel: the barriers keep XLA from undoing the turns,
+    # Transposed, this is the gradient of the kernel: the barriers keep XLA from undoing the turns,
     # and so from the slow product
     if is_thin(kernel.shape):
         change = jax.lax.optimization_barrier(jnp.matmul(dkernel.T, x.T)).T

@@ -52,14 +52,15 @@ class Block(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array, seen: jax.Array | None, deterministic: bool) -> jax.Array:
         """f32[B, T, width] -> the same."""
-        drop = lambda of: nn.Dropout(self.dropout, deterministic=deterministic)(of)  # noqa: E731
-        x = x + drop(
-            Attention(self.heads, name="attention")(
-                nn.LayerNorm(self.epsilon, name="norm_0")(x), seen
-            )
-        )
+
+        def drop(of: jax.Array) -> jax.Array:
+            return nn.Dropout(self.dropout, deterministic=deterministic)(of)
+
+        normalised = nn.LayerNorm(self.epsilon, name="norm_0")(x)
+        x = x + drop(Attention(self.heads, name="attention")(normalised, seen))
         y = nn.Dense(self.hidden, name="dense_0")(nn.LayerNorm(self.epsilon, name="norm_1")(x))
-        return x + drop(nn.Dense(x.shape[-1], name="dense_1")(drop(nn.gelu(y, approximate=False))))
+        y = drop(nn.gelu(y, approximate=False))
+        return x + drop(nn.Dense(x.shape[-1], name="dense_1")(y))
 
 
 class Transformer(nn.Module):

@@ -32,14 +32,9 @@ from cfljax.models.weights import Start, read_start
 from cfljax.types import Array, Model, Tree
 
 # Models whose head sees the mean of all pixels
-POOLED_MODELS = (
-    "resnet20",
-    "resnet18",
-    "mobilenet_v2",
-)
+POOLED_MODELS = ("resnet20", "resnet18", "mobilenet_v2")
+# The layers of an attention, as here and in flax's own, whose kernels have an axis for the heads
 ATTENTION_LAYERS = ("query", "key", "value", "out")
-"""The layers of an attention, as here and in flax's own, whose kernels have an axis for the
-heads."""
 
 
 class Adapters(NamedTuple):
@@ -83,11 +78,9 @@ def apply_start(model: Model, options: object, lora: Adapters | None) -> Model:
     if lora is not None:
         return _add_lora(model, start, lora, common.jitter)
     begin = _make_draw(model, start, common.jitter)
-    return (
-        model._replace(init=jax.jit(begin))
-        if common.frozen is None
-        else _train_head(model, start, begin)
-    )
+    if common.frozen is None:
+        return model._replace(init=jax.jit(begin))
+    return _train_head(model, start, begin)
 
 
 def _make_draw(model: Model, start: Start, jitter: float) -> Callable[[Array], Array]:
@@ -95,9 +88,8 @@ def _make_draw(model: Model, start: Start, jitter: float) -> Callable[[Array], A
     file lacks is drawn."""
     sizes = [math.prod(leaf.shape) for _, leaf in paths_of(model)]
     edges = np.cumsum(sizes)[:-1]
-    spread = np.repeat([float(np.std(part)) for part in np.split(start.flat, edges)], sizes).astype(
-        np.float32
-    )
+    spreads = [float(np.std(part)) for part in np.split(start.flat, edges)]
+    spread = np.repeat(spreads, sizes).astype(np.float32)
 
     def begin(key: Array) -> Array:
         flat = jnp.asarray(start.flat)
@@ -169,9 +161,13 @@ def to_head_model(model: Model, divided: Model, classes: int, width: int) -> Mod
         return x @ head["kernel"] + (head["bias"] if bias else 0.0)
 
     shapes = jax.eval_shape(divided.unravel, jax.ShapeDtypeStruct((divided.size,), jnp.float32))
-    first = FirstDense((*path, "kernel"), (*path, "bias"), lambda params, z: z) if bias else None  # noqa: ARG005
+    first = FirstDense((*path, "kernel"), (*path, "bias"), lambda _, z: z) if bias else None
     assert isinstance(model.forward, NetForward)
-    zeros = lambda key: jax.tree.map(lambda of: jnp.zeros(of.shape), shapes)  # noqa: ARG005, E731
+
+    # The parameters are drawn as `divided` draws them
+    def zeros(_: Array) -> Tree:
+        return jax.tree.map(lambda of: jnp.zeros(of.shape), shapes)
+
     net = Net((zeros, apply), first=first)
     net = net._replace(loss=model.forward.net.loss, own=model.forward.net.own)
     return as_model(model.name, net, (width,), classes)._replace(init=divided.init)
@@ -212,11 +208,8 @@ def _add_lora(model: Model, start: Start, lora: Adapters, jitter: float) -> Mode
         for name in kernels:
             layer = _get_at(params, name.split("/")[:-1])
             old = _get_at(base, name.split("/"))
-            tree = _set_at(
-                tree,
-                name.split("/"),
-                old + scale * (layer["down"] @ layer["up"]).reshape(old.shape),
-            )
+            new = old + scale * (layer["down"] @ layer["up"]).reshape(old.shape)
+            tree = _set_at(tree, name.split("/"), new)
         for name in whole_head:
             tree = _set_at(tree, name.split("/"), _get_at(params, name.split("/")))
         return tree
@@ -231,7 +224,7 @@ def _add_lora(model: Model, start: Start, lora: Adapters, jitter: float) -> Mode
                     fold(key, "lora", number), (inputs + outputs, lora.rank), jnp.float32, -1, 1
                 )
             drawn[f"{owner}/down"] = to_normal(one[:inputs]) / math.sqrt(inputs)
-            # kernel noise of `jitter` times its spread: scale · down @ up has scale² · rank /
+            # Kernel noise of `jitter` times its spread: scale · down @ up has scale² · rank /
             # inputs times the variance of up
             size = jitter * spreads[name] / (scale * math.sqrt(lora.rank / inputs))
             drawn[f"{owner}/up"] = size * to_normal(one[inputs:].T)
@@ -252,10 +245,9 @@ def _adapter_shape(
     all_four = all(f"{above}/{each}/kernel" in leaves for each in ATTENTION_LAYERS)
     attention = own in ATTENTION_LAYERS and (all_four or "attention" in above.lower())
     shape = leaves[name].shape
-    if len(shape) not in ((2, 3) if attention else (2,)) or lora.where not in (
-        "all",
-        "attention" if attention else "dense",
-    ):
+    if len(shape) not in ((2, 3) if attention else (2,)):
+        return None
+    if lora.where not in ("all", "attention" if attention else "dense"):
         return None
     # Heads × numbers of a head are what "out" gets
     inputs = math.prod(shape[: len(shape) - 1 if own == "out" else 1])

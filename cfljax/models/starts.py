@@ -15,8 +15,8 @@ from cfljax.types import Array, Tree
 INIT_NAMES = ("lecun", "he", "glorot", "torch")
 START_HELP = "initial weights: lecun, he (truncated normal), glorot, torch (uniform)"
 
-# Layer: spread of the kernel, and the bias
-_IFCA = {
+# For each layer the spread of the kernel, and the bias
+_IFCA_STARTS = {
     "conv_0": (0.05, 0.0),
     "conv_1": (0.05, 0.1),
     "dense_0": (0.04, 0.1),
@@ -25,9 +25,9 @@ _IFCA = {
 }
 
 
+# (path, numbers that are uniform in [−1, 1)) -> a parameter as a model's paper or program draws it;
+# None: as every model
 Published = Callable[[tuple[str, ...], Array], Array | None]
-"""(path, numbers that are uniform in [−1, 1)) -> a parameter as a model's paper or program draws
-it; None: as every model."""
 
 
 def make_start(word: str, published: Published | None = None) -> Callable[[Array, Tree], Tree]:
@@ -86,8 +86,8 @@ def _init_kernel(
         # Each of the four gates counts as a layer
         outputs //= 4
     if word == "ifca":
-        spread, level = _IFCA[kind]
-        return jnp.full_like(drawn, level) if name == "bias" else spread * to_truncated(drawn)
+        spread, bias = _IFCA_STARTS[kind]
+        return jnp.full_like(drawn, bias) if name == "bias" else spread * to_truncated(drawn)
     if word == "torch":
         return drawn / math.sqrt(inputs if recurrent is None else outputs)
     if name == "bias" or word == "zeros":
@@ -96,12 +96,13 @@ def _init_kernel(
         return _orthogonal(drawn)
     if word == "glorot":
         return drawn * math.sqrt(6 / (inputs + outputs))
-    # To variance 1 first
+    # Divided by the standard deviation of normal numbers that are cut off at ±2
     return to_truncated(drawn) / 0.8796256610342398 * math.sqrt((2 if word == "he" else 1) / inputs)
 
 
 def to_normal(drawn: Array) -> Array:
     """Convert numbers that are uniform in [−1, 1) to normal ones."""
+    # −1 itself would become −∞
     return math.sqrt(2) * jax.lax.erf_inv(jnp.maximum(drawn, -0.999999))
 
 

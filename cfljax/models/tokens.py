@@ -138,13 +138,10 @@ def make_transformer(
     )
 
     def published(path: tuple[str, ...], drawn: Array) -> Array | None:
-        # What is added to the sequence is smaller, the more blocks add to it
         if path[-1] == "kernel":
-            return (
-                0.02
-                * to_normal(drawn)
-                / (math.sqrt(2 * options.depth) if path[-2] in ("out", "dense_1") else 1.0)
-            )
+            # What is added to the sequence is smaller, the more blocks add to it
+            adds = path[-2] in ("out", "dense_1")
+            return 0.02 * to_normal(drawn) / (math.sqrt(2 * options.depth) if adds else 1.0)
         if path[-1].startswith("embed_"):
             return 0.02 * to_normal(drawn)
         return jnp.zeros_like(drawn) if path[-1] == "bias" else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,12 +18,8 @@ from cfljax.types import Model
 if TYPE_CHECKING:
     from cfljax.models.apply import Network
 
-# The statistics of batch normalisation
-STATISTICS = (
-    "running_mean",
-    "running_var",
-    "num_batches_tracked",
-)
+# How PyTorch's names of the statistics of batch normalisation end
+STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
 class Start(NamedTuple):
@@ -118,11 +115,8 @@ def read_start(model: Model, path: str, forget_bias: float = 0.0, flattened: boo
             flat[at : at + size] = found.ravel()
             known[at : at + size] = True
         elif head is not None and name.startswith(f"{head}/"):
-            misfit = (
-                misfit
-                or f"{name} is {'missing' if found is None else _format_shape(found.shape)}, "
-                f"here {_format_shape(leaf.shape)}"
-            )
+            there = "missing" if found is None else _format_shape(found.shape)
+            misfit = misfit or f"{name} is {there}, here {_format_shape(leaf.shape)}"
         else:
             missing.append(
                 f"{name} {'is missing' if found is None else _format_shape(found.shape)}, "
@@ -185,45 +179,59 @@ def _from_torch(
     dense = [name for name, shape in kinds.items() if name.endswith("/kernel") and len(shape) == 2]
     for name, shape in kinds.items():
         owner, _, last = name.replace("/", ".").rpartition(".")
-        of = lambda word, owner=owner: get(f"{owner}.{word}" if owner else word)  # noqa: E731
+        prefix = f"{owner}." if owner else ""
         recurrent = f"{owner.replace('.', '/')}/recurrent" in kinds
-        value = _convert_parameter(last, len(shape), of, recurrent, forget_bias)
-        if (
-            value is not None
-            and flattened
-            and channels
-            and name == dense[0]
-            and value.shape[0] % channels[-1] == 0
-        ):
-            value = (
-                value.reshape(channels[-1], -1, value.shape[1]).swapaxes(0, 1).reshape(value.shape)
-            )
+        value = _convert_parameter(last, len(shape), get, prefix, recurrent, forget_bias)
+        is_after_images = bool(flattened and channels) and dense[:1] == [name]
+        if value is not None and is_after_images and value.shape[0] % channels[-1] == 0:
+            # PyTorch flattens images channel by channel, this package pixel by pixel
+            by_channel = value.reshape(channels[-1], -1, value.shape[1])
+            value = by_channel.swapaxes(0, 1).reshape(value.shape)
         if value is not None:
             found[f"{owner}.{last}" if owner else last] = value
     return found, taken
 
 
 def _convert_parameter(
-    last: str, axes: int, of: object, recurrent: bool, forget_bias: float
+    last: str,
+    axes: int,
+    get: Callable[[str], np.ndarray | None],
+    prefix: str,
+    recurrent: bool,
+    forget_bias: float,
 ) -> np.ndarray | None:
-    """Convert a parameter called `last` from the arrays `of(word)` of its layer."""
-    get = of if callable(of) else None
-    assert get is not None
-    if recurrent:
-        if last == "bias":
-            parts = [get("bias_ih_l0"), get("bias_hh_l0")]
-            if any(each is None or each.ndim != 1 or len(each) % 4 for each in parts):
+    """Convert a parameter of a layer; None if the file lacks it.
+
+    Args:
+      last: What the parameter is called in its layer.
+      axes: How many axes it has here.
+      get: Returns an array of the file.
+      prefix: What the names of the layer's arrays begin with.
+      recurrent: Whether the layer is an LSTM.
+      forget_bias: What our LSTM adds to the bias of its forget gate.
+    """
+    if recurrent and last == "bias":
+        # PyTorch has two biases, which are added
+        of_inputs = get(f"{prefix}bias_ih_l0")
+        of_hidden = get(f"{prefix}bias_hh_l0")
+        for each in (of_inputs, of_hidden):
+            if each is None or each.ndim != 1 or len(each) % 4:
                 return None
-            bias = parts[0] + parts[1]
-            width = len(bias) // 4
-            bias[width : 2 * width] -= np.float32(forget_bias)
-            return bias
-        value = get("weight_ih_l0" if last == "kernel" else "weight_hh_l0")
+        assert of_inputs is not None and of_hidden is not None
+        bias: np.ndarray = of_inputs + of_hidden
+        width = len(bias) // 4
+        bias[width : 2 * width] -= np.float32(forget_bias)
+        return bias
+    if recurrent:
+        value = get(f"{prefix}{'weight_ih_l0' if last == 'kernel' else 'weight_hh_l0'}")
         return None if value is None else value.T
-    value = get({"kernel": "weight", "scale": "weight"}.get(last, last))
+    value = get(prefix + {"kernel": "weight", "scale": "weight"}.get(last, last))
     if value is None or last != "kernel" or value.ndim != axes:
         return value
-    return value.transpose(2, 3, 1, 0) if axes == 4 else value.T if axes == 2 else value
+    # PyTorch has the outputs first
+    if axes == 4:
+        return value.transpose(2, 3, 1, 0)
+    return value.T if axes == 2 else value
 
 
 def _format_shape(shape: tuple[int, ...]) -> str:

@@ -63,7 +63,7 @@ KINDS = {"depthwise": (1, 4), "narrower": (4, 3), "wider": (4, 5)}
 @pytest.mark.parametrize("kind", KINDS)
 def test_both_forms_agree_in_values_and_gradients_at_every_stride(kind, stride, monkeypatch):
     monkeypatch.setattr(
-        blocks, "TILE_FLOATS", 2 * 9 * 8 * 4
+        blocks, "DEPTHWISE_TILE_FLOATS", 2 * 9 * 8 * 4
     )  # of three images; the last tile has a free place
     rng = np.random.default_rng(stride)
     of = blocks.depthwise if kind == "depthwise" else convolve

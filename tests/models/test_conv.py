@@ -32,7 +32,7 @@ def test_all_forms_of_convolution_agree_in_values_and_gradients(size, pooled, mo
 
     def patches(together, tiles):
         monkeypatch.setattr(
-            layers, "TILE_FLOATS", together * 9 * 8 * size * (2 + 4)
+            layers, "GRADIENT_TILE_FLOATS", together * 9 * 8 * size * (2 + 4)
         )  # of thirteen images
         assert layers._count_tiles(13, 9 * 8 * size * 6, 0) == tiles
         return both("patches")
@@ -63,7 +63,7 @@ def test_without_padding_all_forms_agree_with_a_convolution_by_loops(size, monke
             of_kernel += np.einsum("bijc,bo->ijco", window, pull[:, i, j])
             of_x[:, i : i + size, j : j + size] += np.einsum("ijco,bo->bijc", kernel, pull[:, i, j])
     # three images at a time, so that the last tile is filled with zeros
-    monkeypatch.setattr(layers, "TILE_FLOATS", 3 * high * 8 * size * (2 + 4))
+    monkeypatch.setattr(layers, "GRADIENT_TILE_FLOATS", 3 * high * 8 * size * (2 + 4))
 
     def both(form):
         made, back = jax.vjp(
@@ -88,7 +88,7 @@ def test_pixels_that_are_computed_together_have_the_values_of_each_alone(
 ):
     rng = np.random.default_rng(0)
     x, kernel = (rng.normal(size=s).astype(np.float32) for s in [(3, 6, 16, 2), (3, 3, 2, 5)])
-    monkeypatch.setattr(layers, "MOST", 5 * pixels)
+    monkeypatch.setattr(layers, "MAX_JOINED_OUTPUTS", 5 * pixels)
     made = jax.make_jaxpr(lambda: convolve(x, kernel, "patches", stride=stride))()
     assert f"window_strides=({stride}, {stride * pixels})" in str(made)
     both = jax.jit(
