@@ -49,7 +49,8 @@ def load(name: str, options: Any = None, path: str | None = None, *, seed: int =
         options = check(kind, dict(options or {}), "data")
     if name not in SOURCES:
         return find(name, path).read(options)
-    make, rng = SOURCES.entry(name).make, np.random.default_rng([seed, zlib.crc32(name.encode())])
+    make = SOURCES.entry(name).make
+    rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
     where = _folders(name, path)
     if reads_folders(make):
         return _to_source(name, cast(ReadSource, make)(options, rng, where=where))
@@ -69,22 +70,22 @@ def _folders(name: str, path: str | None) -> list[Path]:
     return []
 
 
+# The user's data set whose checksum was computed last: reading it again may take long
 _last_hashed: dict[tuple[object, ...], Source] = {}
-"""The user's data set whose checksum was computed last: reading it again may take long."""
 
 
 def data_checksum(name: str, options: Options, path: str | None = None, *, seed: int = 0) -> str:
     """Compute a checksum of what `load` would read now: of its files, or of the arrays that a
     user's program returns, which may read anything. It is "" for a data set that name, options and
     seed determine."""
-    files = [
-        (f"data.{key}", file) for key, file in list_files(options).items()
-    ]  # which may change as the others do
+    # Files that an option names may change, too
+    files = [(f"data.{key}", file) for key, file in list_files(options).items()]
     if name not in SOURCES:
         return hash_files([*files, *find(name, path).files()])
     if SOURCES.origin(name) is not None:
         return hash_or_failure(lambda: _checksum_user_data(name, options, path, seed))
-    where, entry = _folders(name, path), SOURCES.entry(name)
+    where = _folders(name, path)
+    entry = SOURCES.entry(name)
     if where and entry.files is not None:
         files += entry.files(options, where)
     return hash_files(files) if files else ""
@@ -105,10 +106,11 @@ def load_checked(name: str, options: Options, path: str | None, seed: int, wante
     if source is not None:
         return source
     source = load(name, options, path, seed=seed)
-    of_user = name in SOURCES and SOURCES.origin(name) is not None
-    if (
-        hash_data_set(source) if of_user else data_checksum(name, options, path, seed=seed)
-    ) != wanted:
+    if name in SOURCES and SOURCES.origin(name) is not None:
+        found = hash_data_set(source)
+    else:
+        found = data_checksum(name, options, path, seed=seed)
+    if found != wanted:
         raise DataError(
             f'data "{name}": has changed since the runs were planned; start the sweep again'
         )
@@ -116,6 +118,7 @@ def load_checked(name: str, options: Options, path: str | None, seed: int, wante
 
 
 def _to_source(name: str, made: SourceArrays) -> Source:
+    """Check what the program of a data set has returned."""
     if SOURCES.origin(name) is None and isinstance(made, Source):
         return made
     named = made._asdict() if isinstance(made, Source) else made

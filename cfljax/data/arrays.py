@@ -10,7 +10,8 @@ from cfljax.data.names import join_names
 from cfljax.errors import DataError
 from cfljax.types import Source
 
-MAX_CLASSES = 100_000  # The largest allowed number of classes
+# The largest allowed number of classes
+MAX_CLASSES = 100_000
 _PARTS = ("train", "test")
 
 
@@ -21,8 +22,10 @@ def source(
     may be user_*, population_* (any numbers, one per sample), y_coarse_* or coarse (of the
     classes), and table. `where`: the file's name in errors."""
     table = named.get("table")
-    x_train, x_test = (samples(named[f"x_{part}"], f"{where}: x_{part}", table) for part in _PARTS)
-    y_train, y_test = (labels(named[f"y_{part}"], f"{where}: y_{part}", classes) for part in _PARTS)
+    x_train = samples(named["x_train"], f"{where}: x_train", table)
+    x_test = samples(named["x_test"], f"{where}: x_test", table)
+    y_train = labels(named["y_train"], f"{where}: y_train", classes)
+    y_test = labels(named["y_test"], f"{where}: y_test", classes)
     for part, x, y in (("train", x_train, y_train), ("test", x_test, y_test)):
         if len(x) != len(y):
             raise DataError(f"{where}: x_{part} has {len(x)} samples but y_{part} has {len(y)}")
@@ -32,18 +35,19 @@ def source(
         raise DataError(
             f"{where}: samples are {_form(x_train)} in x_train but {_form(x_test)} in x_test"
         )
+    # Bytes that are no pixels are numbers: only pixels are divided by 255
     if table is None and x_train.dtype == np.uint8 and not _are_pixels(x_train, x_test):
-        x_train, x_test = x_train.astype(np.float32), x_test.astype(np.float32)
+        x_train = x_train.astype(np.float32)
+        x_test = x_test.astype(np.float32)
     if y_train.shape[1:] != y_test.shape[1:]:
         raise DataError(
             f"{where}: y_train has shape {list(y_train.shape)} and y_test "
             f"{list(y_test.shape)}: must have the same labels"
         )
-    classes = classes or (
-        y_train.shape[1]
-        if y_train.ndim == 2
-        else int(max(y_train.max(), y_test.max(initial=0))) + 1
-    )
+    if not classes and y_train.ndim == 2:
+        classes = y_train.shape[1]
+    elif not classes:
+        classes = int(max(y_train.max(), y_test.max(initial=0))) + 1
     user_train, user_test, population = _number_users(
         where, named, {"train": len(y_train), "test": len(y_test)}
     )
@@ -208,17 +212,15 @@ def _check_coarse(
 def _number_users(
     where: str, named: Mapping[str, np.ndarray], sizes: dict[str, int]
 ) -> tuple[np.ndarray | None, np.ndarray | None, np.ndarray | None]:
-    """(User of each training and test sample, population of each user), users numbered 0 … U − 1;
-    None for what is not known."""
+    """Return the user of each training sample and of each test sample, and the population of each
+    user, with users numbered 0 … U − 1; None for what is not known."""
     if "user_train" not in named:
         return None, None, None
     flat_users = _per_sample(where, "user", named, sizes)
     _, ids = np.unique(flat_users, return_inverse=True)
     ids = ids.astype(np.int32)
-    user_train, user_test = (
-        ids[: sizes["train"]],
-        (ids[sizes["train"] :] if "user_test" in named else None),
-    )
+    user_train = ids[: sizes["train"]]
+    user_test = ids[sizes["train"] :] if "user_test" in named else None
     if "population_train" not in named:
         return user_train, user_test, None
     flat = _per_sample(where, "population", named, sizes)

@@ -14,10 +14,10 @@ from cfljax.errors import DataError
 from cfljax.registry.options import Value
 
 _PUBLISHED = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+# MD5 of the files, as the data sets' home pages and torchvision publish them
 PUBLISHED_MD5: dict[str, dict[str, str]] = _PUBLISHED["md5"]
-"""MD5 of the files, as the data sets' home pages and torchvision publish them."""
+# The addresses of these files
 ORIGINAL_URLS: dict[str, str] = _PUBLISHED["urls"]
-"""The addresses of these files."""
 
 
 def check_md5(name: str, file: Path, file_name: str = "") -> None:
@@ -53,7 +53,8 @@ def parser_errors(where: Path | str, form: str = "", then: str = "") -> Iterator
         yield
     except DataError:
         raise
-    except MemoryError as e:  # also if a header claims what the file does not hold
+    except MemoryError as e:
+        # Also if a header claims what the file does not hold
         raise DataError(f"{where}: does not fit into memory") from e
     except Exception as e:
         raise DataError(

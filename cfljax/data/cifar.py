@@ -79,11 +79,9 @@ def _from_archive(name: str, file: Path, form: _Form, options: FileOptions) -> S
     with parser_errors(file, then=": download it again"), tarfile.open(file, "r:gz") as archive:
         for member in archive:
             base = member.name.rsplit("/", 1)[-1]
-            content = (
-                archive.extractfile(member)
-                if member.isreg() and base in (*form.train, form.test)
-                else None
-            )
+            if not member.isreg() or base not in (*form.train, form.test):
+                continue
+            content = archive.extractfile(member)
             if content:
                 parts[base] = _records(content.read(), form, f"{file}: {base}")
     missing = [n for n in (*form.train, form.test) if n not in parts]
@@ -96,9 +94,10 @@ _Records = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def _records(content: bytes, form: _Form, where: str) -> _Records:
-    """(u8[n, 32, 32, 3], i32[n] labels, u8[n] coarse labels) from records of label bytes and three
-    planes of pixels."""
-    record, size = form.labels + _PIXELS, len(content)
+    """Return u8[n, 32, 32, 3] images, i32[n] labels and u8[n] coarse labels from records of label
+    bytes and three planes of pixels."""
+    record = form.labels + _PIXELS
+    size = len(content)
     if size == 0 or size % record:
         raise DataError(
             f"{where}: has {size} bytes, which is not a whole number of records of {record}: "
@@ -112,7 +111,10 @@ def _records(content: bytes, form: _Form, where: str) -> _Records:
 def _source(
     name: str, where: str, parts: dict[str, _Records], form: _Form, options: FileOptions
 ) -> Source:
-    x, y, coarse = (np.concatenate([parts[n][side] for n in form.train]) for side in (0, 1, 2))
+    train = [parts[name] for name in form.train]
+    x = np.concatenate([images for images, _, _ in train])
+    y = np.concatenate([labels for _, labels, _ in train])
+    coarse = np.concatenate([coarse_labels for _, _, coarse_labels in train])
     x_test, y_test, coarse_test = parts[form.test]
     named = {
         "x_train": np.ascontiguousarray(x),

@@ -16,8 +16,10 @@ from cfljax.registry import Entry
 from cfljax.registry.options import NoOptions, option
 from cfljax.types import Source
 
-_DRAWS = 200_000
-_CUT = 0  # Seed of the division of the digits into training and test samples
+# How many draws of sizes are tried until their sum is near the one that is wanted
+_MAX_DRAWS = 200_000
+# Seed of the division of the digits into training and test samples
+_DIVISION_SEED = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,11 +47,10 @@ def digits(options: NoOptions, rng: np.random.Generator) -> Source:  # noqa: ARG
     """scikit-learn's 1,797 handwritten digits, 8 × 8 pixels, ten classes; no download."""
     table = _read_digits()
     images = table[:, :-1].reshape(-1, 8, 8)
-    x = np.round(images * (255 / 16)).astype(
-        np.uint8
-    )  # stored 0 … 16; as bytes, white is 255 as in other image sets
+    # Stored 0 … 16; as bytes, white is 255 as in other image sets
+    x = np.round(images * (255 / 16)).astype(np.uint8)
     y = table[:, -1].astype(np.int32)
-    test = sample_stratified(y, 0.2, np.random.default_rng(_CUT))
+    test = sample_stratified(y, 0.2, np.random.default_rng(_DIVISION_SEED))
     return arrays.source("digits", "digits", arrays.split_parts(test, x=x, y=y), 10)
 
 
@@ -110,7 +111,9 @@ def synthetic(options: Synthetic, rng: np.random.Generator) -> Source:
     ~ N(0, β); α and β are standard deviations, as in the authors' generator; label argmax(xW + b);
     size = lognormal(4, 2) + 50."""
     size = _draw_sizes(options, rng)
-    clients, features, classes = options.users, options.features, options.classes
+    clients = options.users
+    features = options.features
+    classes = options.classes
     mean_model = rng.normal(0, options.model_spread, clients)
     mean_feature = rng.normal(0, options.feature_spread, clients)
     weight = rng.normal(mean_model[:, None, None], 1, (clients, features, classes)).astype(
@@ -120,15 +123,13 @@ def synthetic(options: Synthetic, rng: np.random.Generator) -> Source:
     centre = rng.normal(mean_feature[:, None], 1, (clients, features)).astype(np.float32)
     user = np.repeat(np.arange(clients, dtype=np.int32), size)
     x = rng.standard_normal((len(user), features), dtype=np.float32)
-    x *= (np.arange(1, features + 1) ** -0.6).astype(np.float32)  # the root of Σ's diagonal
+    # The root of Σ's diagonal
+    x *= (np.arange(1, features + 1) ** -0.6).astype(np.float32)
     x += centre[user]
     start = np.concatenate([[0], np.cumsum(size)])
     y = np.empty(len(user), np.int32)
-    for u in range(
-        clients
-        # one product per client: gathering W for each sample would take features × classes floats
-        # each
-    ):
+    # One product per client: gathering W for each sample would take features × classes floats each
+    for u in range(clients):
         rows = slice(start[u], start[u + 1])
         y[rows] = np.argmax(x[rows] @ weight[u] + bias[u], axis=1)
     test = np.arange(len(user)) - start[user] >= (0.9 * size).astype(int)[user]
@@ -138,12 +139,13 @@ def synthetic(options: Synthetic, rng: np.random.Generator) -> Source:
 
 
 def _draw_sizes(options: Synthetic, rng: np.random.Generator) -> np.ndarray:
-    """Return i64[clients]; drawn again as a whole until the sum is near `size`: redrawing single
-    sizes would change the distribution."""
+    """Draw the samples of each client, i64[clients], until the sum is near `size`."""
     if options.size is None:
         return rng.lognormal(4, 2, options.users).astype(np.int64) + 50
-    batch, least = max(1, 1_000_000 // options.users), np.inf
-    for _ in range(0, _DRAWS, batch):
+    # Drawn again as a whole: redrawing single sizes would change the distribution
+    batch = max(1, 1_000_000 // options.users)
+    least = np.inf
+    for _ in range(0, _MAX_DRAWS, batch):
         sizes = rng.lognormal(4, 2, (batch, options.users)).astype(np.int64) + 50
         off = np.abs(sizes.sum(axis=1) - options.size)
         hits = np.flatnonzero(off <= options.near * options.size)

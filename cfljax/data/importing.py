@@ -28,6 +28,7 @@ from cfljax.types import Source
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
 _OF_TOKENS = ("tokens", "length", "vocabulary", "vectors", "next_token")
 _COLUMNS = ("label", "user", "coarse", "x", "drop", "one_hot", "shape", "test", "text", *_OF_TOKENS)
+# Kind of data -> the flags that it uses
 _USED = {
     "images": ("shape", "grey", "by_user", "by_domain", "test"),
     "sounds": ("by_user", "user_in_name", "seconds", "log_mel", "drop", "test"),
@@ -37,7 +38,7 @@ _USED = {
     "numpy": ("shape", "test"),
     "leaf": _OF_TOKENS,
 }
-"""Kind of data -> the flags that it uses."""
+# The first of these patterns that matches in a folder determines its kind
 _MARKS = (
     *(
         (f"{path}{mark}", "datasets")
@@ -49,7 +50,6 @@ _MARKS = (
     ("*.parquet", "parquet"),
     ("*/", "images"),
 )
-"""The first of these patterns that matches in a folder determines its kind."""
 
 
 def import_data(
@@ -248,12 +248,13 @@ def read_numpy(path: Path, _: Wanted) -> list[Part]:
         )
     found = []
     for side in sides:
-        x, y, user, coarse = (f"{key}{side}" for key in ("x", "y", "user", "y_coarse"))
+        x, y = f"x{side}", f"y{side}"
+        user, coarse = f"user{side}", f"y_coarse{side}"
         if path.is_file():
             z = npz.load_arrays(path, (x, y), (user, coarse))
         else:
             z = {}
-            for name in (each for each in (x, y, user, coarse) if each in (x, y) or each in held):
+            for name in (x, y, *(each for each in (user, coarse) if each in held)):
                 with parser_errors(
                     path / f"{name}.npy", then="; save plain numbers with numpy.save"
                 ):

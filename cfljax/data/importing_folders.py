@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 import unicodedata
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -152,10 +152,16 @@ def _list_domains(folder: Path, wanted: Wanted, endings: set[str], example: str)
                 DataWarning,
                 stacklevel=2,
             )
-    joined = (zip(*side, strict=True) for side in zip(*found.values(), strict=True))
-    return [
-        Found(*([item for part in parts for item in part] for parts in side)) for side in joined
-    ]
+    return [_join_found(of_domains) for of_domains in zip(*found.values(), strict=True)]
+
+
+def _join_found(parts: Sequence[Found]) -> Found:
+    """Return the files of all these parts as one."""
+    return Found(
+        [file for part in parts for file in part.files],
+        [label for part in parts for label in part.labels],
+        [user for part in parts for user in part.users],
+    )
 
 
 def _find_files(folder: Path, wanted: Wanted, endings: set[str], example: str) -> Found:

@@ -101,11 +101,11 @@ def read_wave(file: Path) -> np.ndarray:
         content = content[: len(content) // (width * channels) * width * channels].reshape(
             -1, width
         )
-        # Without a sign: 128 is silence
         if width == 1:
+            # Without a sign: 128 is silence
             wide = (content.astype(np.float64) - 128) / 128
-        # As the upper bytes of four
         elif width in (2, 3, 4):
+            # As the upper bytes of four
             wide = np.pad(content, ((0, 0), (4 - width, 0))).view("<i4") / 2.0**31
         else:
             raise ValueError(f"it has {8 * width} bits a sample, not 8, 16, 24 or 32")
@@ -150,11 +150,13 @@ def triangles(bands: int, size: int, rate: int) -> np.ndarray:
     none beyond its neighbours' middles."""
     top = 2595 * math.log10(1 + rate / 2 / 700)
     edges = 700 * (10 ** (np.linspace(0, top, bands + 2) / 2595) - 1)
-    low, middle, high = (edges[i : i + bands, None] for i in range(3))
-    heard = np.fft.rfftfreq(size, 1 / rate)
-    found: np.ndarray = np.clip(
-        np.minimum((heard - low) / (middle - low), (high - heard) / (high - middle)), 0, None
-    )
+    low = edges[:bands, None]
+    middle = edges[1 : 1 + bands, None]
+    high = edges[2 : 2 + bands, None]
+    frequency = np.fft.rfftfreq(size, 1 / rate)
+    rising = (frequency - low) / (middle - low)
+    falling = (high - frequency) / (high - middle)
+    found: np.ndarray = np.clip(np.minimum(rising, falling), 0, None)
     if not found.any(1).all():
         raise DataError(
             f"{bands} bands of {size} samples at {rate} a second: the lowest have no "

@@ -34,7 +34,8 @@ class Table(NamedTuple):
     data: arrow.Table
     # The names of the classes, of each column whose numbers stand for them
     class_names: dict[str, list[str]] = {}
-    owners: np.ndarray | None = None  # The owner of each row, if the folder names it
+    # The owner of each row, if the folder names it
+    owners: np.ndarray | None = None
 
     def values(self, name: str, wanted: Wanted) -> np.ndarray:
         """Convert a column: numbers or objects [n], lists of numbers [n, …], images u8[n, height,
@@ -153,7 +154,8 @@ def read_parquet(where: Path, _: Wanted) -> list[Table]:
     if not any(sides[side] for side in ("train", "test", "val")):
         return [_read_parquet(where, files)]
     if not sides["train"]:
-        sides["train"], sides[""] = sides[""], []
+        sides["train"] = sides[""]
+        sides[""] = []
     if not sides["train"]:
         raise DataError(f"{where}: has no training file (all names begin with test or val)")
     test = "test" if sides["test"] else "val"

@@ -30,7 +30,8 @@ class Imported(NamedTuple):
 
     source: Source
     class_names: list[str]
-    tokens: options.Table | None  # The vocabulary of the texts; None: there are no texts
+    # The vocabulary of the texts; None: there are no texts
+    tokens: options.Table | None
 
 
 def read_tables(tables: list[Table], wanted: Wanted) -> tuple[list[Part], bool]:
@@ -187,7 +188,10 @@ def _split_texts(
     """Split texts into pieces of `length` tokens and the one after, the next piece's first: x
     i32[n, length], y i64[n], owners. Short pieces are padded at the front. A piece before an
     unknown token is left out with a warning: that is no word."""
-    pieces, y, of, unknown = [], [], [], 0
+    pieces = []
+    y = []
+    of = []
+    unknown = 0
     for at, text in enumerate(part.x):
         numbers = learned.encode(text)
         ends = (

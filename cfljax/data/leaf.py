@@ -21,7 +21,8 @@ class UserSamples(NamedTuple):
 
     x: list[Value]
     y: list[Value]
-    user: np.ndarray  # i32[n]: the index of each sample's user
+    # i32[n]: the index of each sample's user
+    user: np.ndarray
 
 
 def detect(name: str, folder: Path) -> Reader | None:
@@ -61,7 +62,8 @@ def make_source(
         raise DataError(
             f"{folder}: holds text; import it with `python -m cfljax.data import {folder}`"
         )
-    x_train, x_test = (_to_array(p.x, folder / n) for n, p in (("train", train), ("test", test)))
+    x_train = _to_array(train.x, folder / "train")
+    x_test = _to_array(test.x, folder / "test")
     if len(x_test) == 0:
         x_test = np.zeros((0, *x_train.shape[1:]), x_train.dtype)
     x_train, x_test = _to_pixels(x_train, x_test)
@@ -74,9 +76,11 @@ def make_source(
 
 
 def read_parts(folder: Path) -> tuple[UserSamples, UserSamples]:
-    """Train and test; users are numbered in the order in which the files name them, train first."""
+    """Return the training and the test part; users are numbered in the order in which the files
+    name them, those of the training part first."""
     number: dict[str, int] = {}
-    train, test = (_read_part(folder / name, number) for name in ("train", "test"))
+    train = _read_part(folder / "train", number)
+    test = _read_part(folder / "test", number)
     seen = np.zeros(len(number), bool)
     seen[train.user] = seen[test.user] = True
     if not seen.all():
@@ -103,9 +107,8 @@ def _read_part(folder: Path, number: dict[str, int]) -> UserSamples:
 def _read_users(file: Path) -> list[tuple[str, list[Value], list[Value]]]:
 
     def unique(pairs: list[tuple[str, Value]]) -> Table:
-        names = [
-            name for name, _ in pairs
-        ]  # of two entries with one name, Python would keep the last
+        # Of two entries with one name, Python would keep the last
+        names = [name for name, _ in pairs]
         if len(set(names)) < len(names):
             raise DataError(
                 f"{file}: {next(n for n in names if names.count(n) > 1)[:60]} occurs twice "

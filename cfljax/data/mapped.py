@@ -46,8 +46,8 @@ def detect(name: str, folder: Path) -> Reader | None:
 
 
 def _files(folder: Path) -> list[tuple[str, Path]]:
-    """(role, file) of the arrays. The number of classes is part of the role, as it also decides
-    what is read."""
+    """Return (role, file) of the arrays. The number of classes is part of the role, as it also
+    decides what is read."""
     manifest = _read_manifest(folder / MANIFEST)
     return [
         (f"{key} of {manifest['classes']} classes", folder / f"{key}.npy")
@@ -70,7 +70,8 @@ def _read_manifest(file: Path) -> Table:
         found = json.loads(file.read_text("utf-8"))
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise DataError(f'{file}: is not in the form "{FORMAT}"{_AGAIN}')
-    entries, classes = found.get("arrays"), found.get("classes")
+    entries = found.get("arrays")
+    classes = found.get("classes")
     if (
         not isinstance(entries, dict)
         or not set(NEEDED_ARRAYS) <= set(entries) <= set(ARRAY_NAMES)

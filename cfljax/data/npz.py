@@ -63,7 +63,8 @@ def load_arrays(
 ) -> dict[str, np.ndarray]:
     """Load these arrays of an npz file; a DataError names an array that is missing or broken."""
     with parser_errors(file, "as an npz file"), zipfile.ZipFile(file) as archive:
-        inside, found = list_arrays(file), {}
+        inside = list_arrays(file)
+        found = {}
         for name in (*wanted, *optional):
             if name in inside:
                 with parser_errors(f"{file}: {name}"):

@@ -48,10 +48,10 @@ class Part(NamedTuple):
     x: np.ndarray
     y: np.ndarray
     user: np.ndarray | None = None
-    class_names: list[str] | None = (
-        None  # The names of the classes, if the file has them; then y holds positions in this list
-    )
-    coarse: np.ndarray | None = None  # The coarse label of each sample, a name as well
+    # The names of the classes, if the file has them; then y holds positions in this list
+    class_names: list[str] | None = None
+    # The coarse label of each sample, a name as well
+    coarse: np.ndarray | None = None
 
 
 def number_owners(
@@ -88,14 +88,14 @@ def number_coarse(where: str, train: Part, test: Part) -> dict[str, np.ndarray]:
 def split_test(part: Part, share: float) -> tuple[Part, Part]:
     """Split off a test part: `share` of the samples of every owner (without owners: class), but not
     all."""
-    by = (
-        part.user
-        if part.user is not None
-        else part.y
-        if part.y.ndim == 1
-        else np.zeros(len(part.y), int)
-    )
-    rng, test = np.random.default_rng(_SEED), np.zeros(len(part.y), bool)
+    if part.user is not None:
+        by = part.user
+    elif part.y.ndim == 1:
+        by = part.y
+    else:
+        by = np.zeros(len(part.y), int)
+    rng = np.random.default_rng(_SEED)
+    test = np.zeros(len(part.y), bool)
     _, group = np.unique(by.astype(str), return_inverse=True)
     order = np.argsort(group, kind="stable")
     for rows in np.split(order, np.cumsum(np.bincount(group))[:-1]):
@@ -103,10 +103,11 @@ def split_test(part: Part, share: float) -> tuple[Part, Part]:
     held: dict[str, Any] = {
         name: each for name, each in part._asdict().items() if isinstance(each, np.ndarray)
     }
-    train, tested = (
-        part._replace(**{name: each[keep] for name, each in held.items()}) for keep in (~test, test)
-    )
-    return train, tested
+
+    def select(rows: np.ndarray) -> Part:
+        return part._replace(**{name: each[rows] for name, each in held.items()})
+
+    return select(~test), select(test)
 
 
 def number_classes(
@@ -118,9 +119,8 @@ def number_classes(
         if train.class_names != test.class_names:
             raise DataError(f"{where}: the classes of the training and the test part differ")
         return train.class_names, (train.y, test.y)
-    if (
-        train.y.ndim == 2 and train.y.shape[1] > 1
-    ):  # several labels of each sample, which `arrays.source` checks
+    # Several labels of each sample, which `arrays.source` checks
+    if train.y.ndim == 2 and train.y.shape[1] > 1:
         return [str(n) for n in range(train.y.shape[1])], (train.y, test.y)
     for y in (train.y, test.y):
         if y.dtype.kind == "f" and as_integers(where, y) is None:

@@ -34,7 +34,8 @@ HUB_SETS: dict[str, tuple[str, dict[str, Any]]] = {
     "office_home": ("hf:flwrlabs/office-home", {"user": "domain", "shape": (64, 64)}),
 }
 """Name -> the data set of Hugging Face's hub that is imported under it, and how."""
-_PATIENCE = 30.0  # Seconds to wait for the server
+# Seconds to wait for the server
+_PATIENCE = 30.0
 
 
 def prepare(name: str, folder: str | None = None) -> Path:
@@ -71,7 +72,8 @@ def download(name: str, folder: Path) -> Path:
             check_md5(name, place / file_name)
     except (OSError, urllib.error.URLError) as e:
         with contextlib.suppress(OSError):
-            place.rmdir()  # if nothing was downloaded
+            # If nothing was downloaded
+            place.rmdir()
         why = one_line_reason(
             getattr(e, "reason", e) if isinstance(getattr(e, "reason", None), Exception) else e
         )
@@ -114,7 +116,8 @@ def prepare_by_tfds(name: str, folder: Path) -> Path:
         ) from e
     except DataError:
         raise
-    except Exception as e:  # whatever a builder's own code, the network or the disk raise
+    except Exception as e:
+        # Whatever a builder's own code, the network or the disk raise
         raise DataError(
             f"{name}: cannot be prepared in {folder} ({type(e).__name__}: {one_line_reason(e)})"
         ) from e

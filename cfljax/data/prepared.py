@@ -50,7 +50,7 @@ def detect(name: str, data_dir: Path, cache: Path) -> Reader | None:
 
 
 def files(folder: Path) -> list[tuple[str, Path]]:
-    """(role, file) of a prepared version."""
+    """Return (role, file) of a prepared version."""
     return [(file.name, file) for file in sorted(folder.iterdir()) if file.is_file()]
 
 
@@ -74,10 +74,8 @@ def read(name: str, folder: Path, cache: Path, options: FileOptions) -> Source:
         builder = tfds.builder_from_directory(str(folder))
         splits = {s: int(builder.info.splits[s].num_examples) for s in builder.info.splits}
         image, label = _find_keys(builder.info, folder)
-        shape, classes = (
-            builder.info.features[image].shape,
-            builder.info.features[label].num_classes,
-        )
+        shape = builder.info.features[image].shape
+        classes = builder.info.features[label].num_classes
         kind = np.dtype(builder.info.features[image].np_dtype)
     test = next((s for s in ("test", "validation") if s in splits), None)
     if "train" not in splits or test is None:
@@ -115,7 +113,8 @@ def read(name: str, folder: Path, cache: Path, options: FileOptions) -> Source:
 def check_format(name: str, folder: Path) -> None:
     """Raise a DataError unless files are ArrayRecord and the classes that features.json names (to
     import) tensorflow-datasets'."""
-    info, features = (read_json(folder / file) for file in (_INFO, "features.json"))
+    info = read_json(folder / _INFO)
+    features = read_json(folder / "features.json")
     form = info.get("fileFormat") if isinstance(info, dict) else None
     if form != "array_record":
         raise DataError(
@@ -181,9 +180,11 @@ def _read_split(
             raise DataError(
                 f"{folder}: split {split} has {len(examples)} of {count} examples: prepare it again"
             )
-        x, y = np.empty((count, *shape), np.uint8), np.empty(count, np.int64)
+        x = np.empty((count, *shape), np.uint8)
+        y = np.empty(count, np.int64)
         for i, example in enumerate(examples):
-            x[i], y[i] = np.asarray(example[image]).reshape(shape), example[label]
+            x[i] = np.asarray(example[image]).reshape(shape)
+            y[i] = example[label]
     return x, y
 
 
@@ -196,10 +197,12 @@ def decode_cached(
     if count < MIN_CACHED_SAMPLES:
         return decode()
     file = cache / f"{folder.parent.name}-{folder.name}-{hash_files(files(folder))[:16]}.npz"
-    with contextlib.suppress(DataError):  # not kept yet, or damaged
+    # Not kept yet, or damaged
+    with contextlib.suppress(DataError):
         return load_arrays(file, _NAMES)
     arrays_of = decode()
-    with contextlib.suppress(OSError):  # a full or read-only disk costs time, not the run
+    # A full or read-only disk costs time, not the run
+    with contextlib.suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
         with write_whole(file) as part, part.open("wb") as f:
             np.savez(f, **arrays_of)  # type: ignore[arg-type]

@@ -15,9 +15,9 @@ from cfljax.registry import Registry
 from cfljax.registry.options import option
 from cfljax.types import Source
 
+# A Source, or its arrays by name: `x_train, y_train, x_test, y_test`, and optionally `user_train,
+# user_test, population_train, population_test, y_coarse_train, y_coarse_test, table`
 SourceArrays = Source | Mapping[str, np.ndarray]
-"""A Source, or its arrays by name: `x_train, y_train, x_test, y_test`, and optionally `user_train,
-user_test, population_train, population_test, y_coarse_train, y_coarse_test, table`."""
 
 
 class DrawSource(Protocol):
@@ -49,7 +49,7 @@ SOURCES: Registry[MakeSource] = Registry(
 
 
 def reads_folders(make: MakeSource) -> bool:
-    """Whether the program reads the user's folders: it has a parameter `where`."""
+    """Return whether the program reads the user's folders: it has a parameter `where`."""
     return "where" in inspect.signature(make).parameters
 
 

@@ -14,21 +14,28 @@ import numpy as np
 
 from cfljax.registry.options import Table
 
-PADDING, UNKNOWN = 0, 1
+# The numbers of the special tokens
+PADDING = 0
+UNKNOWN = 1
 _SPECIAL = ["<padding>", "<unknown>"]
-DEFAULT_VOCABULARY = {"characters": 1000, "words": 10_000}  # The default size of the vocabulary
+# The default size of the vocabulary
+DEFAULT_VOCABULARY = {"characters": 1000, "words": 10_000}
 _WORD = re.compile(r"[\w']+|[^\w\s]")
-_SCALE = 0.4  # Standard deviation of the numbers in a token's vector
+# Standard deviation of the numbers in a token's vector
+_VECTOR_DEVIATION = 0.4
 
-Text = str | Sequence[str]  # A text, or the words of one
+# A text, or the words of one
+Text = str | Sequence[str]
 
 
 class Tokens(NamedTuple):
     """A vocabulary and its encoder."""
 
     kind: str
-    names: list[str]  # The token of each number
-    encode: Callable[[Text], list[int]]  # A text -> its tokens
+    # The token of each number
+    names: list[str]
+    # A text -> its tokens
+    encode: Callable[[Text], list[int]]
 
     def table(self) -> Table:
         """Return what is stored beside the data."""
@@ -58,12 +65,14 @@ def token_vector(token: str, width: int) -> np.ndarray:
     """Return f32[width]: numbers that depend on the token alone, the same on every machine."""
     bits = hashlib.shake_256(token.encode()).digest(2 * width)
     uniform = np.frombuffer(bits, "<u2").astype(np.float32) / np.float32(65535) * 2 - 1
-    return uniform * np.float32(_SCALE * 3**0.5)
+    # A uniform number in [−1, 1] has the variance 1/3
+    return uniform * np.float32(_VECTOR_DEVIATION * 3**0.5)
 
 
 def decode_tokens(table: Table, numbers: Iterable[int]) -> str:
     """Decode tokens to text with the table stored beside the data; padding is left out."""
-    names, kind = table["names"], table["kind"]
+    names = table["names"]
+    kind = table["kind"]
     shown = [
         names[n] if n != UNKNOWN else "\N{REPLACEMENT CHARACTER}"
         for n in numbers
