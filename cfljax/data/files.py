@@ -15,7 +15,7 @@ from cfljax.data.sources import SOURCES, Reader
 from cfljax.errors import DataError, SpecError
 from cfljax.files import cache_folder
 
-_NAME = re.compile(r"[A-Za-z0-9][\w.+:-]*(/[A-Za-z0-9][\w.+:-]*)*")
+_DATA_NAME = re.compile(r"[A-Za-z0-9][\w.+:-]*(/[A-Za-z0-9][\w.+:-]*)*")
 
 
 def folders(path: str | None) -> list[Path]:
@@ -42,7 +42,7 @@ def prepared_folders(path: str | None) -> list[Path]:
 def find(name: str, path: str | None = None) -> Reader:
     """Find the reader of the data set of that name without reading the data; a DataError names the
     folders that were searched."""
-    if not _NAME.fullmatch(name):
+    if not _DATA_NAME.fullmatch(name):
         raise SpecError(f'data.name = "{name}": a name has letters, digits, "_", "-", "." and "/"')
     for folder in folders(path):
         if (folder / f"{name}.npz").is_file() and mapped.detect(name, folder / name):
@@ -96,7 +96,7 @@ def local_names(path: str | None = None) -> dict[str, Path]:
             name = item.relative_to(folder).as_posix().removesuffix("" if item.is_dir() else ".npz")
             if (
                 (item.is_dir() or item.suffix == ".npz")
-                and _NAME.fullmatch(name)
+                and _DATA_NAME.fullmatch(name)
                 and _in_folder(name, folder, False)
             ):
                 found.setdefault(name, item)

@@ -19,9 +19,9 @@ from cfljax.data.sources import FileOptions, Reader
 from cfljax.errors import DataError
 from cfljax.types import Source
 
-_PARTS = {"train": ("train",), "test": ("t10k", "test")}
+_PART_WORDS = {"train": ("train",), "test": ("t10k", "test")}
 _EMNIST = re.compile(r"emnist([/_-](balanced|byclass|bymerge|letters|digits|mnist))?(:.*)?")
-_KINDS = ("images-idx3", "labels-idx1")
+_FILE_KINDS = ("images-idx3", "labels-idx1")
 
 
 def detect(name: str, folder: Path) -> Reader | None:
@@ -34,7 +34,9 @@ def detect(name: str, folder: Path) -> Reader | None:
 
 def _files(folder: Path, prefix: str) -> list[tuple[str, Path]]:
     found = (
-        (f"{part} {kind}", _file(folder, prefix, part, kind)) for part in _PARTS for kind in _KINDS
+        (f"{part} {kind}", _file(folder, prefix, part, kind))
+        for part in _PART_WORDS
+        for kind in _FILE_KINDS
     )
     return [(role, file) for role, file in found if file is not None]
 
@@ -47,15 +49,19 @@ def prefixes(name: str) -> tuple[str, ...]:
 
 def read(name: str, folder: Path, prefix: str, options: FileOptions) -> Source:
     """Read the data set from four IDX files whose names begin with `prefix`."""
-    found = {(part, kind): _file(folder, prefix, part, kind) for part in _PARTS for kind in _KINDS}
+    found = {
+        (part, kind): _file(folder, prefix, part, kind)
+        for part in _PART_WORDS
+        for kind in _FILE_KINDS
+    }
     for (part, kind), file in found.items():
         if file is None:
-            raise DataError(f"{folder}: has no {prefix}{_PARTS[part][0]}-{kind}-ubyte.gz")
+            raise DataError(f"{folder}: has no {prefix}{_PART_WORDS[part][0]}-{kind}-ubyte.gz")
         if options.checksums:
             check_md5(name, file)
     values = {key: read_idx(cast(Path, file)) for key, file in found.items()}
     named = {}
-    for part in _PARTS:
+    for part in _PART_WORDS:
         named[f"x_{part}"], named[f"y_{part}"] = convert_emnist(
             name, values[part, "images-idx3"], values[part, "labels-idx1"]
         )
@@ -77,7 +83,7 @@ def is_letters(name: str) -> bool:
 
 
 def _file(folder: Path, prefix: str, part: str, kind: str) -> Path | None:
-    names = itertools.product(_PARTS[part], (kind, kind.replace("-", ".")), (".gz", ""))
+    names = itertools.product(_PART_WORDS[part], (kind, kind.replace("-", ".")), (".gz", ""))
     files = (folder / f"{prefix}{word}-{joined}-ubyte{ending}" for word, joined, ending in names)
     return next((file for file in files if file.is_file()), None)
 

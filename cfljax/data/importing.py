@@ -25,7 +25,7 @@ from cfljax.data.sources import FileOptions
 from cfljax.errors import DataError, DataWarning, SpecError
 from cfljax.types import Source
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
+_IMPORT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
 _OF_TOKENS = ("tokens", "length", "vocabulary", "vectors", "next_token")
 _COLUMNS = ("label", "user", "coarse", "x", "drop", "one_hot", "shape", "test", "text", *_OF_TOKENS)
 # Kind of data -> the flags that it uses
@@ -62,7 +62,7 @@ def import_data(
     if not hub and not where.exists():
         raise DataError(f"{path}: there is no such file or folder")
     name = name or (path if hub else name_of(where))
-    if not _NAME.fullmatch(name) and name != path:
+    if not _IMPORT_NAME.fullmatch(name) and name != path:
         raise SpecError(
             f'--name "{name}": a name begins with a letter or digit and has letters, digits, '
             '"_", "-", "+" and "."'

@@ -24,8 +24,16 @@ from cfljax.files import cache_folder, write_whole
 if TYPE_CHECKING:
     import tensorflow_datasets as tfds
 
-_EMNIST = ("emnist/balanced", "emnist/byclass", "emnist/letters")
-COMMON_SETS = ("mnist", "fashion_mnist", "kmnist", *_EMNIST, "cifar10", "cifar100", "svhn_cropped")
+_EMNIST_SETS = ("emnist/balanced", "emnist/byclass", "emnist/letters")
+COMMON_SETS = (
+    "mnist",
+    "fashion_mnist",
+    "kmnist",
+    *_EMNIST_SETS,
+    "cifar10",
+    "cifar100",
+    "svhn_cropped",
+)
 """The data sets that `list` offers; any other image classification set of tensorflow-datasets can
 be prepared by its name."""
 HUB_SETS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -14,7 +14,7 @@ from cfljax.devices.machine import TYPICAL, Machine, Speed, speed_file
 from cfljax.local import predict, queue
 from cfljax.local.gram import first_layer
 from cfljax.local.parts import ModelParts, divide_model
-from cfljax.local.products import GRAM_SIZES, count_bytes, gram_sizes
+from cfljax.local.products import GRAM_SIZES, count_gram_bytes, gram_sizes
 from cfljax.local.queue import choose_block, choose_lanes
 from cfljax.local.schedule import Work
 from cfljax.types import Federation, Model, Plan
@@ -72,7 +72,7 @@ def choose_plan(
     devices = machine.shape(wanted=forced.devices).clients
     participants = run.train.slots(int(np.asarray(federation.trains).sum()), federation.clients)
     counts = np.asarray(federation.train.count)
-    steps_of_clients = np.where(counts > 0, predict.count_steps(work, counts), 0)
+    steps_of_clients = np.where(counts > 0, predict.count_all_steps(work, counts), 0)
     steps = queue.typical_steps(steps_of_clients, -(-participants // devices))
     plan = _choose_lanes(run, model, federation, machine, steps, participants)
     if not machine.sequential and devices == 1 and forced.lanes is None:
@@ -180,7 +180,7 @@ def _choose_grams(
         limit = _choose_gram_limit(forced, plan, layer, choice.work, counts, speed, making)
         plan = plan._replace(gram=limit)
         sizes = gram_sizes(plan, federation.train.longest, choice.work.batch)
-        kept = count_bytes(counts, sizes) if keep else 0
+        kept = count_gram_bytes(counts, sizes) if keep else 0
         # The process holds the matrices that it makes, and a copy on each device
         if forced.keep or kept * (choice.devices + 1) <= MAX_KEPT_GRAM_BYTES:
             break
@@ -309,7 +309,7 @@ def _describe_widths(choice: PlanChoice, widths: list[int]) -> str:
     words = []
     real = max(int(choice.steps.sum()), 1)
     for width in dict.fromkeys(widths):
-        packed = queue.pack(choice.steps, width, choice.plan.stream)
+        packed = queue.count_round_cost(choice.steps, width, choice.plan.stream)
         idle = (
             f" (of all that is computed {1 - real / packed.computed:.0%} is for clients that "
             "are done)"

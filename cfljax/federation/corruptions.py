@@ -37,7 +37,7 @@ def corrupt_images(
     """Corrupt the images x[rows]: u8[n, height, width, channels], or f32 in [0, 1]. `key` and an
     image's row seed its noise."""
     out = np.empty((len(rows), *x.shape[1:]), x.dtype)
-    corrupt = _KINDS[kind]
+    corrupt = _CORRUPT_BY_NAME[kind]
     strength = STRENGTHS[kind][severity - 1]
     noisy = kind.endswith("_noise")
     for at in range(0, len(rows), _IMAGES_AT_A_TIME):
@@ -144,10 +144,10 @@ _DCT = _cosines()
 _TO_YCC = np.array(
     [[0.299, 0.587, 0.114], [-0.168736, -0.331264, 0.5], [0.5, -0.418688, -0.081312]]
 )
-_KINDS: dict[str, Corrupt] = {
+_CORRUPT_BY_NAME: dict[str, Corrupt] = {
     f.__name__: f
     for f in (gaussian_blur, gaussian_noise, contrast, jpeg, impulse_noise, brightness, shot_noise)
 }
 # What a group may see; the first of them are the groups of the partition `corrupted`, unless its
 # `kinds` says otherwise
-CORRUPTIONS = ("none", *_KINDS)
+CORRUPTIONS = ("none", *_CORRUPT_BY_NAME)

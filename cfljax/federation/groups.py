@@ -30,7 +30,7 @@ from cfljax.registry.options import option
 from cfljax.types import Parts, Source
 
 # The fields of Parts that say what a view changes
-TABLES = ("pixels", "labels", "gain", "offset")
+VIEW_FIELDS = ("pixels", "labels", "gain", "offset")
 # Let each client c of the parts see its samples as group `of[c]` i32[C] does
 See = Callable[[Parts, np.ndarray, Rng], Parts]
 View = Callable[[Any, Source, Rng], See]
@@ -127,7 +127,8 @@ def _through(**tables: np.ndarray) -> See:
 def count_views(parts: Parts) -> int:
     """Return how many views the parts have; 1 if all clients see the data unchanged."""
     return max(
-        (len(table) for name in TABLES if (table := getattr(parts, name)) is not None), default=1
+        (len(table) for name in VIEW_FIELDS if (table := getattr(parts, name)) is not None),
+        default=1,
     )
 
 
@@ -140,7 +141,7 @@ def add_view(parts: Parts, of: np.ndarray, **tables: np.ndarray) -> Parts:
     new = {name: np.repeat(table, before, axis=0) for name, table in tables.items()}
     old = {
         name: np.concatenate([table] * number)
-        for name in TABLES
+        for name in VIEW_FIELDS
         if (table := getattr(parts, name)) is not None
     }
     view = np.asarray(of if parts.view is None else parts.view + before * of, np.int32)

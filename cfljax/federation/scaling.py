@@ -17,7 +17,7 @@ LEAST_DEVIATION = 1 / 255
 # What FedProx's program adds to the deviations of all samples
 ADDED_DEVIATION = 0.001
 # Samples whose squares are computed at a time
-SAMPLES_AT_A_TIME = 4096
+SQUARED_SAMPLES_AT_A_TIME = 4096
 
 
 class Moments(NamedTuple):
@@ -134,12 +134,12 @@ def _measure(lines: np.ndarray, rows: np.ndarray) -> Moments:
     """Compute the moments of these rows in float64, a chunk at a time."""
     total = np.zeros(lines.shape[1])
     squares = np.zeros(lines.shape[1])
-    for at in range(0, len(rows), SAMPLES_AT_A_TIME):
-        total += lines[rows[at : at + SAMPLES_AT_A_TIME]].sum(0, dtype=np.float64)
+    for at in range(0, len(rows), SQUARED_SAMPLES_AT_A_TIME):
+        total += lines[rows[at : at + SQUARED_SAMPLES_AT_A_TIME]].sum(0, dtype=np.float64)
     mean = total / max(len(rows), 1)
     # Around the mean: the difference of two large sums would lose the digits of a small deviation
-    for at in range(0, len(rows), SAMPLES_AT_A_TIME):
-        squares += ((lines[rows[at : at + SAMPLES_AT_A_TIME]] - mean) ** 2).sum(0)
+    for at in range(0, len(rows), SQUARED_SAMPLES_AT_A_TIME):
+        squares += ((lines[rows[at : at + SQUARED_SAMPLES_AT_A_TIME]] - mean) ** 2).sum(0)
     return Moments(len(rows), mean, squares)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-METRICS = ("euclidean", "cosine", "l1")
+DISTANCE_METRICS = ("euclidean", "cosine", "l1")
 NOISE_RULES = ("nearest", "isolate")
 # The number of differences n² d up to which Euclidean distances come from differences; above it
 # they come from products
@@ -99,7 +99,7 @@ def distance_matrix(points: np.ndarray, metric: str = "euclidean") -> np.ndarray
     if metric == "cosine":
         return _cosine_distances(points)
     if metric != "euclidean":
-        raise ValueError(f'metric "{metric}": must be one of {", ".join(METRICS)}')
+        raise ValueError(f'metric "{metric}": must be one of {", ".join(DISTANCE_METRICS)}')
     if len(points) ** 2 * points.shape[1] <= MAX_DIRECT_DIFFERENCES:
         return cdist(points, points)
     return _long_distances(points)

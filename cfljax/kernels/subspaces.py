@@ -28,7 +28,7 @@ def concatenate(first: Subspaces, more: Subspaces) -> Subspaces:
     )
 
 
-def nearest(sent: Subspaces, own: np.ndarray, how: str, linkage: str) -> np.ndarray:
+def nearest_clusters(sent: Subspaces, own: np.ndarray, how: str, linkage: str) -> np.ndarray:
     """Return i32[m]: the nearest cluster of each of the last m clients.
 
     Args:

@@ -31,7 +31,7 @@ from cfljax.types import Array, Federation, Grams, LocalStep, Model, Tree, Updat
 
 # For a first layer of at most this number of outputs, `_product_across` fixes the order of its
 # product
-MAX_THIN_OUTPUTS = 32
+MAX_ORDERED_OUTPUTS = 32
 
 # If neither the outputs of the layer nor the samples of a mini-batch are more than this, each step
 # updates the product G A (G the Gram matrix) instead of computing the batch's rows of it. Measured
@@ -316,7 +316,7 @@ def _product_across(a: Coefficients, x: Array) -> Array:
     # As (Aᵀ X)ᵀ: for a thin A this order is three times as fast on a CPU. Without the barrier XLA
     # would choose the other one
     product = (a[0].T if len(a) == 1 else a[0]) @ x
-    if product.shape[0] <= MAX_THIN_OUTPUTS:
+    if product.shape[0] <= MAX_ORDERED_OUTPUTS:
         product = jax.lax.optimization_barrier(product)
     return product.T
 

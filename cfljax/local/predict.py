@@ -87,7 +87,7 @@ def time_steps(
     """Predict the seconds of the first layer's part in training a client step by step. `samples`
     and `steps` may be arrays over clients; so is the result. Without `steps` the client does all
     steps of `work`."""
-    steps = count_steps(work, samples) if steps is None else steps
+    steps = count_all_steps(work, samples) if steps is None else steps
     if work.batch is None:
         fetched = samples * layer.inputs
         each = speed.large
@@ -109,7 +109,7 @@ def time_gram(
     making: Making = "in turn",
 ) -> Numbers:
     """Predict as `time_steps` does, for training the client on a Gram matrix of `size` rows."""
-    steps = count_steps(work, samples) if steps is None else steps
+    steps = count_all_steps(work, samples) if steps is None else steps
     # How many numbers of the matrix are computed
     if making == "in turn" and size > MAX_WHOLE_GRAM:
         pairs = samples * (samples + GRAM_BLOCK) / 2
@@ -154,7 +154,7 @@ def predict_seconds(model: Model, work: Work, counts: np.ndarray, steps: np.ndar
     return float(steps.sum()) * (TYPICAL.step + 3 * batch * model.size * TYPICAL.small)
 
 
-def count_steps(work: Work, samples: Numbers) -> Numbers:
+def count_all_steps(work: Work, samples: Numbers) -> Numbers:
     """Count the steps of a client that is not a straggler; an array over clients if `samples` is
     one."""
     if work.steps is not None:

@@ -121,7 +121,7 @@ def gram_sizes(plan: Plan, longest: int, batch: int | None) -> tuple[int, ...]:
     return tuple(dict.fromkeys(-(-size // unit) * unit for size in sizes))
 
 
-def count_bytes(counts: np.ndarray, sizes: tuple[int, ...]) -> int:
+def count_gram_bytes(counts: np.ndarray, sizes: tuple[int, ...]) -> int:
     """HOST. Return the bytes of the Gram matrices of clients with these numbers of samples
     i32[C]."""
     return sum(

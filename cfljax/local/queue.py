@@ -250,7 +250,7 @@ MAX_HELD_BYTES = 1 << 28
 BLOCK_BYTES = 1 << 26
 
 
-class Packed(NamedTuple):
+class RoundCost(NamedTuple):
     """The cost of a round in which a fixed number of clients train side by side at a time."""
 
     # The number of steps that are done one after another
@@ -266,7 +266,7 @@ def typical_steps(steps: np.ndarray, participants: int) -> np.ndarray:
     return np.sort(steps)[::-1][quantile]
 
 
-def pack(steps: np.ndarray, width: int, block: int = 0) -> Packed:
+def count_round_cost(steps: np.ndarray, width: int, block: int = 0) -> RoundCost:
     """Compute the cost of a round of clients with these steps i64[S], descending, of which `width`
     train at a time. `block`: they are divided into blocks of this number first. A width of 0 means
     all clients of a block, a block of 0 all clients."""
@@ -274,7 +274,7 @@ def pack(steps: np.ndarray, width: int, block: int = 0) -> Packed:
     block = min(block or number, number)
     width = min(width or block, block)
     in_a_row = int(steps[np.arange(number) % block % width == 0].sum())
-    return Packed(in_a_row, in_a_row * width)
+    return RoundCost(in_a_row, in_a_row * width)
 
 
 def choose_width(steps: np.ndarray, block: int = 0) -> int:
@@ -283,11 +283,11 @@ def choose_width(steps: np.ndarray, block: int = 0) -> int:
     smallest sum of two ratios: its steps in a row to the steps of training all at once, and its
     computed steps to the clients' real steps. With small parts, neither ratio is much above 2."""
     number = min(block or len(steps), len(steps))
-    at_once = pack(steps, 0, block).in_a_row
+    at_once = count_round_cost(steps, 0, block).in_a_row
     real = int(steps.sum())
 
     def price(width: int) -> float:
-        round_ = pack(steps, width, block)
+        round_ = count_round_cost(steps, width, block)
         return round_.in_a_row / max(at_once, 1) + round_.computed / max(real, 1)
 
     # Parts by powers of √2

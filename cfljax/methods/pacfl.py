@@ -46,7 +46,7 @@ import numpy as np
 from cfljax.errors import SpecError
 from cfljax.federation.gather import samples
 from cfljax.kernels import host
-from cfljax.kernels.subspaces import Subspaces, concatenate, distances, leading, nearest
+from cfljax.kernels.subspaces import Subspaces, concatenate, distances, leading, nearest_clusters
 from cfljax.lazy import jax, jnp
 from cfljax.methods.fedavg import FedAvg
 from cfljax.round.recipes import Ask, Before, Begun, State, mark_slots, option
@@ -115,7 +115,7 @@ class PACFL(FedAvg):
         active, guess = mark_slots(int(own.max()) + 1), None
         if len(new):
             both = concatenate(sent, subspaces(ask.federation, new, self.p, by_label))
-            guess = ask.of_all((new, nearest(both, own, self.how, self.linkage)))
+            guess = ask.of_all((new, nearest_clusters(both, own, self.how, self.linkage)))
         models = np.tile(ask.first_model(), (len(active), 1))
         extras = {"found": np.array(active.sum())}
         return Begun(models, ask.of_all((ids, own)), guess, active, floats=size, extras=extras)

@@ -39,8 +39,8 @@ Functions = tuple[Callable[[Array], Tree], Apply, tuple[str, ...]]
 parameters)."""
 # What the names of running statistics begin with in the parameters, and flax's name of the
 # collection that they are from
-RUNNING = "running_"
-STATISTICS = "batch_stats"
+RUNNING_PREFIX = "running_"
+STATISTICS_COLLECTION = "batch_stats"
 
 
 def to_functions(network: Network, sample: jax.ShapeDtypeStruct, name: str) -> Functions:
@@ -102,9 +102,10 @@ def _wrap_linen(module: linen.Module, sample: jax.ShapeDtypeStruct, name: str) -
     # Traced, so that nothing is compiled for it
     shapes = jax.eval_shape(lambda: variables(jax.random.key(0)))
     running = {
-        (*path[:-1], RUNNING + path[-1]): path for path in flatten_dict(shapes.get(STATISTICS, {}))
+        (*path[:-1], RUNNING_PREFIX + path[-1]): path
+        for path in flatten_dict(shapes.get(STATISTICS_COLLECTION, {}))
     }
-    extra = [kind for kind in shapes if kind not in ("params", STATISTICS)]
+    extra = [kind for kind in shapes if kind not in ("params", STATISTICS_COLLECTION)]
     extra += ["/".join(path) for path in running.values() if path[:-1] not in layers]
     if extra:
         raise SpecError(
@@ -114,7 +115,7 @@ def _wrap_linen(module: linen.Module, sample: jax.ShapeDtypeStruct, name: str) -
 
     def init(key: Array) -> Tree:
         drawn = variables(key)
-        found = flatten_dict(drawn.get(STATISTICS, {}))
+        found = flatten_dict(drawn.get(STATISTICS_COLLECTION, {}))
         return unflatten_dict(
             flatten_dict(drawn.get("params", {}))
             | {new: found[old] for new, old in running.items()}
@@ -131,12 +132,12 @@ def _wrap_linen(module: linen.Module, sample: jax.ShapeDtypeStruct, name: str) -
         old = {path: flat.pop(path) for path in running}
         # A step of the server or an attacker's update can move a variance below 0
         used = {
-            running[path]: jnp.maximum(each, 0) if path[-1] == RUNNING + "var" else each
+            running[path]: jnp.maximum(each, 0) if path[-1] == RUNNING_PREFIX + "var" else each
             for path, each in old.items()
         }
         given = {
             "params": unflatten_dict(flat),
-            STATISTICS: jax.lax.stop_gradient(unflatten_dict(used)),
+            STATISTICS_COLLECTION: jax.lax.stop_gradient(unflatten_dict(used)),
         }
         if mask is not None:
             # A batch of padding alone is computed as if all counted, whose mean would be 0 / 0, and
@@ -153,9 +154,9 @@ def _wrap_linen(module: linen.Module, sample: jax.ShapeDtypeStruct, name: str) -
                 if mask is None:
                     return compute(given, x, rngs=rngs, **arguments[True])
                 logits, changed = compute(
-                    given, x, rngs=rngs, mutable=[STATISTICS], **arguments[True]
+                    given, x, rngs=rngs, mutable=[STATISTICS_COLLECTION], **arguments[True]
                 )
-        after = flatten_dict(changed[STATISTICS])
+        after = flatten_dict(changed[STATISTICS_COLLECTION])
         new = {path: jnp.where(some, after[running[path]], each) for path, each in old.items()}
         return _record(logits, old, jax.lax.stop_gradient(new))
 

@@ -219,7 +219,7 @@ _convolve_by_shifts.defvjp(
 )
 
 
-def pool_3_2(x: jax.Array) -> jax.Array:
+def pool_3_2_centred(x: jax.Array) -> jax.Array:
     """Take the maximum of the 3 × 3 square around every second pixel, f32[B, H, W, c] -> f32[B, ⌈H
     / 2⌉, ⌈W / 2⌉, c]."""
     for axis in (1, 2):

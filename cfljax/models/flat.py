@@ -14,7 +14,7 @@ import numpy as np
 
 from cfljax.errors import SpecError, suggest
 from cfljax.lazy import custom_jvp, jax, jnp, optax
-from cfljax.models.apply import RUNNING, Apply, to_functions
+from cfljax.models.apply import RUNNING_PREFIX, Apply, to_functions
 from cfljax.types import Array, Model, OfLogits, Tree
 
 if TYPE_CHECKING:
@@ -252,7 +252,9 @@ def norm_of(model: Model) -> np.ndarray:
         (path.removesuffix("/value").rpartition("/"), math.prod(leaf.shape))
         for path, leaf in paths_of(model)
     ]
-    layers = {layer for (layer, _, name), _ in split if name == "scale" or name.startswith(RUNNING)}
+    layers = {
+        layer for (layer, _, name), _ in split if name == "scale" or name.startswith(RUNNING_PREFIX)
+    }
     if not layers:
         why = (
             'has no layers of normalisation for the part "norm"; use resnet20 or another model '

@@ -69,19 +69,19 @@ def convolve(
 
 
 @custom_vjp()
-def product(x: jax.Array, kernel: jax.Array) -> jax.Array:
+def multiply_pixels(x: jax.Array, kernel: jax.Array) -> jax.Array:
     """Convolve single pixels: f32[B, H, W, inputs] times f32[inputs, outputs]."""
     return x @ kernel
 
 
-def _gradients_of_product(
+def _gradients_of_pixels(
     kept: tuple[jax.Array, jax.Array], change: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     x, kernel = kept
     return change @ kernel.T, _kernel_gradient(x, change)
 
 
-product.defvjp(lambda x, kernel: (x @ kernel, (x, kernel)), _gradients_of_product)
+multiply_pixels.defvjp(lambda x, kernel: (x @ kernel, (x, kernel)), _gradients_of_pixels)
 
 
 def _kernel_gradient(x: jax.Array, change: jax.Array) -> jax.Array:
@@ -266,7 +266,7 @@ pool_2_2.defvjp(
 )
 
 
-def pool_3_2(x: jax.Array) -> jax.Array:
+def pool_3_2_same(x: jax.Array) -> jax.Array:
     """Take the maximum of 3 × 3 squares at steps of 2, -> f32[B, ⌈H / 2⌉, ⌈W / 2⌉, c], padded as
     TensorFlow's SAME."""
     return _pool_axis(_pool_axis(x, 1), 2)

@@ -92,10 +92,10 @@ class Cifar(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         """f32[B, H, W, c] -> f32[B, classes]."""
-        x = nn.relu(layers.pool_3_2(Conv(self.channels, 5, self.form, name="conv_0")(x)))
+        x = nn.relu(layers.pool_3_2_same(Conv(self.channels, 5, self.form, name="conv_0")(x)))
         x = layers.local_response(x)
         x = nn.relu(Conv(self.channels, 5, self.form, name="conv_1")(x))
-        x = layers.pool_3_2(layers.local_response(x))
+        x = layers.pool_3_2_same(layers.local_response(x))
         x = x.reshape(x.shape[0], -1)
         for number, width in enumerate(self.hidden):
             x = nn.relu(nn.Dense(width, name=f"dense_{number}")(x))

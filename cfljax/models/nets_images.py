@@ -30,7 +30,7 @@ class Conv(nn.Module):
             return blocks.depthwise(x, kernel, self.form, self.stride)
         # In all forms
         if self.size == 1:
-            return layers.product(x[:, :: self.stride, :: self.stride], kernel[0, 0])
+            return layers.multiply_pixels(x[:, :: self.stride, :: self.stride], kernel[0, 0])
         return layers.convolve(x, kernel, self.form, stride=self.stride)
 
 
@@ -121,7 +121,7 @@ class ResNet(nn.Module):
             else Conv(self.width, 3, self.form, name="conv")
         )
         x = normalise(first(x), self.groups, "norm", math.inf)
-        x = blocks.pool_3_2(x) if self.large else x
+        x = blocks.pool_3_2_centred(x) if self.large else x
         for stage, depth in enumerate(self.depths):
             for number in range(depth):
                 stride = 2 if stage and not number else 1

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cfljax.models.apply import Network
 
 # How PyTorch's names of the statistics of batch normalisation end
-STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
+STATISTICS_ENDINGS = ("running_mean", "running_var", "num_batches_tracked")
 
 
 class Start(NamedTuple):
@@ -44,7 +44,7 @@ def has_batch_statistics(path: str) -> bool:
 
     try:
         with safe_open(Path(path).expanduser(), framework="np") as arrays:
-            return any(name.endswith(STATISTICS[0]) for name in arrays.keys())  # noqa: SIM118 (it is no dict)
+            return any(name.endswith(STATISTICS_ENDINGS[0]) for name in arrays.keys())  # noqa: SIM118 (it is no dict)
     except (OSError, SafetensorError):
         return False
 
@@ -132,7 +132,7 @@ def read_start(model: Model, path: str, forget_bias: float = 0.0, flattened: boo
         known[np.repeat(of_head, [math.prod(leaf.shape) for _, leaf in leaves])] = False
     if not np.isfinite(flat).all():
         raise SpecError(f"{where}: holds numbers that are not finite")
-    batches = sum(name.endswith(STATISTICS[0]) and name not in taken for name in arrays)
+    batches = sum(name.endswith(STATISTICS_ENDINGS[0]) and name not in taken for name in arrays)
     return Start(flat, known, misfit, _describe_spare(arrays, taken, batches), batches)
 
 
@@ -141,7 +141,7 @@ def _describe_spare(
 ) -> tuple[str, ...]:
     """Describe the arrays that the model has no use for; `counted` are layers of batch
     normalisation."""
-    rest = [name for name in arrays if name not in taken and not name.endswith(STATISTICS)]
+    rest = [name for name in arrays if name not in taken and not name.endswith(STATISTICS_ENDINGS)]
     words = []
     if counted:
         words.append(

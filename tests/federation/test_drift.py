@@ -297,7 +297,7 @@ def test_without_drift_the_federation_and_the_id_are_as_before():
     ).runs()
     federation = host_federation(run)
     assert federation.drift is None and federation.at(7) is federation
-    assert "drift" not in run.data._options and run.id != run_of({"at": [3]}).id
+    assert "drift" not in run.data._canonical_options and run.id != run_of({"at": [3]}).id
     assert run_of({"at": [3]}).id != run_of({"at": [4]}).id
     assert run_of({"at": [3], "share": 0.5, "kind": "sudden"}).id == run_of({"at": [3]}).id
     assert data.load("digits") is not None

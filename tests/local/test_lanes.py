@@ -153,7 +153,7 @@ def test_lanes_can_be_forced():
 def test_the_plan_says_what_other_lanes_would_take():
     found = choice({"lanes": 500})
     words = execution.explain_plan("run", found)
-    real, at_once = found.steps.sum(), lanes.pack(found.steps, 0)
+    real, at_once = found.steps.sum(), lanes.count_round_cost(found.steps, 0)
     assert "clients 500 at a time side by side" in words
     idle = f"of all that is computed {1 - real / at_once.computed:.0%} is for clients that are done"
     assert (
@@ -167,14 +167,14 @@ def test_the_plan_says_what_other_lanes_would_take():
 
 def test_the_plan_says_what_lanes_take_in_blocks_of_participants():
     found = choice({"lanes": 500, "stream": 200})
-    words, at_once = execution.explain_plan("run", found), lanes.pack(found.steps, 200)
+    words, at_once = execution.explain_plan("run", found), lanes.count_round_cost(found.steps, 200)
     assert (
         "clients 200 at a time side by side" in words
         and "2000 at a time" not in words
         and "500 at a time" not in words
     )
     assert f"with 200 at a time {at_once.in_a_row}" in words
-    assert f"with 128 at a time {lanes.pack(found.steps, 128, 200).in_a_row}" in words
+    assert f"with 128 at a time {lanes.count_round_cost(found.steps, 128, 200).in_a_row}" in words
 
 
 def test_blocks_of_participants_who_wait_for_each_other_are_of_about_equal_work():
@@ -236,7 +236,9 @@ def packed(steps, width, block):
 def test_steps_in_a_row_are_those_of_the_slowest_of_each_part(steps, width, block):
     steps = np.sort(steps)[::-1]
     in_a_row, computed, trained = packed(steps.tolist(), width, block)
-    assert lanes.pack(steps, width, block) == (in_a_row, computed) and trained == len(steps)
+    assert lanes.count_round_cost(steps, width, block) == (in_a_row, computed) and trained == len(
+        steps
+    )
     assert in_a_row >= steps.max() and computed >= steps.sum()
 
 

@@ -55,7 +55,7 @@ def test_each_client_finds_its_own_products(monkeypatch, data, tile):
     )
     exact = [x @ x.T for x, _ in plain.Clients(federation).train]
     grams = products.compute_grams(federation, sizes)
-    assert grams.sizes == sizes and products.count_bytes(counts, sizes) == sum(
+    assert grams.sizes == sizes and products.count_gram_bytes(counts, sizes) == sum(
         each.nbytes for each in grams.rows
     )
     with_one = 0
