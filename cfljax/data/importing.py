@@ -55,8 +55,15 @@ _MARKS = (
 def import_data(
     path: str, name: str | None, kind: str | None, wanted: Wanted, folder: str | None, replace: bool
 ) -> Path:
-    """Import the file or folder `path`; return the folder of the imported data. Its name is `name`,
-    or else `path`'s."""
+    """Import a file or folder, and return the folder of the imported data.
+
+    Args:
+        path: the file or folder, or "hf:OWNER/NAME".
+        name: of the data in specs; None: the name of `path`.
+        kind: of the data, a key of READERS or "leaf"; None: as its files tell.
+        wanted: the flags that say how it is read.
+        folder: where the imported data are written; None: the first folder of data.
+        replace: an earlier import of that name."""
     hub = is_hub_name(path)
     where = Path(path).expanduser()
     if not hub and not where.exists():
@@ -74,9 +81,9 @@ def import_data(
         )
     if not 0 < wanted.test_fraction < 1:
         raise SpecError(f"--test-fraction {wanted.test_fraction}: must be between 0 and 1")
-    place_for = Path(folder).expanduser() if folder else folders(None)[0]
-    check_free(name, [place_for], "what is imported; or choose another --name")
-    target = place_for / name
+    data_folder = Path(folder).expanduser() if folder else folders(None)[0]
+    check_free(name, [data_folder], "what is imported; or choose another --name")
+    target = data_folder / name
     if target.resolve() in (where.resolve(), *where.resolve().parents):
         raise DataError(
             f"{path}: is where the import would be written; choose another --name, or --dir"
@@ -270,6 +277,7 @@ def read_numpy(path: Path, _: Wanted) -> list[Part]:
 
 
 def _reshape(parts: list[Part], wanted: Wanted) -> list[Part]:
+    """Give the samples of all parts the shape of `--shape`."""
     if not wanted.shape:
         return parts
     found = reshape_samples("array x", [part.x for part in parts], wanted.shape)
@@ -286,5 +294,5 @@ READERS: dict[
     "datasets": (read_saved, make_parts),
     "numpy": (read_numpy, _reshape),
 }
-"""Kind of data -> the functions that read a place, and make the parts of that: a list of training,
-then perhaps test."""
+"""Kind of data -> the function that reads a path, and the one that makes the parts of what it has
+read: a list of training, then perhaps test."""

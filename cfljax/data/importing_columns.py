@@ -51,7 +51,7 @@ def make_parts(tables: list[Table], wanted: Wanted) -> list[Part]:
     x = np.concatenate(columns_x, axis=-1)
     if wanted.shape and (x.dtype != np.uint8 or x.ndim == 2):
         (x,) = reshape_samples(train.where, [x], wanted.shape)
-    # Numbers, not pixels: pixels are divided by 255
+    # A flat row of bytes holds numbers. As bytes they would be divided by 255, as pixels are.
     elif x.dtype == np.uint8 and x.ndim == 2:
         x = x.astype(np.float32)
     return [
@@ -81,6 +81,7 @@ def _doubt_label(train: Table, label: str) -> str:
 
 
 def _find_roles(train: Table, wanted: Wanted) -> tuple[str, str | None, str | None, list[str]]:
+    """Return the columns of the labels, owners and coarse labels, and those of the samples."""
     left = [c for c in train.data.column_names if c not in wanted.drop]
     label = find_label(train, left, wanted)
     if label is None:
@@ -123,6 +124,8 @@ def find_user(table: Table, left: list[str], wanted: Wanted) -> str | None:
 def _choose_column(
     table: Table, left: list[str], name: str | None, usual: tuple[str, ...], flag: str
 ) -> str | None:
+    """Return the column that a flag names, else the only one with a usual name among those that are
+    left; None if there is none."""
     if name is not None:
         return _check_column(table.where, name, table.data.column_names, flag)
     found = [c for c in usual if c in left]
@@ -142,7 +145,8 @@ def _check_column(where: str, name: str, names: list[str], flag: str) -> str:
 
 
 def _is_index(table: Table, name: str) -> bool:
-    """Whether the column holds the row numbers (or names) that pandas and R add to a table."""
+    """Return whether the column holds the row numbers (or names) that pandas and R add to a
+    table."""
     if not _INDEX.fullmatch(name):
         return False
     if not name.startswith("__"):
@@ -202,11 +206,14 @@ def check_names(train: Table, test: Table, **columns: str | None) -> None:
 
 
 def _kind_of(names: np.ndarray) -> str:
+    """Return whether a column of names holds "strings" or "numbers"."""
     text = names.dtype.kind == "U" and not all(map(is_decimal, np.unique(names)))
     return "strings" if text else "numbers"
 
 
 def _read_feature(tables: list[Table], name: str, wanted: Wanted) -> np.ndarray:
+    """Read a column of all tables as numbers [n, …] in one form; `--one-hot` makes a number of each
+    value."""
     if name in wanted.one_hot:
         where = f"{tables[0].where}: column {name}"
         joined = join_names(where, [table.names("value", name) for table in tables])
@@ -221,6 +228,7 @@ def _read_feature(tables: list[Table], name: str, wanted: Wanted) -> np.ndarray:
 
 
 def _read_numbers(table: Table, name: str, wanted: Wanted) -> np.ndarray:
+    """Read a column of a table as numbers [n, …]; a DataError names the first cell that is none."""
     import pandas as pd
 
     values = table.values(name, wanted)

@@ -51,7 +51,7 @@ def _is_hidden(file: Path, folder: Path) -> bool:
     return any(part.startswith(".") for part in file.relative_to(folder).parts)
 
 
-def _name(folder: Path) -> str:
+def _normalise_name(folder: Path) -> str:
     """Return the folder's name in normalised Unicode: macOS writes é in two characters."""
     return unicodedata.normalize("NFC", folder.name).strip()
 
@@ -112,6 +112,8 @@ def list_files(folder: Path, wanted: Wanted, endings: set[str], example: str) ->
 
 
 def _list_domains(folder: Path, wanted: Wanted, endings: set[str], example: str) -> list[Found]:
+    """List the files of all domains, whose names are the owners: the training part, and the test
+    part if the domains have one."""
     if wanted.by_user:
         raise SpecError(
             "--by-domain: has the folders by domain, --by-user by user; leave one of the two out"
@@ -119,14 +121,14 @@ def _list_domains(folder: Path, wanted: Wanted, endings: set[str], example: str)
     found: dict[str, list[Found]] = {}
     for domain in find_domains(folder):
         level = domain
-        # As in Office-31: amazon/images/mug/1.jpg
+        # A single folder around the classes is passed, as in Office-31: amazon/images/mug/1.jpg
         while len(inner := folders_in(level)) == 1 and folders_in(inner[0]):
             level = inner[0]
         sides = [
             _find_files(side, wanted, endings, f"DOMAIN/{example}") for side in _find_sides(level)
         ]
-        found[_name(domain)] = [
-            side._replace(users=[_name(domain)] * len(side.files)) for side in sides
+        found[_normalise_name(domain)] = [
+            side._replace(users=[_normalise_name(domain)] * len(side.files)) for side in sides
         ]
     some = [name for name, sides in found.items() if len(sides) > 1]
     if some and len(some) < len(found):
@@ -179,8 +181,10 @@ def _find_files(folder: Path, wanted: Wanted, endings: set[str], example: str) -
             others += [f for f in every if f.suffix.lower() not in endings]
             empty += [] if files else [kind.name]
             found.files.extend(files)
-            found.labels.extend([_name(kind)] * len(files))
-            found.users.extend([_find_owner(file, wanted, _name(owner)) for file in files])
+            found.labels.extend([_normalise_name(kind)] * len(files))
+            found.users.extend(
+                [_find_owner(file, wanted, _normalise_name(owner)) for file in files]
+            )
     if not found.files:
         what = "WAV files" if endings == SOUND_ENDINGS else "images"
         example = f"USER/{example}" if wanted.by_user else example

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _GREY = ("1", "L", "LA", "La")
-# (The name of an image in messages, its file or the contents of its file.)
+# (name of an image in messages, its file or the contents of its file)
 Picture = tuple[str, Path | IO[bytes]]
 
 

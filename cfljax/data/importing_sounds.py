@@ -40,7 +40,8 @@ def read_sounds(folder: Path, wanted: Wanted) -> list[Part]:
     found = list_files(folder, wanted, SOUND_ENDINGS, "WORD/x.wav")
     files = [file for side in found for file in side.files]
     rate, length = _measure(files, wanted)
-    made, empty = [], 0
+    made = []
+    empty = 0
     for file in show_progress(files, "sounds"):
         heard = read_wave(file)[:length]
         empty += not len(heard)
@@ -101,11 +102,11 @@ def read_wave(file: Path) -> np.ndarray:
         content = content[: len(content) // (width * channels) * width * channels].reshape(
             -1, width
         )
+        # WAV files with 8 bits have no sign: 128 is silence
         if width == 1:
-            # Without a sign: 128 is silence
             wide = (content.astype(np.float64) - 128) / 128
+        # The bytes become the upper ones of 32 bits, so that one division fits all widths
         elif width in (2, 3, 4):
-            # As the upper bytes of four
             wide = np.pad(content, ((0, 0), (4 - width, 0))).view("<i4") / 2.0**31
         else:
             raise ValueError(f"it has {8 * width} bits a sample, not 8, 16, 24 or 32")
@@ -120,11 +121,18 @@ def log_mel(
     step: float = 0.010,
     floor: float = 1e-6,
 ) -> np.ndarray:
-    """Return f32[n, frames, bands] of sounds f[n, samples], `rate` samples a second: the energy of
-    each frame of `window` seconds, one every `step` seconds, in triangular bands that are equally
-    wide on the mel scale (2595 · log₁₀(1 + Hz / 700), from 0 to half the rate), and of that the
-    logarithm. Frames are weighed by a Hann window; a sound's end that fills no frame is left
-    out."""
+    """Compute log-mel features f32[n, frames, bands]: the logarithm of the energy of each frame in
+    triangular bands that are equally wide on the mel scale (2595 · log₁₀(1 + Hz / 700), from 0 to
+    half the rate). Frames are weighed by a Hann window; a sound's end that fills no frame is left
+    out.
+
+    Args:
+        waves: sounds f[n, samples].
+        rate: samples a second.
+        bands: how many.
+        window: seconds of a frame.
+        step: seconds from frame to frame.
+        floor: is added to the energy, as silence has no logarithm."""
     waves = np.asarray(waves, np.float32)
     length = round(window * rate)
     hop = round(step * rate)
@@ -138,7 +146,7 @@ def log_mel(
     filters = triangles(bands, size, rate).T
     frames = np.lib.stride_tricks.sliding_window_view(waves, length, axis=1)[:, ::hop]
     features = np.empty((*frames.shape[:2], bands), np.float32)
-    # All at once would take 25 times the memory of the sounds
+    # One sound at a time, because all at once would take 25 times the memory of the sounds
     for number, sound in enumerate(frames):
         power = np.abs(np.fft.rfft(sound * weights, size)) ** 2
         features[number] = np.log(power @ filters + floor)

@@ -32,7 +32,7 @@ class Table(NamedTuple):
 
     where: str
     data: arrow.Table
-    # The names of the classes, of each column whose numbers stand for them
+    # Column -> the names of the classes that its numbers stand for
     class_names: dict[str, list[str]] = {}
     # The owner of each row, if the folder names it
     owners: np.ndarray | None = None
@@ -167,6 +167,7 @@ def read_parquet(where: Path, _: Wanted) -> list[Table]:
 
 
 def _read_parquet(where: Path, files: list[Path]) -> Table:
+    """Read Parquet files as one table."""
     import pyarrow as arrow
     import pyarrow.parquet
 
@@ -242,6 +243,7 @@ def clients_in(folder: Path) -> dict[Any, Path]:
 
 
 def _load_splits(folder: Path) -> list[datasets.Dataset]:
+    """Load the splits (training, test) of a saved data set, or of one on Hugging Face's hub."""
     try:
         from datasets import load_dataset, load_from_disk
     except ImportError as error:
@@ -267,6 +269,7 @@ def _load_splits(folder: Path) -> list[datasets.Dataset]:
 
 
 def _choose_splits(folder: Path, found: Any) -> list[datasets.Dataset]:
+    """Choose the training split, and the test split if there is one, else that for validation."""
     if not isinstance(found, dict):
         return [found]
     if "train" not in found:
@@ -311,9 +314,10 @@ def _to_array(where: str, column: arrow.Array, wanted: Wanted) -> np.ndarray:
     import pyarrow as arrow
 
     kind = column.type
-    # Array2D and its like: lists inside
+    # An extension type, such as Array2D of Hugging Face's datasets, is stored as nested lists
     if isinstance(kind, arrow.BaseExtensionType):
-        column, kind = column.storage, column.type.storage_type
+        kind = column.type.storage_type
+        column = column.storage
     if column.null_count:
         raise DataError(f"{where} is empty in {column.null_count} rows")
     is_image = arrow.types.is_struct(kind) and "bytes" in [f.name for f in kind]

@@ -77,7 +77,7 @@ def read_leaf(
     """Return the parts (training, test) of LEAF's texts, and whether their labels are next tokens.
     Shakespeare has texts and the character after each, Reddit words and the same words shifted by
     one; numbers as labels are classes."""
-    # 3, 3.0 or "3"; if one is not, no digit is a class
+    # Labels are classes if all are numbers: 3, 3.0 or "3". Otherwise a digit is a character, too.
     labels = (y for part in samples for y in part.y)
     following = not all(
         isinstance(y, (int, float)) or (isinstance(y, str) and y.isdigit()) for y in labels
@@ -98,6 +98,8 @@ def read_leaf(
 
 
 def _join_next(x: Value, y: Value, where: str) -> tokens.Text:
+    """Join a sample of LEAF with what follows it: a text, or a list of words. `y` None: a text
+    alone."""
     if isinstance(x, str) and (y is None or isinstance(y, str)):
         return _clean(x if y is None else x + y)
     if (
@@ -106,7 +108,7 @@ def _join_next(x: Value, y: Value, where: str) -> tokens.Text:
         and all(isinstance(field, str) for field in x)
         and len(x) > 4
     ):
-        # LEAF's columns of a tweet
+        # A tweet of LEAF: a list of the columns of its CSV file, of which the fifth is the text
         return _clean(x[4])
     words = _flatten_words(x)
     following = _flatten_words(
@@ -126,6 +128,7 @@ def _clean(text: str) -> str:
 
 
 def _flatten_words(value: Value) -> list[str] | None:
+    """List the words of nested lists without padding; None if there is something else in them."""
     if isinstance(value, str):
         return [] if value == "<PAD>" else [_clean(value)]
     if not isinstance(value, list):
@@ -176,7 +179,7 @@ def make_data_set(
             ]
         )
         named["table"] = table
-    # Models that embed tokens themselves get ids
+    # Without vectors models embed the tokens themselves, and get their ids
     else:
         named |= {key: named[key].astype(np.float32) for key in ("x_train", "x_test")}
     return Imported(arrays.source(name, where, named, len(names)), names, learned.table())
@@ -185,12 +188,13 @@ def make_data_set(
 def _split_texts(
     where: str, name: str, part: Part, learned: tokens.Tokens, length: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Split texts into pieces of `length` tokens and the one after, the next piece's first: x
-    i32[n, length], y i64[n], owners. Short pieces are padded at the front. A piece before an
-    unknown token is left out with a warning: that is no word."""
-    pieces = []
+    """Split texts into segments of `length` tokens, each with the token after it, which is the
+    first of the next segment. Return x i32[n, length], y i64[n], owners. Short segments are padded
+    at the front. A segment before an unknown token is left out with a warning, as that is no
+    word."""
+    segments = []
     y = []
-    of = []
+    text_of_segment = []
     unknown = 0
     for at, text in enumerate(part.x):
         numbers = learned.encode(text)
@@ -199,31 +203,33 @@ def _split_texts(
         )
         unknown += sum(numbers[end] == tokens.UNKNOWN for end in ends)
         for end in (end for end in ends if numbers[end] != tokens.UNKNOWN):
-            pieces.append(numbers[max(0, end - length) : end])
+            segments.append(numbers[max(0, end - length) : end])
             y.append(numbers[end])
-            of.append(at)
+            text_of_segment.append(at)
     if unknown:
         line = (
             f"{where}: {unknown} of {unknown + len(y)} {name} samples are left out, because the "
             "next token is not in the vocabulary"
         )
         warnings.warn(f"{line}; a larger --vocabulary keeps more", DataWarning, stacklevel=2)
-    user = None if part.user is None else part.user[np.array(of, np.int64)]
-    return _pad(pieces, length, True), np.array(y, np.int64), user
+    user = None if part.user is None else part.user[np.array(text_of_segment, np.int64)]
+    return _pad(segments, length, True), np.array(y, np.int64), user
 
 
-def _pad(pieces: list[list[int]], length: int, front: bool) -> np.ndarray:
-    size = len(pieces) * length
-    if size > max(_MAX_FREE_PADDED, _MAX_PADDING_RATIO * sum(map(len, pieces))):
+def _pad(segments: list[list[int]], length: int, front: bool) -> np.ndarray:
+    """Pad the segments to i32[n, length], at the front or at the end."""
+    size = len(segments) * length
+    if size > max(_MAX_FREE_PADDED, _MAX_PADDING_RATIO * sum(map(len, segments))):
         raise SpecError(
-            f"--length {length}: {len(pieces)} samples of that length would need "
+            f"--length {length}: {len(segments)} samples of that length would need "
             f"{size // 10**6} million zeros as padding; "
             "give a smaller one"
         )
-    x = np.full((len(pieces), length), tokens.PADDING, np.int32)
-    for row, piece in zip(x, pieces, strict=True):
-        if piece:
-            row[(length - len(piece) if front else 0) :][: len(piece)] = piece
+    x = np.full((len(segments), length), tokens.PADDING, np.int32)
+    for row, segment in zip(x, segments, strict=True):
+        if segment:
+            begin = length - len(segment) if front else 0
+            row[begin : begin + len(segment)] = segment
     return x
 
 
