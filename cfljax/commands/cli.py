@@ -59,6 +59,7 @@ def run_program() -> NoReturn:
 
 
 def _completion(words: list[str]) -> int:
+    """Print the completion script of a shell."""
     from cfljax.commands.completion import SHELLS, write_script
 
     if len(words) != 1 or words[0] not in SHELLS:

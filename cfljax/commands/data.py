@@ -202,6 +202,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _list(_: argparse.Namespace) -> None:
+    """Print the data sets that are built in, in files, and to download."""
     from cfljax.data import SOURCES, reads_files
     from cfljax.data.files import folders, local_names, prepared_names
     from cfljax.data.prepare import COMMON_SETS, HUB_SETS
@@ -238,6 +239,7 @@ def _list(_: argparse.Namespace) -> None:
 
 
 def _prepare(arguments: argparse.Namespace) -> None:
+    """Download a data set and convert it."""
     from cfljax.data.prepare import prepare
 
     path = prepare(arguments.name, arguments.dir)

@@ -77,6 +77,7 @@ def _check_free(file: Path) -> None:
 
 
 def _write(texts: dict[str, str]) -> None:
+    """Write new files; a SpecError if one exists."""
     from cfljax.store.atomic import store_errors
 
     for name in texts:

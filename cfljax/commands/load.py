@@ -98,6 +98,7 @@ def run(flags: argparse.Namespace) -> int:
 
 
 def _clusters(flags: argparse.Namespace, results: Results) -> int:
+    """Export the models of the clusters of a run."""
     from cfljax.errors import SpecError
 
     if flags.run is None and len(results) != 1:

@@ -63,6 +63,7 @@ def _list(text: str) -> list[str]:
 
 
 def _names(text: str) -> list[str]:
+    """Parse the names of figures."""
     from cfljax.report.figures import FIGURES
 
     names = _list(text)
@@ -104,6 +105,7 @@ def run(flags: argparse.Namespace) -> int:
 
 
 def _figures(data: ReportData, flags: argparse.Namespace) -> int:
+    """Write only figures, and say where they are."""
     from cfljax.report.write import default_folder, write_figures
 
     drawn = write_figures(

@@ -21,7 +21,7 @@ class _WithOptions(Parser):
     """Takes a flag that it does not know as an option of the run: `--lr 0.1` is `--set lr=0.1`."""
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse does."""
+        """Parse the arguments as argparse does, after unknown flags have become `--set` flags."""
         words = list(sys.argv[1:] if args is None else args)
         known = []
         while words:

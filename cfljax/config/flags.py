@@ -44,6 +44,8 @@ def parse_set(text: str) -> Flag:
 
 
 def _suggest_full_name(key: str) -> str:
+    """Return words that suggest the key that is meant: one of `train`, of a method, or of the
+    spec."""
     from cfljax.config.train import Train
 
     name = ALIASES.get(key, key)
@@ -164,6 +166,7 @@ def apply_sets(raw: Table, sets: list[Flag]) -> Table:
 
 
 def _set_method(methods: list[Table], path: list[str], value: Value, where: str) -> list[Table]:
+    """Set an option in the methods of the name or label that the path begins with."""
     name, rest = path[0], path[1:]
     if not rest:
         raise SpecError(

@@ -124,6 +124,8 @@ def make_grid(raw: Table) -> Grid:
 def _make_entrant(
     table: Table, tables: list[Table], trains: list[Draft], defaults: Table, search_seed: int
 ) -> Entrant:
+    """Make the entrant of a method's table. `tables`: the `train` tables of the spec, and `trains`
+    their drafts; a method with a `train` table of its own lays it over each."""
     name = table["name"]
     if not isinstance(name, str):
         raise SpecError(f"method.name = {show(name)}: must be a name, or a list of names")
@@ -176,6 +178,7 @@ def read_seeds(value: Value) -> list[int]:
 
 
 def _check_siblings(methods: list[Table]) -> None:
+    """Reject an option of a table for several names that none of them has."""
     for table in methods:
         names = table.get(SIBLINGS_KEY, [])
         options = {
@@ -211,6 +214,7 @@ def _check_defaults(defaults: Table, entrants: list[Entrant]) -> None:
 
 
 def _check_labels(methods: list[Table], entrants: list[Entrant]) -> None:
+    """Reject a label of two methods. One method without a label may stand there twice."""
     owners: dict[str, str] = {}
     for table, entrant in zip(methods, entrants, strict=True):
         name = entrant.draft.names["name"]
@@ -278,6 +282,8 @@ def list_combinations(grid: Grid) -> Iterator[Combination]:
 
 
 def _make_run(c: Combination, checked: set[tuple[int, ...]], warn: list[str]) -> Run:
+    """Make the run of a combination, and check options that belong together. `checked`: the sets of
+    parts that are known to be valid."""
     data, model, train, method = (
         point.build(c.sample) for point in (c.data, c.model, c.train, c.method)
     )
@@ -313,6 +319,7 @@ def _check_unlabelled(data: Data, options: MethodConfig, train: Train, where: st
 
 
 def _check_together(data: Data, train: Train) -> None:
+    """Reject options of `train` that do not fit the number of clients or the time of a drift."""
     if data.drift is not None:
         from cfljax.federation.drift import last_change
 

@@ -36,7 +36,8 @@ def _scales_pixels(run: RunConfig) -> bool:
 
 
 def _may_have_statistics(run: RunConfig) -> bool:
-    """Whether the model has running statistics of BatchNorm, or is a user's and may have them."""
+    """Return whether the model has running statistics of BatchNorm, or is a user's and may have
+    them."""
     from cfljax.models import MODELS
 
     return getattr(run.model_options, "norm", "") == "batch" or not MODELS.is_built_in(run.model)

@@ -135,6 +135,8 @@ def look_up(c: Combination, path: list[str]) -> Value:
 
 
 def _look_up_option(point: Point, path: list[str], sample: int) -> Value:
+    """Return the value of an option of a table at a path, its default if the combination does not
+    give it, or `_ABSENT`."""
     if not path:
         return _ABSENT
     if path[0] in point.draft.names:
@@ -150,6 +152,7 @@ def _look_up_option(point: Point, path: list[str], sample: int) -> Value:
 
 
 def _list_alternatives(value: Value, where: str) -> list[Value]:
+    """List the values that a key of a rule matches."""
     if value == [] or value == {}:
         raise SpecError(f"{where} = {show(value)}: matches nothing")
     # A list may be the value of an option that is a list, or several values of one that is not
@@ -163,6 +166,7 @@ def _list_alternatives(value: Value, where: str) -> list[Value]:
 
 
 def _is_same(value: Value, wanted: Value) -> bool:
+    """Compare two values as a rule does: lists by items, and true is not 1."""
     if isinstance(value, (list, tuple)) and isinstance(wanted, (list, tuple)):
         return len(value) == len(wanted) and all(
             _is_same(v, w) for v, w in zip(value, wanted, strict=True)

@@ -48,6 +48,7 @@ def _toml_files(folder: Path) -> list[str]:
 
 
 def _move_line(message: str) -> str:
+    """Put the number of the line before a parser's message."""
     match = re.search(r"\s*\(at line (\d+), column \d+\)", message)
     if match:
         quote = (

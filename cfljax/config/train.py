@@ -373,6 +373,7 @@ def _check_robust(train: Train, forced: PlanOptions, where: str) -> None:
 
 
 def _check_optimizer_state(train: Train, where: str) -> None:
+    """Reject kept states of an optimiser that has none, or of an asynchronous server."""
     if train.asynchronous is not None:
         why = "one state per client is kept between rounds; leave out one"
         raise SpecError(f'{where}.optimizer_state = "client" with {where}.asynchronous: {why}')
@@ -384,6 +385,7 @@ def _check_optimizer_state(train: Train, where: str) -> None:
 
 
 def _check_optimizer(train: Train, where: str) -> None:
+    """Reject an optimiser that optax does not have, or arguments in two places."""
     if isinstance(train.optimizer, dict) and not isinstance(train.optimizer.get("name"), str):
         raise SpecError(
             f"{where} = {show(train.optimizer)}: the table needs a name, as in {{ name = "

@@ -188,6 +188,7 @@ def expand_spaced(kind: str, inside: str, field: Field, shown: str, where: str) 
 
 
 def _parse_random(table: Table, field: Field, where: str) -> Range:
+    """Read a table with low, high and log."""
     shown = f"{where} = {show(table)}"
     for key in table:
         if key not in ("low", "high", "log"):
@@ -212,6 +213,8 @@ def _parse_random(table: Table, field: Field, where: str) -> Range:
 
 
 def _make_range(low: float, high: float, log: bool, field: Field, shown: str, where: str) -> Range:
+    """Check the bounds of a random range for an option. `shown`: the option with its value in
+    messages."""
     if not {int, float} & set(field.kinds):
         raise SpecError(f"{shown}: only numbers can be drawn at random")
     if not low < high or not math.isfinite(high - low):

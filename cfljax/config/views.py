@@ -50,6 +50,7 @@ def read_views(
 
 
 def _read_view(value: Any, where: str) -> GroupView:
+    """Read a name or a table as a view."""
     table = {"name": value} if isinstance(value, str) else value
     if not isinstance(table, dict) or not isinstance(table.get("name"), str):
         raise SpecError(

@@ -91,7 +91,7 @@ def list_draws(run: Run, crowd: Crowd, rounds: int) -> tuple[Draw, ...]:
 
 
 def epsilon(run: Run, crowd: Crowd) -> float:
-    """ε for the run's δ; infinity where it adds no noise."""
+    """Return ε for the run's δ; infinity if it adds no noise."""
     privacy = run.train.transit.privacy
     if privacy is None:
         return math.inf

@@ -162,6 +162,7 @@ class Progress:
             )
 
     def _print_line(self, accuracy: float | None, line: int) -> None:
+        """Print a line on the sweep and the batch that has just made progress."""
         self.last = time.monotonic()
         now = (
             self.current[line]

@@ -203,7 +203,7 @@ def _connect(chosen: RayOptions, workers: int | None, threads: int) -> Iterator[
 
 
 def _check_reachable(address: str) -> None:
-    """SpecError if nobody answers at `host:port`: Ray itself would try for minutes."""
+    """Raise a SpecError if nobody answers at `host:port`: Ray itself would try for minutes."""
     host, _, port = address.rpartition("/")[2].rpartition(":")
     if not port.isdigit():
         # An address without a port, such as "auto", is Ray's to resolve

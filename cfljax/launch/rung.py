@@ -141,6 +141,8 @@ class Climber(NamedTuple):
         return 0 if saved is None else int(saved[1].get("done", 0))
 
     def _train(self, batch: batching.Batch, until: int) -> None:
+        """Train a batch up to the rung, in halves if it is too large, and write the units of runs
+        that have ended."""
         checkpoints = PerRunCheckpoints(self.store, batch, until)
         report = None if self.progress is None else self.progress(batch)
 

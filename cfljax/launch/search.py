@@ -77,6 +77,8 @@ def make_last_spec(spec: Spec, plan: SearchPlan, table: Table, seeds: Iterable[i
 def _search(
     spec: Spec, plan: SearchPlan, store: Store, options: Options, command: WorkerCommand | None
 ) -> Table:
+    """Let the settings climb from rung to rung, by workers or by this process; return the
+    record."""
     runs = _list_all_runs(plan)
     with store.claim("tune", wait=True):
         table = tuning.start_record(plan, store)
@@ -153,6 +155,7 @@ def _list_distinct_runs(settings: Iterable[Setting]) -> list[Run]:
 def _make_climber(
     plan: SearchPlan, store: Store, options: Options, machine: Machine, progress: Progress
 ) -> Climber:
+    """Make the climber of this process."""
     limit = functools.partial(batch_limit, machine=machine)
     return Climber(
         store,
@@ -166,6 +169,7 @@ def _make_climber(
 
 
 def _list_todo(plan: SearchPlan, table: Table, at: int) -> Todo:
+    """List the settings that must still be trained to a rung."""
     pairs = zip(plan.groups, table["groups"], strict=True)
     every = (
         (group.settings[i], each["settings"][i])
@@ -200,6 +204,9 @@ def _store_scores(plan: SearchPlan, table: Table, at: int, todo: Todo, climber: 
 
 
 def _make_reporter(progress: Progress) -> Callable[[batching.Batch], OnProgress]:
+    """Make the function that shows that a batch begins, and returns the one that shows its
+    rounds."""
+
     def begin(batch: batching.Batch) -> OnProgress:
         progress.start(format_name(batch), len(batch.runs) * batch.first.train.rounds)
         shown: list[int] = []
@@ -214,6 +221,8 @@ def _make_reporter(progress: Progress) -> Callable[[batching.Batch], OnProgress]
 
 
 def _make_ending_reporter(progress: Progress) -> Callable[[Unit], None]:
+    """Make the function that shows how a run has ended."""
+
     def tell(unit: Unit) -> None:
         record = unit[0]
         progress.finish(record["status"], format_result(record))

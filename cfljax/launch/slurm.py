@@ -320,6 +320,7 @@ class _Watch:
 
 
 def _submit(executor: Value, jobs: list[Job]) -> list[Value]:
+    """Submit an array of jobs, and return submitit's handles; a SpecError has sbatch's words."""
     try:
         handles: list[Value] = executor.submit_array(jobs)
     except RuntimeError as error:

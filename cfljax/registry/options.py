@@ -168,6 +168,7 @@ _BOUNDS = {
 
 
 def _check_range(value: Value, meta: Meta, where: str) -> None:
+    """Reject a number that is not finite or beyond the option's bounds."""
     for number in value if isinstance(value, tuple) else (value,):
         if isinstance(number, bool) or not isinstance(number, (int, float)):
             continue
@@ -208,6 +209,7 @@ def show(value: Value) -> str:
 
 
 def _name_type(kind: Hint) -> str:
+    """Name a type in words, as in "a list of integers"."""
     if typing.get_origin(kind) is tuple:
         return (
             "a list of "

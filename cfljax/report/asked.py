@@ -80,6 +80,7 @@ def _score_kept_models(score: Callable[[KeptModels], float], prefixes: tuple[str
 
 
 def _compute_generalisation(units: Sequence[Unit]) -> list[float]:
+    """Compute `generalisation` of all runs; a SpecError if none has kept its models."""
     found = _score_kept_models(generalisation, ("models", "labels"))(units)
     if units and all(map(math.isnan, found)):
         raise SpecError(
@@ -128,6 +129,7 @@ def compute_columns(names: Sequence[str], units: Sequence[Unit]) -> list[Column]
 
 
 def _compute(column: Column, units: Sequence[Unit]) -> Column:
+    """Return the column with its values for these runs."""
     found = dict(
         zip(
             [(unit.store.folder, unit.id) for unit in units],

@@ -287,8 +287,8 @@ def _make_interval(numbers: Sequence[float], column: Column) -> tuple[float, flo
 
 
 def _key_units(units: Iterable[Unit]) -> Iterator[tuple[tuple[int, int], Unit]]:
-    """((seed, number of earlier runs with this seed), run): the key distinguishes runs that share a
-    seed."""
+    """Yield ((seed, number of earlier runs with this seed), run): the key distinguishes runs that
+    share a seed."""
     often: Counter[int] = Counter()
     for unit in units:
         yield (unit.seed, often[unit.seed]), unit

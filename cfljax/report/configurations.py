@@ -192,6 +192,7 @@ def _distinguish(configurations: list[Configuration]) -> list[Configuration]:
 
 
 def _make_configuration(folder: str, record: Table, shown: dict[str, str]) -> Configuration:
+    """Make the configuration of a record, without runs. `shown`: the names of options in tables."""
     options = {
         name: (shown[name], value if isinstance(value, str) else show(value))
         for name, value in record["varies"].items()
@@ -204,8 +205,8 @@ def _make_configuration(folder: str, record: Table, shown: dict[str, str]) -> Co
 
 
 def _name_folders(folders: list[Path]) -> list[str]:
-    """Names that distinguish the folders: their last parts, or whole paths if two have the same
-    last part; "" for only one."""
+    """Return names that distinguish the folders: their last parts, or whole paths if two have the
+    same last part; "" for only one."""
     if len(folders) == 1:
         return [""]
     last = [folder.absolute().name for folder in folders]
@@ -213,8 +214,8 @@ def _name_folders(folders: list[Path]) -> list[str]:
 
 
 def _shorten_names(records: Iterable[Table]) -> dict[str, str]:
-    """Dotted name of an option -> its last word, or the whole name if two options share that word;
-    `data.name` -> `data`."""
+    """Map the dotted name of an option to its last word, or to the whole name if two options share
+    that word; `data.name` -> `data`."""
     dotted = dict.fromkeys(name for record in records for name in record["varies"])
     short = {
         name: name.removesuffix(".name") if name.endswith(".name") else name.split(".", 1)[-1]

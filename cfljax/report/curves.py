@@ -162,8 +162,8 @@ def curves(configuration: Configuration, problems: list[str]) -> Curves:
 
 
 def _scale_seconds(made: Sequence[tuple[Unit, float]]) -> float:
-    """Seconds of a run as long as the longest of these, each with the rounds that it has made; NaN
-    where none made any."""
+    """Return the seconds of a run as long as the longest of these, each with the rounds that it has
+    made; NaN where none made any."""
     rounds = [last for _, last in made]
     if not sum(rounds):
         return math.nan
@@ -176,6 +176,7 @@ def _scale_seconds(made: Sequence[tuple[Unit, float]]) -> float:
 
 
 def _read_newcomers(summary: Mapping[str, object]) -> _Points:
+    """Read the accuracies of new clients over their local steps."""
     found = {
         s: number(value)
         for name, value in summary.items()
@@ -246,8 +247,8 @@ def spaced(n: int, most: int) -> np.ndarray:
 
 
 def _sort_shares(accuracy: np.ndarray) -> _Points:
-    """(share of the clients, accuracy in ascending order) at a fixed number of points, so that
-    seeds can be averaged."""
+    """Return (share of the clients, accuracy in ascending order) at a fixed number of points, so
+    that seeds can be averaged."""
     finite = np.sort(accuracy[np.isfinite(accuracy)].astype(np.float64))
     if not len(finite):
         return _Points(np.zeros(0), np.zeros(0))

@@ -43,8 +43,8 @@ STYLE: dict[Any, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_t
 def render(
     data: ReportData, names: Sequence[str] = (), dpi: int = 200
 ) -> Iterator[tuple[str, bytes]]:
-    """(file name, bytes) of the figures of these names, else all, without empty ones. `dpi`: dots
-    per inch of PNG files."""
+    """Yield (file name, bytes) of the figures of these names, else all, without empty ones. `dpi`:
+    dots per inch of PNG files."""
     import matplotlib
 
     # Without a user's matplotlibrc
@@ -154,6 +154,8 @@ def _draw_rounds(pick: Callable[[Curves], Band | None], label: str, percent: boo
 
 
 def _draw_clients(data: ReportData) -> Figure | None:
+    """Draw the accuracies of the clients at the end, in ascending order."""
+
     def pick(each: Curves) -> Line:
         return (100 * each.clients.round, each.clients) if len(each.clients.round) else None
 
@@ -164,6 +166,7 @@ def _draw_clients(data: ReportData) -> Figure | None:
 
 
 def _draw_newcomers(data: ReportData) -> Figure | None:
+    """Draw the accuracy of new clients over their local steps."""
     from matplotlib.ticker import MaxNLocator
 
     def line(each: Curves) -> Line:
@@ -214,6 +217,8 @@ def _draw_labels(axes: Axes, data: ReportData, label: str) -> None:
 
 
 def _methods(data: ReportData) -> Figure | None:
+    """Draw the headline accuracy of each configuration: a circle for each seed, their mean and
+    deviation."""
     finals = next(iter(finals_of(data.drawn).values()))
     if not any(each["seeds"] for each in finals):
         return None
@@ -266,6 +271,7 @@ def _stack(
 
 
 def _time(data: ReportData) -> Figure | None:
+    """Draw the seconds of a run by their parts."""
     spent = [
         [timing(configuration, part) or 0.0 for part in PARTS_OF_SECONDS]
         for configuration in data.drawn
@@ -281,6 +287,7 @@ def _waited(data: ReportData) -> Figure | None:
 
 
 def _draw_ranks(data: ReportData) -> Figure | None:
+    """Draw the critical differences of mean ranks."""
     over = compute_mean_ranks(data.table)
     if over is None:
         return None

@@ -109,6 +109,7 @@ def _format_value(config: Table, name: str) -> str:
 
 
 def _write_cards(data: ReportData) -> str:
+    """Write the boxes at the top: runs, methods, the best, time and device."""
     collected = data.collected
     units = collected.units
     ended = {
@@ -195,6 +196,7 @@ def _write_notes(data: ReportData) -> str:
 
 
 def _note_stopped(data: ReportData) -> str:
+    """Say how many runs `train.stop` has ended; "" if none."""
     stopped = sum(len(each.stopped) for each in data.curves)
     runs = sum(each.runs for each in data.curves)
     if not stopped:
@@ -206,6 +208,7 @@ def _note_stopped(data: ReportData) -> str:
 
 
 def _note_drawn(data: ReportData) -> str:
+    """Say how many configurations the figures leave out."""
     total = sum(any(u.status != "failed" for u in c.units) for c in data.collected.configurations)
     if not data.drawn:
         return "There are no finished runs to draw."
@@ -220,6 +223,7 @@ def _note_drawn(data: ReportData) -> str:
 
 
 def _write_table(data: ReportData) -> str:
+    """Write the comparison table, a body for each block."""
     table = data.table[:MOST_ROWS]
     if not table:
         return '<p class="nothing">No finished runs yet.</p>'
@@ -274,6 +278,7 @@ def _write_row(row: Row, columns: list[Column], folders: bool, drawn: str) -> st
 
 
 def _list_troubles(units: list[Unit]) -> str:
+    """Write the table of failed and diverged runs."""
     bad = [unit for unit in units if unit.status != "done"]
     if not bad:
         return "<p>None.</p>" if units else "<p>There are no runs.</p>"
@@ -307,6 +312,7 @@ def _list_troubles(units: list[Unit]) -> str:
 
 
 def _write_origin(data: ReportData) -> str:
+    """Write where the results come from: folders, versions, devices, commits."""
     units = data.collected.units
     events = [event for store in data.collected.stores for event in store.events()]
     last = max((event["time"] for event in events if event["event"] == "done"), default=None)

@@ -99,8 +99,8 @@ def page_json(data: ReportData) -> str:
 
 
 def styles(data: ReportData) -> list[tuple[int, int]]:
-    """(colour, dash) of every drawn configuration. A method has a colour of its family; equal
-    colours differ in dash."""
+    """Return (colour, dash) of every drawn configuration. A method has a colour of its family;
+    equal colours differ in dash."""
     labels = [(c.folder, c.label) for c in data.drawn]
     family = {
         label: FAMILIES.get(c.method, CLUSTERED_COLOURS)
@@ -212,7 +212,7 @@ def _name(quantity: Quantity) -> list[str]:
 def _list_pictures(
     data: ReportData, kind: Callable[[RunPictures], Sequence[Any]]
 ) -> Iterator[tuple[dict[str, object], Any]]:
-    """({config: number, seed}, picture) for every picture of a kind."""
+    """Yield ({config: number, seed}, picture) for every picture of a kind."""
     for config, each in enumerate(data.pictures):
         if each is None:
             continue
@@ -250,8 +250,8 @@ def _list_grids(
 def _list_bands(
     each: Sequence[Curves], pick: Callable[[Curves], dict[str, Band]], first: Sequence[str]
 ) -> dict[str, list[object]]:
-    """Quantity -> a band for each configuration, None where it has none. Quantities without any
-    finite number are left out."""
+    """Map each quantity to a band for each configuration, None if it has none. Quantities without
+    any finite number are left out."""
     names = dict.fromkeys(
         name for c in each for name, band in pick(c).items() if np.isfinite(band.mean).any()
     )
@@ -262,6 +262,7 @@ def _list_bands(
 
 
 def _make_band(band: Band | None) -> dict[str, list[float | None]] | None:
+    """Return a band as the page's script gets it; None without a finite number."""
     if band is None or not np.isfinite(band.mean).any():
         return None
     return {
@@ -301,8 +302,8 @@ def timing(configuration: Configuration, part: str) -> float | None:
 
 
 def _encode(colours: np.ndarray) -> str:
-    """Numbers of colours as bytes in base64: 255 for none, and the numbers modulo 250 for the
-    others."""
+    """Encode numbers of colours as bytes in base64: 255 for none, and the numbers modulo 250 for
+    the others."""
     return base64.b64encode(
         np.where(colours < 0, 255, colours % 250).astype(np.uint8).tobytes()
     ).decode()
@@ -323,7 +324,7 @@ def escape_html(words: object) -> str:
 
 
 def tests(table: Sequence[Row]) -> str:
-    """The sentences for a paper, the differences from the best, and the critical-difference
+    """Write the sentences for a paper, the differences from the best, and the critical-difference
     picture; "" where there is nothing."""
     parts = []
     if said := tested.summarise(table):
@@ -376,6 +377,7 @@ _WORD = ' class="word"'
 
 
 def _write_block(heading: str, best: str, lines: list[tested.Line]) -> str:
+    """Write the differences from the best on one data set as a body of the table."""
     title = escape_html(f"against {best}{f', {heading}' if heading else ''}")
     shown = lines[: tested.MOST_ROWS]
     cells = ["".join(f"<td>{escape_html(cell)}</td>" for cell in line[1:]) for line in shown]

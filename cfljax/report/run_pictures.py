@@ -72,6 +72,7 @@ def changes_once(pictures: list[RunPictures | None]) -> list[RunPictures | None]
 
 
 def _make_pictures(seed: int, arrays: dict[str, np.ndarray], prefix: str) -> RunPictures:
+    """Make the pictures of a run. `prefix`: before the names of its method's diagnostics."""
     diagnostics = {
         name.removeprefix(prefix): values
         for name, values in arrays.items()
@@ -98,7 +99,7 @@ def _make_pictures(seed: int, arrays: dict[str, np.ndarray], prefix: str) -> Run
 
 
 def _why_trivial(labels: np.ndarray) -> str:
-    """Why a picture of these labels would show nothing; "" if it shows something."""
+    """Return why a picture of these labels would show nothing; "" if it shows something."""
     known = np.unique(labels[labels >= 0])
     if len(known) <= 1:
         return "one model for all" if len(known) else "no client was assigned"
@@ -108,8 +109,8 @@ def _why_trivial(labels: np.ndarray) -> str:
 
 
 def contingency(labels: np.ndarray, group: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(i64[K, G] clients per cluster and true group, names of the clusters, names of the groups),
-    without clients of label −1."""
+    """Return (i64[K, G] clients per cluster and true group, names of the clusters, names of the
+    groups), without clients of label −1."""
     counted = (labels >= 0) & (group >= 0)
     clusters, row = np.unique(labels[counted], return_inverse=True)
     groups, column = np.unique(group[counted], return_inverse=True)
@@ -145,6 +146,7 @@ def _paint(labels: np.ndarray, colour: dict[int, int]) -> np.ndarray:
 def _draw_assignment(
     rounds: np.ndarray, labels: np.ndarray, group: np.ndarray, colour: dict[int, int]
 ) -> OverRounds:
+    """Draw the cluster of each client over the rounds, clients by their true groups."""
     # Only the last labels were kept
     if len(rounds) != len(labels):
         rounds = rounds[-1:] if len(rounds) else np.zeros(1, np.int64)
@@ -202,6 +204,7 @@ def _count_confusion(
 
 
 def _sum_up(table: np.ndarray, names: list[str]) -> tuple[np.ndarray, list[str]]:
+    """Sum the last rows of a table up to one, if there are more than MOST_CLUSTERS."""
     if len(names) <= MOST_CLUSTERS:
         return table, names
     rest = table[MOST_CLUSTERS - 1 :].sum(axis=0, keepdims=True)

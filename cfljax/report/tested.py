@@ -109,8 +109,8 @@ def compute_mean_ranks(table: Sequence[Row]) -> Ranks | None:
 
 
 def _map_by_name(block: Sequence[Row], column: Column) -> dict[str, float]:
-    """Name of the method, with the folder where one block has the name twice -> mean over the
-    seeds."""
+    """Map the name of a method, with its folder if the block has the name twice, to its mean over
+    the seeds."""
     names = [row.configuration.title for row in block]
     means = [(row.configuration, row.cells[column.key].mean) for row in block]
     every = (

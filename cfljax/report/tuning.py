@@ -131,6 +131,7 @@ def section(table: Table) -> str:
 
 
 def _settings(group: Table, table: Table) -> str:
+    """Write the table of the settings of a group with their scores."""
     heads = [
         '<th class="word">setting</th>',
         *(f"<th>round {rung}</th>" for rung in table["rungs"]),

@@ -33,8 +33,8 @@ FORMATS: dict[str, Callable[[Sequence[Row]], str]] = {
 
 
 def default_folder(folders: Sequence[str | os.PathLike[str]]) -> Path:
-    """`DIR/report` for one folder; `report` in the current folder for several, as it belongs to
-    none of them."""
+    """Return `DIR/report` for one folder; `report` in the current folder for several, as it belongs
+    to none of them."""
     return Path(folders[0]) / "report" if len(folders) == 1 else Path("report")
 
 
@@ -60,6 +60,7 @@ def write(
 
 
 def _write_figures(data: ReportData, folder: Path, dpi: int) -> None:
+    """Write all figures, and remove those of an earlier report that have no numbers now."""
     from cfljax.report.figures import FIGURES
 
     drawn = {path.stem for path in write_figures(data, (), folder, dpi)}

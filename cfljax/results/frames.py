@@ -161,6 +161,7 @@ def _list_more_quantities(records: Collection[Table]) -> list[str]:
 
 
 def _make_row(record: Table, varying: list[str], more: list[str]) -> list[Value]:
+    """Make the row of a run: options, then numbers."""
     options = [_format_cell(_find_option(record, name)) for name in varying]
     numbers, others = (
         [number(record.get("summary", {}).get(name)) for name in names]

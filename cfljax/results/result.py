@@ -219,6 +219,7 @@ class Results:
                 warnings.warn(str(error), DamagedWarning, stacklevel=2)
 
     def _make_result(self, run: str, record: Table, arrays: dict[str, np.ndarray]) -> Result:
+        """Make a Result with the summary to this target and the names of the plan."""
         counted = {
             name: self.records[run]["summary"].get(name)
             for name in _TO_TARGET
