@@ -261,9 +261,12 @@ class Train:
         """The optimiser of the server; None: it takes means."""
         return self.server if isinstance(self.server, Server) else None
 
-    def vector_bytes(self, d: int) -> int:
-        """Count the bytes of an update of d numbers as a participant sends it."""
-        return 4 * d if (compress := self.transit.compress) is None else compress.bytes(d)
+    def vector_bytes(self, d: int, uncompressed: int = 0) -> int:
+        """Return the bytes of an update of d numbers as a participant sends it, of which
+        `uncompressed` are sent as they are."""
+        if (compress := self.transit.compress) is None:
+            return 4 * d
+        return 4 * uncompressed + compress.bytes(d - uncompressed)
 
     def slots(self, training: int, clients: int) -> int:
         """Return the size S of the cohort axis if `training` of all clients train: the number of

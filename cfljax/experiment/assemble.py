@@ -40,7 +40,7 @@ from cfljax.experiment.federations import (
 from cfljax.federation.pack import count_bytes
 from cfljax.federation.traces import make_devices
 from cfljax.lazy import jax
-from cfljax.local.parts import divide_model, sends_statistics
+from cfljax.local.parts import divide_model, find_sent_statistics
 from cfljax.local.products import compute_grams
 from cfljax.local.send import Sending
 from cfljax.local.solver import Solver
@@ -71,10 +71,12 @@ def assemble(run: Run, width: int, machine: Machine) -> Assembled:
         federation = dataclasses.replace(federation, train=train)
     parts = list_parts(run.options, run.train)
     sent = len(divide_model(model, parts).away) if parts else model.size
+    statistics = find_sent_statistics(model, divide_model(model, parts) if parts else None)
     check_labels(run, federation)
-    _check_statistics(run, model, parts)
+    if statistics and run.train.transit.privacy is not None:
+        _refuse_noise_on_statistics(model)
     settings = _make_settings(
-        run, federation.clients, sent, choice.participants, machine.sequential
+        run, federation.clients, sent, statistics, choice.participants, machine.sequential
     )
     mesh = make_mesh(machine, shape)
     solver = _make_solver(run, model, choice, settings)
@@ -174,19 +176,13 @@ def check_tokens(run: Run) -> None:
         )
 
 
-def _check_statistics(run: Run, model: Model, parts: Parts) -> None:
-    """Reject noise on running means and variances of BatchNorm, and warn if they are compressed."""
-    transit = run.train.transit
-    if transit.privacy is None and transit.compress is None:
-        return
-    if not sends_statistics(model, divide_model(model, parts)):
-        return
-    instead = 'keep them at home by parts = { norm = "client" }, or use GroupNorm or LayerNorm'
-    if transit.privacy is not None:
-        why = f"its noise would destroy the running variances of BatchNorm; {instead}"
-        raise SpecError(f'train.privacy with model "{model.name}": {why}')
-    why = f"changes of the running statistics of BatchNorm are compressed, too; {instead}"
-    warnings.warn(f'train.compress with model "{model.name}": {why}', SpecWarning, stacklevel=2)
+def _refuse_noise_on_statistics(model: Model) -> None:
+    """Reject noise on running means and variances of BatchNorm."""
+    raise SpecError(
+        f'train.privacy with model "{model.name}": its noise would destroy the running variances '
+        'of BatchNorm; keep them at home by parts = { norm = "client" }, or use GroupNorm or '
+        "LayerNorm"
+    )
 
 
 def _warn_of_equal_starts(run: Run, model: Model) -> None:
@@ -305,12 +301,20 @@ def _replace_body(run: Run, model: Model) -> tuple[Model, Federation]:
     return in_bfloat16(head) if run.train.precision == "bfloat16" else head, featured
 
 
-def _make_settings(run: Run, clients: int, d: int, participants: int, sequential: bool) -> Settings:
+def _make_settings(
+    run: Run,
+    clients: int,
+    d: int,
+    statistics: tuple[int, ...],
+    participants: int,
+    sequential: bool,
+) -> Settings:
     """Return what the run's program is compiled for.
 
     Args:
         clients: how many there are.
         d: the number of parameters that are sent.
+        statistics: which of them are running statistics of batches.
         participants: the slots of a round.
         sequential: whether the clients of a device train one after another."""
     train = run.train
@@ -323,6 +327,7 @@ def _make_settings(run: Run, clients: int, d: int, participants: int, sequential
             kept=compress.keep or 0.0,
             nearest=compress.rounding == "nearest",
             feedback=uses_error_feedback(run.options, train.transit),
+            uncompressed=statistics,
         )
     if attack is not None:
         sending = sending._replace(attack=attack.name, seed=attack.seed)
@@ -342,7 +347,7 @@ def _make_settings(run: Run, clients: int, d: int, participants: int, sequential
         metrics=train.metrics or (),
         sending=sending,
         stop=None if stop is None else Stop(stop.patience, stop.metric),
-        vector_up=train.vector_bytes(d),
+        vector_up=train.vector_bytes(d, len(statistics)),
     )
 
 

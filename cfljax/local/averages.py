@@ -18,7 +18,7 @@ from __future__ import annotations
 from cfljax.kernels.mix import fednova_weights, weights_by
 from cfljax.lazy import jax, jnp
 from cfljax.local.flight import select_arriving
-from cfljax.local.parts import sends_statistics
+from cfljax.local.parts import find_sent_statistics
 from cfljax.local.schedule import train_steps
 from cfljax.local.solver import Solver
 from cfljax.types import Array, Cohort, Federation, Hyper, Jobs, LocalStep, Traffic
@@ -54,7 +54,7 @@ def averages(
         size = federation.train.count[arriving.ids].astype(jnp.float32)
     mix = weights_by(arriving.which, arriving.mask, size, clusters)
     if average == "nova":
-        if sends_statistics(solver.model, solver.parts):
+        if find_sent_statistics(solver.model, solver.parts):
             solver.need_no_statistics('average = "nova", which scales updates,')
         # Jobs for the count of steps, which reads no model
         jobs = Jobs(arriving.ids, arriving.mask, arriving.work, jnp.zeros((1, 0)), arriving.which)

@@ -17,7 +17,13 @@ from cfljax.local import send
 from cfljax.local.schedule import Task
 from cfljax.local.send import Sending
 from cfljax.local.train import Turns
-from cfljax.models.flat import fix_statistics, mask_head, norm_of, part_of
+from cfljax.models.flat import (
+    columns_of_statistics,
+    fix_statistics,
+    mask_head,
+    norm_of,
+    part_of,
+)
 from cfljax.types import Array, Federation, Hyper, Model, Updates
 
 # Who shares a part: all clients, the members of a cluster, or nobody; or it does not train in the
@@ -115,9 +121,11 @@ def freeze_statistics(model: Model, parts: ModelParts) -> Model:
     return fix_statistics(model, fixed) if fixed else model
 
 
-def sends_statistics(model: Model, parts: ModelParts | None) -> bool:
-    """Return whether running statistics of batches travel."""
-    return any(parts is None or part_of(model, path)[parts.away].any() for path in model.statistics)
+def find_sent_statistics(model: Model, parts: ModelParts | None) -> tuple[int, ...]:
+    """Return the positions of running statistics of batches in the vector that travels."""
+    columns = columns_of_statistics(model)
+    sent = columns if parts is None else columns[parts.away]
+    return tuple(np.flatnonzero(sent).tolist())
 
 
 def insert_home(parts: ModelParts | None, own: Array | None, client: Array, start: Array) -> Array:

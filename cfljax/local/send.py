@@ -43,6 +43,9 @@ class Sending(NamedTuple):
     robust: str = ""
     # Whether clients keep what compression drops, and add it to their next update
     feedback: bool = False
+    # The positions of numbers that are not compressed: running statistics of batches. They are no
+    # steps, so that their size has nothing to do with that of the others
+    uncompressed: tuple[int, ...] = ()
 
 
 def modifies(sending: Sending, hyper: Hyper) -> bool:
@@ -107,6 +110,13 @@ def _falsify(sending: Sending, hyper: Hyper, key: Array, row: Array) -> Array:
 
 def compress(sending: Sending, key: Array, row: Array) -> Array:
     """Compress the row and return it as the server reconstructs it, f32[d]."""
+    if not sending.uncompressed:
+        return _compress_all(sending, key, row)
+    rest = np.delete(np.arange(row.shape[0]), sending.uncompressed)
+    return row.at[rest].set(_compress_all(sending, key, row[rest]))
+
+
+def _compress_all(sending: Sending, key: Array, row: Array) -> Array:
     if sending.compress == "topk":
         # The tolerance is for products just above a whole number by rounding
         kept = min(row.shape[0], max(1, int(np.ceil(sending.kept * row.shape[0] - 1e-6))))

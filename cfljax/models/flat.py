@@ -186,7 +186,10 @@ def mark_statistics(model: Model) -> Tree:
 
 def columns_of_statistics(model: Model) -> np.ndarray:
     """Return bool[d]: which numbers of the flat vector are running statistics of batches."""
-    return np.any([part_of(model, path) for path in model.statistics], axis=0)
+    columns = np.zeros(model.size, bool)
+    for path in model.statistics:
+        columns |= part_of(model, path)
+    return columns
 
 
 @functools.lru_cache(maxsize=8)

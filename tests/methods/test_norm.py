@@ -1,7 +1,6 @@
 """Statistics of batches (BatchNorm) and the part `norm`: against a plain program, with any padding,
 in every way of training."""
 
-import contextlib
 import dataclasses
 
 import jax
@@ -14,11 +13,12 @@ import cfljax
 from cfljax import keys, models
 from cfljax.config import read_spec
 from cfljax.devices.machine import describe_machine
-from cfljax.errors import SpecError, SpecWarning
+from cfljax.errors import SpecError
 from cfljax.experiment.assemble import assemble, host_federation
-from cfljax.local.parts import divide_model, sends_statistics
+from cfljax.local.parts import divide_model, find_sent_statistics
+from cfljax.local.send import Sending
 from cfljax.methods.fedgroup import Compass
-from cfljax.models.flat import part_of, paths_of
+from cfljax.models.flat import columns_of_statistics, head_of, part_of, paths_of
 from cfljax.round.common import first_models
 from cfljax.round.state import State
 from cfljax.types import Jobs, LocalStep, Plan
@@ -278,8 +278,9 @@ def test_models_of_the_package_have_batch_normalisation_and_a_part_norm(name):
         model, (("body", "all"), ("head", "all"), ("norm", "client"), (first, "cluster"))
     )
     assert len(found.columns("cluster")) == sizes[first]
-    assert sends_statistics(model, None) and sends_statistics(model, found)
-    assert not sends_statistics(model, divide_model(model, [("norm", "client")]))
+    assert len(find_sent_statistics(model, None)) == sum(sizes[path] for path in running)
+    assert len(find_sent_statistics(model, found)) == sizes[first]
+    assert find_sent_statistics(model, divide_model(model, [("norm", "client")])) == ()
     assert len(found.home) == sum(sizes[path] for path in norms) - sizes[first]
     assert models.build(name, small, (8, 8, 1), 10).statistics == ()
 
@@ -324,15 +325,30 @@ def test_what_cannot_be_is_refused_in_one_line(method, more, said):
     assert "\n" not in str(raised.value)
 
 
-def test_compressed_statistics_are_told():
-    """Signs move a mean as far as a weight; what stays at home is not compressed."""
+def test_statistics_are_sent_as_they_are_beside_compressed_numbers():
+    """They are no steps: their sizes and signs have nothing to do with those of the others."""
+    plainly, signed = (
+        updates(federation(), Plan(1), batch=400, sending=sending)
+        for sending in (Sending(), Sending("sign", uncompressed=tuple(np.flatnonzero(STATISTICS))))
+    )
+    steps = plainly[:, ~STATISTICS].astype(np.float64)
+    assert np.array_equal(signed[:, STATISTICS], plainly[:, STATISTICS])
+    wanted = np.sign(steps) * np.abs(steps).mean(axis=1, keepdims=True)
+    np.testing.assert_allclose(signed[:, ~STATISTICS], wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("parts", "kept"), [({}, 0), ({"norm": "client"}, 8), ({"head": "client"}, 50)]
+)
+def test_the_bill_of_compressed_updates_has_statistics_in_full(parts, kept):
     model = {"name": "cnn", "channels": [2], "kernel": 3, "dense": [4], "norm": "batch"}
-    table = {"data": DATA, "model": model, "method": ["fedavg"]}
-    train = {"rounds": 1, "compress": "sign"}
-    told = 'train.compress with model "cnn": .* BatchNorm are compressed, too'
-    for home, warns in ((None, True), ({"norm": "client"}, False)):
-        (run,) = read_spec(
-            table | {"train": train | ({"parts": home} if home else {}), "seeds": [0]}
-        ).runs()
-        with pytest.warns(SpecWarning, match=told) if warns else contextlib.nullcontext():
-            assemble(run, 1, describe_machine())
+    train = {"rounds": 1, "compress": "sign"} | ({"parts": parts} if parts else {})
+    table = {"data": DATA, "model": model, "method": ["fedavg"], "train": train, "seeds": [0]}
+    made = assemble(read_spec(table).runs()[0], 1, describe_machine())
+    columns, sent = columns_of_statistics(made.model), made.model.size - kept
+    if "head" in parts:
+        columns = columns[~part_of(made.model, head_of(made.model))]
+    found = made.settings.sending.uncompressed
+    statistics = 0 if "norm" in parts else 4
+    assert len(found) == statistics and list(found) == np.flatnonzero(columns)[:statistics].tolist()
+    assert made.settings.vector_up == 4 * statistics + 4 + -(-(sent - statistics) // 8)
