@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from cfljax.config.data import Data
-from cfljax.config.train import Train
+from cfljax.config.train import Train, read_frozen
 from cfljax.federation import PARTITIONS
 from cfljax.registry.options import Options
 from cfljax.round.config import MethodConfig
@@ -86,6 +86,16 @@ def _begins_balanced(run: RunConfig) -> bool:
     return run.method == "fedccfa"
 
 
+def _compresses_statistics(run: RunConfig) -> bool:
+    """`train.compress`: running statistics that are sent are not compressed."""
+    if run.train.transit.compress is None or not run.options.sends:
+        return False
+    frozen = dict.fromkeys(read_frozen(run.train.freeze) or (), "frozen")
+    kinds = dict(run.options.parts) or (run.train.parts or {}) | frozen
+    at_home = kinds.get("norm", kinds.get("body")) in ("client", "frozen")
+    return not at_home and _may_have_statistics(run)
+
+
 REVISIONS: dict[str, Callable[[RunConfig], bool]] = {
     "normalise 2": _scales_pixels,
     "freeze 2": _freezes_statistics,
@@ -94,6 +104,7 @@ REVISIONS: dict[str, Callable[[RunConfig], bool]] = {
     "fedgroup.statistics 2": _moves_statistics,
     "flux 2": _knows_ties,
     "fedccfa 2": _begins_balanced,
+    "compress.statistics 2": _compresses_statistics,
 }
 """What stands in the ids of the runs for which the function is true."""
 

@@ -165,6 +165,15 @@ MENDED = {
     ],
     "flux": [{"method": "flux"}],
     "fedccfa": [{"method": "fedccfa"}],
+    "compress.statistics": [
+        {"model": {"name": "cnn", "norm": "batch"}, "train": {"compress": "sign"} | more}
+        for more in (
+            {},
+            {"freeze": "head"},
+            {"parts": {"norm": "all"}},
+            {"parts": {"head": "client"}},
+        )
+    ],
 }
 AS_BEFORE = [
     {},
@@ -175,6 +184,14 @@ AS_BEFORE = [
     {"method": "pacfl", "data": {"name": "digits", **LATE}},
     {"method": "pacfl", "data": {"name": "digits", **NEW}},
     {"method": "fedgroup", "model": {"name": "cnn", "norm": "batch"}},
+    {"model": "cnn", "train": {"compress": "sign"}},
+    {"model": {"name": "cnn", "norm": "batch"}, "train": {"compress": "none"}},
+    {
+        "model": {"name": "cnn", "norm": "batch"},
+        "train": {"compress": "sign", "parts": {"norm": "client"}},
+    },
+    {"model": {"name": "cnn", "norm": "batch"}, "train": {"compress": "sign"}, "method": "fedbn"},
+    {"model": {"name": "cnn", "norm": "batch"}, "train": {"compress": "sign"}, "method": "local"},
     {"method": {"name": "fedgroup", "eta_g": 0.1}, "model": "cnn"},
     {"method": "fedrod"},
     {"method": "fedrod", "data": {"name": "digits", "drift": TURNS}},
