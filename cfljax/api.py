@@ -151,7 +151,7 @@ def sweep(
     from cfljax.config import read_spec
     from cfljax.errors import SpecError, suggest
     from cfljax.launch.batch import KEEP_CHOICES
-    from cfljax.launch.sweep import Options, carry_out
+    from cfljax.launch.sweep import SweepOptions, carry_out
     from cfljax.results.result import Results
 
     if keep not in KEEP_CHOICES:
@@ -159,7 +159,7 @@ def sweep(
     _check_target(target)
     checked = read_spec(QUICKSTART if spec is None else spec, sets)
     store = _opened(out, checked.name)
-    carry_out(checked, store, Options(keep, quiet, retry_failed))
+    carry_out(checked, store, SweepOptions(keep, quiet, retry_failed))
     return Results(store.folder, target=target, sweep=checked.describe_sweep())
 
 
@@ -182,7 +182,7 @@ def tune(
     from cfljax.config import read_spec
     from cfljax.launch import search
     from cfljax.launch.search_plan import plan_search
-    from cfljax.launch.sweep import Options
+    from cfljax.launch.sweep import SweepOptions
     from cfljax.results.result import Results
 
     checked = read_spec(spec, sets)
@@ -192,7 +192,7 @@ def tune(
         checked,
         plan,
         store,
-        Options(keep, quiet),
+        SweepOptions(keep, quiet),
         None if then_compare is None else list(then_compare),
     )
     return Results(store.folder, sweep=last.describe_sweep())

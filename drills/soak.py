@@ -44,7 +44,7 @@ def sweeps(
     from cfljax.config import read_spec
     from cfljax.devices import compiled
     from cfljax.files import use_compilation_cache
-    from cfljax.launch.sweep import Options, carry_out
+    from cfljax.launch.sweep import SweepOptions, carry_out
     from cfljax.store import Store
 
     with common.workplace() as place:
@@ -55,7 +55,7 @@ def sweeps(
             first = seed + look * seeds
             own = [f"seeds={first}:{first + seeds}", "train.lr=[0.05, 0.1]", *sets]
             outcome = carry_out(
-                read_spec(place / "spec.toml", own), Store(place / "r"), Options(quiet=True)
+                read_spec(place / "spec.toml", own), Store(place / "r"), SweepOptions(quiet=True)
             )
             shutil.rmtree(place / "r")
             if outcome.failed or outcome.diverged:

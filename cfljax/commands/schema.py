@@ -32,8 +32,8 @@ TABLES: dict[str, type] = {
     "data.new_clients": data.NewClients,
     "data.drift": DriftOptions,
     **{f"train.{name}": options for name, options in train.TABLES.items()},
-    "train.privacy.choice": transit.Choice,
-    "train.server": train_tables.Server,
+    "train.privacy.choice": transit.ChoiceTable,
+    "train.server": train_tables.ServerTable,
     "train.plan": train.PlanOptions,
     "search": grid.Search,
 }

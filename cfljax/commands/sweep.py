@@ -140,13 +140,13 @@ def run(flags: argparse.Namespace) -> int:
     from cfljax.devices import distributed
     from cfljax.launch import workers
     from cfljax.launch.plan_file import choose_mesh
-    from cfljax.launch.sweep import Options, carry_out, follow_leader, run_together
+    from cfljax.launch.sweep import SweepOptions, carry_out, follow_leader, run_together
     from cfljax.report.write import LivePage
     from cfljax.sinks.feed import send_finished_runs
     from cfljax.store import Store
 
     folder = flags.out or default_folder(spec.name)
-    options = Options(flags.keep, flags.quiet, flags.retry_failed, chosen, part, shape)
+    options = SweepOptions(flags.keep, flags.quiet, flags.retry_failed, chosen, part, shape)
     if flags.as_worker:
         return workers.run_worker(flags.as_worker, flags.processors, spec, Store(folder), options)
     with run_together(spec, shape):

@@ -20,7 +20,7 @@ from cfljax.files import use_compilation_cache
 if TYPE_CHECKING:
     from cfljax.config import Spec
     from cfljax.launch.search_plan import SearchPlan
-    from cfljax.launch.sweep import Options
+    from cfljax.launch.sweep import SweepOptions
     from cfljax.store import Store
 
 
@@ -51,7 +51,7 @@ def run(flags: argparse.Namespace) -> int:
     from cfljax.config.grid import read_seeds
     from cfljax.launch.search import WorkerCommand, tune
     from cfljax.launch.search_plan import plan_search
-    from cfljax.launch.sweep import Options
+    from cfljax.launch.sweep import SweepOptions
     from cfljax.report.tables import comparison
     from cfljax.report.tuning import dry_run, text
     from cfljax.report.write import report
@@ -74,7 +74,7 @@ def run(flags: argparse.Namespace) -> int:
     if not flags.no_cache:
         use_compilation_cache()
     store = Store(flags.out or default_folder(spec.name))
-    options = Options(flags.keep, flags.quiet)
+    options = SweepOptions(flags.keep, flags.quiet)
     if flags.as_worker:
         return _be_worker(flags, spec, plan, store, options, seeds)
     store.write_spec(Path(flags.spec).read_text(encoding="utf-8-sig"))
@@ -98,7 +98,7 @@ def _be_worker(
     spec: Spec,
     plan: SearchPlan,
     store: Store,
-    options: Options,
+    options: SweepOptions,
     seeds: list[int] | None,
 ) -> int:
     """Work on a rung, or on the comparison after the search, for the process that has started this

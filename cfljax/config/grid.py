@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from cfljax.config.data import Data
 from cfljax.config.layers import EXCLUSIVE, SIBLINGS_KEY, lay_options, need_table
-from cfljax.config.rules import Combination, Rule, check_parts, check_start
+from cfljax.config.rules import Combination, ExclusionRule, check_parts, check_start
 from cfljax.config.run import Run, merge_equal
 from cfljax.config.tables import (
     RESERVED_KEYS,
@@ -225,7 +225,7 @@ def _check_labels(methods: list[Table], entrants: list[Entrant]) -> None:
         owners[entrant.label] = name
 
 
-def make_runs(grids: list[Grid], rules: list[Rule], warn: list[str]) -> list[Run]:
+def make_runs(grids: list[Grid], rules: list[ExclusionRule], warn: list[str]) -> list[Run]:
     """Make the runs of all grids, each once, in the order of the spec. Warnings are added to
     `warn`."""
     total = sum(grid.size for grid in grids)

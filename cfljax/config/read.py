@@ -14,7 +14,7 @@ from cfljax.config.flags import Flag, apply_sets, check_sets, choose_size, parse
 from cfljax.config.grid import Search, make_grid, make_runs, read_search
 from cfljax.config.layers import lay_over, need_table, tidy
 from cfljax.config.plugins import load as load_plugins
-from cfljax.config.rules import Rule
+from cfljax.config.rules import ExclusionRule
 from cfljax.config.run import Run
 from cfljax.config.toml import load, sanitise
 from cfljax.errors import SpecError
@@ -132,7 +132,10 @@ def build_runs(raw: Table, sets: list[Flag], warn: list[str]) -> tuple[list[Run]
     layers = [base]
     for i, table in enumerate(_list_tables(raw, "include")):
         layers.append(lay_over(base, table, f"include[{i}]"))
-    rules = [Rule(table, f"exclude[{i}]") for i, table in enumerate(_list_tables(raw, "exclude"))]
+    rules = [
+        ExclusionRule(table, f"exclude[{i}]")
+        for i, table in enumerate(_list_tables(raw, "exclude"))
+    ]
     layers = [apply_sets(lay_over(layer, size, f"size.{chosen}"), sets) for layer in layers]
     search = read_search(layers[0].get("search", {}))
     return make_runs([make_grid(layer) for layer in layers], rules, warn), search

@@ -38,7 +38,7 @@ class Combination(NamedTuple):
     seed: int
 
 
-class Rule:
+class ExclusionRule:
     """One `[[exclude]]` table."""
 
     def __init__(self, table: Table, where: str):

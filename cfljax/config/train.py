@@ -9,10 +9,10 @@ from cfljax.config import transit
 from cfljax.config.frozen import FrozenTable
 from cfljax.config.optimisers import check_optimiser
 from cfljax.config.train_tables import (
-    Asynchronous,
-    Clock,
-    Server,
-    Stop,
+    AsynchronousTable,
+    ClockTable,
+    ServerTable,
+    StopTable,
     check_asynchronous,
     read_server,
 )
@@ -70,9 +70,9 @@ SHARING = ("all", "cluster", "client")
 client."""
 TABLES = {
     **transit.TABLES,
-    "stop": Stop,
-    "clock": Clock,
-    "asynchronous": Asynchronous,
+    "stop": StopTable,
+    "clock": ClockTable,
+    "asynchronous": AsynchronousTable,
     "lora": Lora,
 }
 """Options of `train` that are tables, and the classes of their options."""
@@ -237,19 +237,19 @@ class Train:
         )
 
     @property
-    def stop_table(self) -> Stop | None:
+    def stop_table(self) -> StopTable | None:
         """When a run ends early; None: never."""
-        return self.stop if isinstance(self.stop, Stop) else None
+        return self.stop if isinstance(self.stop, StopTable) else None
 
     @property
-    def clock_table(self) -> Clock | None:
+    def clock_table(self) -> ClockTable | None:
         """The simulated clock; None: there is none."""
-        return self.clock if isinstance(self.clock, Clock) else None
+        return self.clock if isinstance(self.clock, ClockTable) else None
 
     @property
-    def asynchronous_table(self) -> Asynchronous | None:
+    def asynchronous_table(self) -> AsynchronousTable | None:
         """How the server aggregates asynchronously; None: it waits for all participants."""
-        return self.asynchronous if isinstance(self.asynchronous, Asynchronous) else None
+        return self.asynchronous if isinstance(self.asynchronous, AsynchronousTable) else None
 
     @property
     def transit(self) -> transit.Transit:
@@ -257,9 +257,9 @@ class Train:
         return transit.Transit(*(getattr(self, name) for name in transit.Transit._fields))
 
     @property
-    def server_table(self) -> Server | None:
+    def server_table(self) -> ServerTable | None:
         """The optimiser of the server; None: it takes means."""
-        return self.server if isinstance(self.server, Server) else None
+        return self.server if isinstance(self.server, ServerTable) else None
 
     def vector_bytes(self, d: int, uncompressed: int = 0) -> int:
         """Return the bytes of an update of d numbers as a participant sends it, of which

@@ -13,7 +13,7 @@ from cfljax.registry.options import Table, Value, check, option
 
 
 @dataclasses.dataclass(frozen=True)
-class Clock:
+class ClockTable:
     """A simulated clock. It changes no result, unless there is a deadline, or a trace in which
     clients are away."""
 
@@ -58,7 +58,7 @@ ASYNCHRONOUS = "train.asynchronous"
 
 
 @dataclasses.dataclass(frozen=True)
-class Asynchronous:
+class AsynchronousTable:
     """Buffered asynchronous aggregation. `participation` is then the number of clients in
     flight."""
 
@@ -73,8 +73,8 @@ class Asynchronous:
 
 
 def check_asynchronous(
-    asynchronous: Asynchronous | None,
-    clock: Clock | None,
+    asynchronous: AsynchronousTable | None,
+    clock: ClockTable | None,
     transit: Transit,
     stream: int | None,
     participation: int | float,
@@ -105,7 +105,7 @@ def check_asynchronous(
         check_buffer(asynchronous, participation)
 
 
-def check_buffer(asynchronous: Asynchronous, under_way: int) -> None:
+def check_buffer(asynchronous: AsynchronousTable, under_way: int) -> None:
     """Reject a buffer that is larger than the number of clients in flight."""
     if asynchronous.buffer > under_way:
         limit = (
@@ -120,7 +120,7 @@ _RANDOM = ("noisy_sgd",)
 
 
 @dataclasses.dataclass(frozen=True)
-class Server:
+class ServerTable:
     """An optimiser of optax that moves the model of each cluster by what a round made of it."""
 
     name: str = option(help="an optimiser of optax, fedadam, fedyogi or fedadagrad")
@@ -139,11 +139,11 @@ class Server:
         check_optimiser(self.name, self.arguments or {}, where, f"{where}.lr", server=True)
 
 
-def read_server(value: Value) -> Server | None:
+def read_server(value: Value) -> ServerTable | None:
     """Check the options of the table; None and "none" mean no table."""
     if value is None or value == "none":
         return None
-    if isinstance(value, Server):
+    if isinstance(value, ServerTable):
         return value
     if isinstance(value, str):
         raise SpecError(
@@ -152,11 +152,13 @@ def read_server(value: Value) -> Server | None:
         )
     own = {key: each for key, each in value.items() if key in ("name", "lr")}
     rest = {key: each for key, each in value.items() if key not in own}
-    return check(Server, own | {"arguments": FrozenTable(rest) if rest else None}, SERVER_TABLE)
+    return check(
+        ServerTable, own | {"arguments": FrozenTable(rest) if rest else None}, SERVER_TABLE
+    )
 
 
 @dataclasses.dataclass(frozen=True)
-class Stop:
+class StopTable:
     """A run ends at the first evaluation at which its metric has not become better for `patience`
     rounds."""
 
@@ -171,7 +173,7 @@ class Stop:
 NEEDS_VALIDATION = "needs validation samples; add data.validation = 0.1"
 
 
-def check_stop(stop: Stop | None, validation: float) -> None:
+def check_stop(stop: StopTable | None, validation: float) -> None:
     """Reject a metric of validation samples if there are none."""
     if stop is not None and stop.metric != "train_loss" and not validation:
         raise SpecError(

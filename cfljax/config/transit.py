@@ -19,7 +19,7 @@ INSTALL_COMMAND = 'pip install ".[privacy]" in the checkout'
 
 
 @dataclasses.dataclass(frozen=True)
-class Choice:
+class ChoiceTable:
     """The table `train.privacy.choice`: participants choose their cluster by the exponential
     mechanism."""
 
@@ -36,13 +36,15 @@ class Privacy:
         0.0, "deviation of the noise on a sum, over clip · its largest weight", low=0, traced=True
     )
     delta: float = option(1e-5, "ε is computed for this δ", above=0, high=0.5)
-    choice: Table | Choice | None = option(
+    choice: Table | ChoiceTable | None = option(
         None, "make the choice of a cluster by loss private: { epsilon = 1.0, clip = 5.0 }"
     )
 
     def __post_init__(self) -> None:
         if isinstance(self.choice, dict):
-            object.__setattr__(self, "choice", check(Choice, self.choice, "train.privacy.choice"))
+            object.__setattr__(
+                self, "choice", check(ChoiceTable, self.choice, "train.privacy.choice")
+            )
 
     def check(self, where: str) -> None:
         """Reject noise if the package that computes ε is not installed."""
@@ -157,10 +159,10 @@ class Transit(NamedTuple):
     robust: Robust | None
 
     @property
-    def choice(self) -> Choice | None:
+    def choice(self) -> ChoiceTable | None:
         """How participants choose their cluster; None: as they would without privacy."""
         made = None if self.privacy is None else self.privacy.choice
-        return made if isinstance(made, Choice) else None
+        return made if isinstance(made, ChoiceTable) else None
 
 
 # Words that mean the same as leaving the table out. A list of values needs them: it cannot leave

@@ -8,7 +8,7 @@ from cfljax.registry import Registry
 
 if TYPE_CHECKING:
     from cfljax.config import Spec
-    from cfljax.launch.sweep import Options, Outcome
+    from cfljax.launch.sweep import Outcome, SweepOptions
     from cfljax.store import Store
 
 
@@ -19,7 +19,7 @@ class Launcher(Protocol):
         self,
         spec: Spec,
         store: Store,
-        options: Options,
+        options: SweepOptions,
         workers: int | None,
         arguments: list[str],
         /,

@@ -22,8 +22,8 @@ from cfljax.launch import ray_task
 from cfljax.launch.batch import make_failed
 from cfljax.launch.plan_file import choose_threads
 from cfljax.launch.sweep import (
-    Options,
     Outcome,
+    SweepOptions,
     Worker,
     count_outcome,
     count_rounds,
@@ -57,7 +57,7 @@ class RayOptions:
 
 
 def carry_out_by_ray(
-    spec: Spec, store: Store, options: Options, workers: int | None, arguments: list[str]
+    spec: Spec, store: Store, options: SweepOptions, workers: int | None, arguments: list[str]
 ) -> Outcome:
     """Carry out the sweep on a Ray cluster. `workers`: tasks at a time of a Ray started for it
     (default: what cores allow)."""
@@ -89,7 +89,7 @@ def carry_out_by_ray(
 
 
 def _make_order(
-    spec: Spec, options: Options, arguments: list[str], threads: int, devices: int
+    spec: Spec, options: SweepOptions, arguments: list[str], threads: int, devices: int
 ) -> ray_task.Order:
     """Make the order to the tasks, without a batch. Files have absolute names: tasks read them on
     their own machines."""
@@ -184,22 +184,26 @@ def _connect(chosen: RayOptions, workers: int | None, threads: int) -> Iterator[
         ) from None
     try:
         signal.signal(signal.SIGTERM, before)
-        cpus = max(
-            (node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]), default=0
-        )
-        if cpus < threads:
-            raise SpecError(
-                f"--launcher ray: a batch takes {threads} CPUs, and no machine of the "
-                f"cluster has more than {cpus:g}"
-            )
-        gpus = ray.cluster_resources().get("GPU", 0)
-        if gpus < chosen.gpus_per_task:
-            raise SpecError(
-                f"--gpus-per-task {chosen.gpus_per_task:g}: the cluster has {gpus:g} GPUs"
-            )
+        _check_resources(ray, chosen, threads)
         yield _Cluster(ray, chosen, threads)
     finally:
         ray.shutdown()
+
+
+def _check_resources(ray: Value, chosen: RayOptions, threads: int) -> None:
+    """Reject tasks that no machine of the cluster has enough CPUs or GPUs for: they would wait for
+    ever."""
+    cpus = max(
+        (node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]), default=0
+    )
+    if cpus < threads:
+        raise SpecError(
+            f"--launcher ray: a batch takes {threads} CPUs, and no machine of the "
+            f"cluster has more than {cpus:g}"
+        )
+    gpus = ray.cluster_resources().get("GPU", 0)
+    if gpus < chosen.gpus_per_task:
+        raise SpecError(f"--gpus-per-task {chosen.gpus_per_task:g}: the cluster has {gpus:g} GPUs")
 
 
 def _check_reachable(address: str) -> None:

@@ -33,7 +33,7 @@ class Order(TypedDict, total=False):
     table: Table  # The spec
     sets: list[str]  # The values of `--set`
     plugins: list[str]  # Files of plugins
-    keep: str  # What a unit keeps (`Options.keep`)
+    keep: str  # What a unit keeps (`SweepOptions.keep`)
     cache: bool  # Whether compiled programs are kept on disk
     folder: str  # The folder that relative paths start from
     threads: int

@@ -18,7 +18,7 @@ from cfljax.launch.batch import OnProgress, Unit
 from cfljax.launch.progress import Progress
 from cfljax.launch.rung import Climber
 from cfljax.launch.search_plan import SearchPlan, Setting
-from cfljax.launch.sweep import Options, carry_out, format_name, format_result, prepare_batches
+from cfljax.launch.sweep import SweepOptions, carry_out, format_name, format_result, prepare_batches
 from cfljax.registry.options import Table
 from cfljax.store import Store
 from cfljax.store.units import write_search
@@ -36,7 +36,7 @@ def tune(
     spec: Spec,
     plan: SearchPlan,
     store: Store,
-    options: Options,
+    options: SweepOptions,
     seeds: Iterable[int] | None = None,
     command: WorkerCommand | None = None,
 ) -> tuple[Table, Spec]:
@@ -75,7 +75,7 @@ def make_last_spec(spec: Spec, plan: SearchPlan, table: Table, seeds: Iterable[i
 
 
 def _search(
-    spec: Spec, plan: SearchPlan, store: Store, options: Options, command: WorkerCommand | None
+    spec: Spec, plan: SearchPlan, store: Store, options: SweepOptions, command: WorkerCommand | None
 ) -> Table:
     """Let the settings climb from rung to rung, by workers or by this process; return the
     record."""
@@ -119,7 +119,7 @@ def run_climbing_worker(
     spec: Spec,
     plan: SearchPlan,
     store: Store,
-    options: Options,
+    options: SweepOptions,
 ) -> int:
     """Train runs up to rung `at` as worker `k/n`, beside the others."""
     number, count = map(int, share.split("/"))
@@ -153,7 +153,7 @@ def _list_distinct_runs(settings: Iterable[Setting]) -> list[Run]:
 
 
 def _make_climber(
-    plan: SearchPlan, store: Store, options: Options, machine: Machine, progress: Progress
+    plan: SearchPlan, store: Store, options: SweepOptions, machine: Machine, progress: Progress
 ) -> Climber:
     """Make the climber of this process."""
     limit = functools.partial(batch_limit, machine=machine)

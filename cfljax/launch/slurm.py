@@ -19,8 +19,8 @@ from cfljax.files import use_compilation_cache
 from cfljax.launch.batch import make_failed
 from cfljax.launch.plan_file import OTHER_SWEEP_ERROR, choose_threads, fingerprint, list_differences
 from cfljax.launch.sweep import (
-    Options,
     Outcome,
+    SweepOptions,
     Worker,
     count_outcome,
     count_rounds,
@@ -111,7 +111,7 @@ class Job:
         """Do it."""
         progress.tell("begin")
         store = Store(self.folder)
-        options = Options(self.keep, quiet=True)
+        options = SweepOptions(self.keep, quiet=True)
         use_cores((store.read_plan() or {}).get("devices", 1))
         use_threads(self.threads)
         if self.cache:
@@ -128,7 +128,7 @@ class Job:
 
 
 def carry_out_by_slurm(
-    spec: Spec, store: Store, options: Options, workers: int | None, arguments: list[str]
+    spec: Spec, store: Store, options: SweepOptions, workers: int | None, arguments: list[str]
 ) -> Outcome:
     """Carry out the sweep on a Slurm cluster. `workers`: jobs at a time (default: as many as Slurm
     allows)."""

@@ -35,7 +35,7 @@ from cfljax.software import software
 from cfljax.store import Store
 
 
-class Options(NamedTuple):
+class SweepOptions(NamedTuple):
     """How a sweep is carried out; none of it is part of a result."""
 
     keep: str = "labels"  # What a unit keeps: "models" (and labels), "labels" or "none"
@@ -61,7 +61,7 @@ class Outcome(NamedTuple):
 def carry_out(
     spec: Spec,
     store: Store,
-    options: Options,
+    options: SweepOptions,
     limit: int | Callable[[list[Run]], int] | None = None,
 ) -> Outcome:
     """Compute the runs that the folder lacks, in batches of at most `limit` runs that share a
@@ -81,7 +81,7 @@ def carry_out(
 def prepare_batches(
     spec: Spec,
     store: Store,
-    options: Options,
+    options: SweepOptions,
     limit: int | Callable[[list[Run]], int] | None = None,
     threads: int | None = None,
 ) -> PreparedBatches:
@@ -138,7 +138,7 @@ def _select_part(
     return [batch for batch in batches if index[batch.first.id] * part[1] // len(index) == part[0]]
 
 
-def start_progress(todo: list[batching.Batch], options: Options, lines: int = 1) -> Progress:
+def start_progress(todo: list[batching.Batch], options: SweepOptions, lines: int = 1) -> Progress:
     """Start the progress of these batches."""
     programs = len({batch.program_key for batch in todo})
     runs = sum(len(b.runs) for b in todo)
@@ -227,7 +227,7 @@ class Worker(NamedTuple):
     """Computes batches and keeps their units."""
 
     store: Store
-    options: Options
+    options: SweepOptions
     progress: Progress
     machine: Machine
 

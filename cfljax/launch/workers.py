@@ -23,8 +23,8 @@ from cfljax.experiment.batching import Batch
 from cfljax.launch.plan_file import OTHER_SWEEP_ERROR, fingerprint, list_differences
 from cfljax.launch.progress import Progress
 from cfljax.launch.sweep import (
-    Options,
     Outcome,
+    SweepOptions,
     Worker,
     carry_out,
     count_outcome,
@@ -139,7 +139,7 @@ def choose_layout(store: Store, runs: int, workers: int | None) -> WorkerLayout 
 def carry_out_by_processes(
     spec: Spec,
     store: Store,
-    options: Options,
+    options: SweepOptions,
     workers: int | None,
     arguments: list[str],
     command: str = "sweep",
@@ -164,7 +164,7 @@ def carry_out_by_processes(
     return count_outcome(spec, store, todo)
 
 
-def run_worker(share: str, processors: str, spec: Spec, store: Store, options: Options) -> int:
+def run_worker(share: str, processors: str, spec: Spec, store: Store, options: SweepOptions) -> int:
     """Compute batches as worker `k/n`, first those of its share of programs, each of which one
     worker compiles."""
     number, count = map(int, share.split("/"))

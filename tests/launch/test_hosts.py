@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cfljax.config import read_spec
-from cfljax.launch.sweep import Options, carry_out
+from cfljax.launch.sweep import SweepOptions, carry_out
 from cfljax.store import Store
 from tests.launch.processes import arrays, both, by_seed, finish, free_port, python, start
 from tests.often import rarely
@@ -115,7 +115,7 @@ def test_two_processes_agree_with_one(spec, tmp_path):
 
 def alone(spec, folder, *flags):
     """The same sweep in this process alone. `flags`: --set and a value, …"""
-    outcome = carry_out(read_spec(spec, list(flags[1::2])), Store(folder), Options(quiet=True))
+    outcome = carry_out(read_spec(spec, list(flags[1::2])), Store(folder), SweepOptions(quiet=True))
     assert outcome.done == outcome.computed > 0
 
 

@@ -20,7 +20,7 @@ SWEEP = """
 import json, sys
 from cfljax.config import read_spec
 from cfljax.launch.checkpoints import Checkpoints
-from cfljax.launch.sweep import Options, carry_out
+from cfljax.launch.sweep import SweepOptions, carry_out
 from cfljax.store import Store
 
 spec, pause, *folders = json.loads(sys.argv[1])
@@ -34,7 +34,7 @@ if pause:
     Checkpoints.save = last
 for folder in folders:
     try:
-        carry_out(read_spec(spec), Store(folder), Options(quiet=True))
+        carry_out(read_spec(spec), Store(folder), SweepOptions(quiet=True))
     except KeyboardInterrupt:
         pass
 """

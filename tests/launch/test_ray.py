@@ -13,7 +13,7 @@ from cfljax.devices.machine import Speed
 from cfljax.errors import SpecError
 from cfljax.launch import ray_task
 from cfljax.launch.ray_cluster import RayOptions, _Writer, carry_out_by_ray
-from cfljax.launch.sweep import Options
+from cfljax.launch.sweep import SweepOptions
 from cfljax.store import Store
 
 SPEC = """
@@ -45,7 +45,7 @@ def units(folder):
 def test_without_ray_it_says_what_to_install(spec, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(SpecError, match=r'pip install "\.\[ray\]" in the checkout'):
-        carry_out_by_ray(read_spec(spec), Store(tmp_path / "r"), Options(quiet=True), 2, [])
+        carry_out_by_ray(read_spec(spec), Store(tmp_path / "r"), SweepOptions(quiet=True), 2, [])
 
 
 def test_a_task_goes_by_what_the_sweep_has_settled(tmp_path):
@@ -91,7 +91,11 @@ def test_a_killed_workers_batch_runs_again_and_units_equal_the_local_launchers(
     monkeypatch.setattr(Store, "log", logged)
     monkeypatch.setattr(_Writer, "show_progress", at)
     outcome = carry_out_by_ray(
-        read_spec(spec), Store(tmp_path / "ray"), Options(quiet=True, launcher=RayOptions()), 2, []
+        read_spec(spec),
+        Store(tmp_path / "ray"),
+        SweepOptions(quiet=True, launcher=RayOptions()),
+        2,
+        [],
     )
     assert outcome == (4, 0, 0, 4) and len(killed) == 1
     assert "its worker died; another one runs it again" in capfd.readouterr().err
@@ -118,7 +122,7 @@ def test_a_killed_workers_batch_runs_again_and_units_equal_the_local_launchers(
             ", 1 thread"
         )
     assert carry_out_by_ray(
-        read_spec(spec), Store(tmp_path / "ray"), Options(quiet=True), 2, []
+        read_spec(spec), Store(tmp_path / "ray"), SweepOptions(quiet=True), 2, []
     ) == (4, 0, 0, 0)
 
 
@@ -137,7 +141,7 @@ def test_a_batch_whose_workers_all_die_is_a_failed_run_and_the_sweep_goes_on(
                 os.kill(event["pid"], signal.SIGKILL)
 
     monkeypatch.setattr(Store, "log", logged)
-    options = Options(quiet=True, launcher=RayOptions(retries=1))
+    options = SweepOptions(quiet=True, launcher=RayOptions(retries=1))
     outcome = carry_out_by_ray(
         read_spec(spec, ["method=ifca"]), Store(tmp_path / "r"), options, 2, []
     )

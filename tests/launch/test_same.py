@@ -16,7 +16,7 @@ from cfljax.devices.machine import describe_machine
 from cfljax.errors import DataError, SpecError
 from cfljax.launch import ray_task, workers
 from cfljax.launch.plan_file import OTHER_SWEEP_ERROR, fingerprint
-from cfljax.launch.sweep import Options, agree_on_start, carry_out, prepare_batches
+from cfljax.launch.sweep import SweepOptions, agree_on_start, carry_out, prepare_batches
 from cfljax.store import Store
 from tests.data.test_contents import SMALL, write
 from tests.packaging.test_plugins import METHOD
@@ -41,7 +41,7 @@ def test_a_worker_with_other_data_ends_and_lays_down_nothing(table, tmp_path):
     )
     (tmp_path / "spec.toml").write_text(text)
     spec = read_spec(tmp_path / "spec.toml")
-    prepare_batches(spec, Store(tmp_path / "r"), Options(quiet=True))
+    prepare_batches(spec, Store(tmp_path / "r"), SweepOptions(quiet=True))
     plan = (tmp_path / "r" / "plan.json").read_bytes()
     environment = os.environ | {workers.WORKER_VARIABLE: fingerprint(spec)}
     command = [
@@ -106,15 +106,15 @@ def test_a_file_that_changes_between_the_plan_and_the_run_ends_the_sweep_in_one_
     table, tmp_path
 ):
     spec, store = read_spec(table), Store(tmp_path / "r")
-    prepare_batches(spec, store, Options(quiet=True))
+    prepare_batches(spec, store, SweepOptions(quiet=True))
     write(tmp_path / "mine.npz", seed=1)
     with pytest.raises(
         DataError,
         match='^data "mine": has changed since the runs were planned; start the sweep again$',
     ):
-        carry_out(spec, store, Options(quiet=True))
+        carry_out(spec, store, SweepOptions(quiet=True))
     assert store.ids() == []
-    assert carry_out(read_spec(table), store, Options(quiet=True)).done == 2
+    assert carry_out(read_spec(table), store, SweepOptions(quiet=True)).done == 2
 
 
 def test_marks_are_those_of_the_runs(table, tmp_path):

@@ -9,7 +9,7 @@ from cfljax.devices.machine import describe_machine
 from cfljax.devices.mesh import AUTO, Shape
 from cfljax.errors import SpecError
 from cfljax.launch import plan_file, workers
-from cfljax.launch.sweep import Options, carry_out
+from cfljax.launch.sweep import SweepOptions, carry_out
 from cfljax.launch.workers import carry_out_by_processes, choose_processors
 from cfljax.store import Store
 
@@ -23,7 +23,7 @@ SMALL = {
 def folder(tmp_path_factory):
     """A folder whose runs are all done."""
     folder = tmp_path_factory.mktemp("done")
-    carry_out(read_spec(SMALL), Store(folder), Options(quiet=True))
+    carry_out(read_spec(SMALL), Store(folder), SweepOptions(quiet=True))
     return folder
 
 
@@ -61,20 +61,20 @@ def test_a_new_folder_has_the_mesh_that_is_wanted_and_an_old_one_its_own(tmp_pat
 def test_a_sweep_refuses_another_mesh_than_its_folder_has(folder):
     before = (folder / "plan.json").read_bytes()
     with pytest.raises(SpecError, match="--mesh runs=1,clients=1: .* was begun with no mesh"):
-        carry_out(read_spec(SMALL), Store(folder), Options(quiet=True, mesh=Shape(1, 1)))
+        carry_out(read_spec(SMALL), Store(folder), SweepOptions(quiet=True, mesh=Shape(1, 1)))
     assert (folder / "plan.json").read_bytes() == before
 
 
 def test_a_mesh_of_another_folder_is_forgotten(tmp_path):
-    carry_out(read_spec(SMALL), Store(tmp_path / "a"), Options(quiet=True, mesh=Shape(1, 1)))
-    carry_out(read_spec(SMALL), Store(tmp_path / "b"), Options(quiet=True))
+    carry_out(read_spec(SMALL), Store(tmp_path / "a"), SweepOptions(quiet=True, mesh=Shape(1, 1)))
+    carry_out(read_spec(SMALL), Store(tmp_path / "b"), SweepOptions(quiet=True))
     meshes = [Store(tmp_path / name).read_plan()["mesh"] for name in "ab"]
     assert meshes == [[1, 1], None]
 
 
 def test_a_mesh_that_the_devices_do_not_fit_is_refused_before_anything_runs(tmp_path):
     with pytest.raises(SpecError, match="--mesh runs=1,clients=64: needs 64 devices"):
-        carry_out(read_spec(SMALL), Store(tmp_path), Options(quiet=True, mesh=Shape(1, 64)))
+        carry_out(read_spec(SMALL), Store(tmp_path), SweepOptions(quiet=True, mesh=Shape(1, 64)))
     assert Store(tmp_path).ids() == [] and Store(tmp_path).read_plan() is None
 
 
@@ -123,7 +123,7 @@ def test_workers_that_the_folder_overrides_are_said(
         "prepare_batches": lambda *_, **__: ([], None),
     }.items():
         monkeypatch.setattr(workers, name, value)
-    carry_out_by_processes(read_spec(SMALL), store, Options(quiet=True), flag, [])
+    carry_out_by_processes(read_spec(SMALL), store, SweepOptions(quiet=True), flag, [])
     err = capsys.readouterr().err
     assert (
         err == ""

@@ -14,7 +14,7 @@ from cfljax.config import read_spec
 from cfljax.errors import SpecError
 from cfljax.launch import slurm
 from cfljax.launch.slurm import SlurmOptions, carry_out_by_slurm
-from cfljax.launch.sweep import Options
+from cfljax.launch.sweep import SweepOptions
 from cfljax.registry.options import check
 from cfljax.store import Store
 from tests.launch.processes import PATIENCE, arrays, python
@@ -106,7 +106,7 @@ def to_bytes(folder):
 def launch(spec, folder, *flags, **options):
     options = check(SlurmOptions, {"slurm": list(flags), **options}, "--launcher slurm")
     return carry_out_by_slurm(
-        read_spec(spec), Store(folder), Options(quiet=True, launcher=options), None, []
+        read_spec(spec), Store(folder), SweepOptions(quiet=True, launcher=options), None, []
     )
 
 

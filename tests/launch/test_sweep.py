@@ -17,10 +17,10 @@ from cfljax.launch import plan_file
 from cfljax.launch import sweep as launcher
 from cfljax.launch.checkpoints import Checkpoints
 from cfljax.launch.progress import Progress
-from cfljax.launch.sweep import Options, carry_out
+from cfljax.launch.sweep import SweepOptions, carry_out
 from cfljax.store import DamagedWarning, Store
 
-QUIET = Options(quiet=True)
+QUIET = SweepOptions(quiet=True)
 DATA = {
     "name": "blobs",
     "samples": 200,
@@ -186,7 +186,10 @@ def test_a_run_that_raises_is_recorded_and_the_others_go_on(tmp_path, capsys):
     frame = cfljax.load(tmp_path).to_pandas()
     assert list(frame["status"]) == ["failed", "failed", "done", "done"]
     assert carry_out(failing, Store(tmp_path), QUIET).computed == 0
-    assert carry_out(failing, Store(tmp_path), Options(quiet=True, retry_failed=True)).computed == 2
+    assert (
+        carry_out(failing, Store(tmp_path), SweepOptions(quiet=True, retry_failed=True)).computed
+        == 2
+    )
 
 
 def test_a_run_that_diverges_is_recorded_as_that(tmp_path):
@@ -199,7 +202,7 @@ def test_a_run_that_diverges_is_recorded_as_that(tmp_path):
 
 
 def test_failed_runs_are_computed_once_per_start_whoever_works_on_them(tmp_path, monkeypatch):
-    one, again = spec("method=fedavg", "seeds=0:2"), Options(quiet=True, retry_failed=True)
+    one, again = spec("method=fedavg", "seeds=0:2"), SweepOptions(quiet=True, retry_failed=True)
     real, computed = batch_module.simulate, []
 
     def broken(*args, **more):
@@ -297,7 +300,7 @@ def test_missing_data_stops_the_sweep(tmp_path):
 def test_models_and_labels_are_kept_on_request(tmp_path):
     one = spec("method=fedavg", "seeds=[0]")
     for keep, kept in (("models", {"models", "labels"}), ("labels", {"labels"}), ("none", set())):
-        carry_out(one, Store(tmp_path / keep), Options(keep=keep, quiet=True))
+        carry_out(one, Store(tmp_path / keep), SweepOptions(keep=keep, quiet=True))
         (unit,) = units(tmp_path / keep).values()
         assert {"models", "labels"} & set(unit.arrays) == kept
         assert {"client_accuracy", "history/accuracy"} <= set(unit.arrays)
@@ -309,19 +312,19 @@ def test_models_and_labels_are_kept_on_request(tmp_path):
 )
 def test_what_an_earlier_start_has_not_kept_is_told(tmp_path, first, then, lacks):
     one = spec("method=fedavg", "seeds=[0]")
-    carry_out(one, Store(tmp_path), Options(keep=first, quiet=True))
+    carry_out(one, Store(tmp_path), SweepOptions(keep=first, quiet=True))
     with pytest.warns(
         SpecWarning,
         match=f"--keep {then}: 1 run of an earlier start in .* kept no {lacks}, and is not computed",
     ):
-        assert carry_out(one, Store(tmp_path), Options(keep=then, quiet=True)).computed == 0
+        assert carry_out(one, Store(tmp_path), SweepOptions(keep=then, quiet=True)).computed == 0
 
 
 @pytest.mark.filterwarnings("error")
 def test_where_enough_is_kept_nothing_is_told(tmp_path):
     one = spec("method=fedavg", "seeds=[0]")
     for keep in ("models", "models", "labels", "none"):
-        carry_out(one, Store(tmp_path), Options(keep=keep, quiet=True))
+        carry_out(one, Store(tmp_path), SweepOptions(keep=keep, quiet=True))
 
 
 def test_run_from_python_is_the_run_of_the_sweep(whole):

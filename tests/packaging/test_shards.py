@@ -5,7 +5,7 @@ import pytest
 from cfljax.commands.sweep import _list_worker_flags, _parse_shard, parser
 from cfljax.config import read_spec
 from cfljax.errors import SpecError
-from cfljax.launch.sweep import Options, carry_out, prepare_batches
+from cfljax.launch.sweep import SweepOptions, carry_out, prepare_batches
 from cfljax.store import Store
 
 SPEC = {
@@ -19,7 +19,8 @@ SPEC = {
 def test_parts_cover_every_unit_once(tmp_path, n, limit):
     spec = read_spec(SPEC)
     parts = [
-        prepare_batches(spec, Store(tmp_path), Options(part=(i, n)), limit)[0] for i in range(n)
+        prepare_batches(spec, Store(tmp_path), SweepOptions(part=(i, n)), limit)[0]
+        for i in range(n)
     ]
     ids = [run.id for part in parts for batch in part for run in batch.runs]
     assert sorted(ids) == sorted(run.id for run in spec.runs()) and len(set(ids)) == 9
@@ -29,7 +30,7 @@ def test_parts_cover_every_unit_once(tmp_path, n, limit):
 
 def test_a_part_computes_its_part_and_leaves_the_rest(tmp_path):
     spec = read_spec(SPEC | {"method": "local", "seeds": "0:4"})
-    outcome = carry_out(spec, Store(tmp_path), Options(quiet=True, part=(1, 2)))
+    outcome = carry_out(spec, Store(tmp_path), SweepOptions(quiet=True, part=(1, 2)))
     assert outcome.computed == outcome.done == 2
     assert {record["seed"] for record in Store(tmp_path).records().values()} == {2, 3}
 
