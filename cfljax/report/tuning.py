@@ -4,7 +4,7 @@ HTML."""
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from cfljax.registry.options import Table, show
 from cfljax.report.page_data import escape_html
@@ -162,31 +162,54 @@ def _settings(group: Table, table: Table) -> str:
     )
 
 
+class _Scale(NamedTuple):
+    """Where rounds and values are in the picture."""
+
+    last: int  # The last rung, at the right edge
+    low: float
+    high: float
+
+    def x(self, rounds: float) -> float:
+        """Return the horizontal position of a round."""
+        return LEFT + (WIDTH - LEFT - 10) * rounds / self.last
+
+    def y(self, value: float) -> float:
+        """Return the vertical position of a value; pixels are counted from the top."""
+        span = (self.high - self.low) or 1.0
+        return 10 + (HEIGHT - BELOW - 10) * (1 - (value - self.low) / span)
+
+
 def curves(group: Table, table: Table) -> str:
     """Draw the metric over the rounds, a line per setting that ends where it stayed behind; the
     best one thick, rungs dotted."""
     ordered = sort_settings(group, table["metric"])[:MAX_LISTED_SETTINGS]
-    points = [
-        (r, v)
-        for each in ordered
-        for r, v in zip(each["rounds"], each["values"], strict=True)
-        if r > 0
-    ]
-    if not points:
+    values = [value for setting in ordered for _, value in _list_points(setting)]
+    if not values:
         return ""
-    low = min(v for _, v in points)
-    high = max(v for _, v in points)
-    last = table["rungs"][-1]
-    span = (high - low) or 1.0
+    scale = _Scale(table["rungs"][-1], min(values), max(values))
+    lines = _draw_scale(scale, table["rungs"])
+    # The best setting comes last, so that no other line covers it
+    for at, setting in reversed(list(enumerate(ordered))):
+        lines.append(_draw_setting(scale, setting, best=at == 0))
+    size = f'viewBox="0 0 {WIDTH:.0f} {HEIGHT:.0f}" width="{WIDTH:.0f}"'
+    label = f'aria-label="{escape_html(table["metric"])} over rounds"'
+    return (
+        f'<svg {size} role="img" {label} font-size="10" '
+        f'style="max-width:100%">{"".join(lines)}</svg>'
+    )
 
-    def point(r: float, v: float) -> str:
-        x = LEFT + (WIDTH - LEFT - 10) * r / last
-        return f"{x:.1f},{10 + (HEIGHT - BELOW - 10) * (1 - (v - low) / span):.1f}"
 
+def _list_points(setting: Table) -> list[tuple[float, float]]:
+    """List (round, value) of a setting, without the models before the first round."""
+    pairs = zip(setting["rounds"], setting["values"], strict=True)
+    return [(rounds, value) for rounds, value in pairs if rounds > 0]
+
+
+def _draw_scale(scale: _Scale, rungs: list[int]) -> list[str]:
+    """Draw the rungs as dotted lines with their rounds, and the least and the largest value."""
     lines = []
-    # The rungs, dotted, with their rounds
-    for rung in table["rungs"]:
-        x = point(rung, low).split(",")[0]
+    for rung in rungs:
+        x = f"{scale.x(rung):.1f}"
         lines.append(
             f'<line x1="{x}" x2="{x}" y1="10" y2="{HEIGHT - BELOW}" stroke="currentColor" '
             'stroke-dasharray="2 3" opacity=".5"/>'
@@ -194,29 +217,26 @@ def curves(group: Table, table: Table) -> str:
         lines.append(
             f'<text x="{x}" y="{HEIGHT - 8}" text-anchor="middle" fill="currentColor">{rung}</text>'
         )
-    # The scale: the least and the largest value
-    for v in (low, high):
-        y = float(point(0, v).split(",")[1]) + 4
+    for value in (scale.low, scale.high):
+        # Rounded as the lines are, then moved down to the middle of the text
+        y = float(f"{scale.y(value):.1f}") + 4
         lines.append(
-            f'<text x="{LEFT - 4}" y="{y:.1f}" text-anchor="end" fill="currentColor">{v:.3g}</text>'
+            f'<text x="{LEFT - 4}" y="{y:.1f}" text-anchor="end" '
+            f'fill="currentColor">{value:.3g}</text>'
         )
-    # The best setting comes last, so that no other line covers it
-    for at, each in reversed(list(enumerate(ordered))):
-        path = " ".join(
-            point(r, v) for r, v in zip(each["rounds"], each["values"], strict=True) if r > 0
-        )
-        look = (
-            'stroke="var(--c0)" stroke-width="2.4"'
-            if at == 0
-            else 'stroke="currentColor" stroke-width="1" opacity=".45"'
-        )
-        lines.append(
-            f'<polyline points="{path}" fill="none" '
-            f"{look}><title>{escape_html(setting_text(each))}</title></polyline>"
-        )
-    size = f'viewBox="0 0 {WIDTH:.0f} {HEIGHT:.0f}" width="{WIDTH:.0f}"'
-    label = f'aria-label="{escape_html(table["metric"])} over rounds"'
+    return lines
+
+
+def _draw_setting(scale: _Scale, setting: Table, best: bool) -> str:
+    """Draw the line of a setting, whose options appear when the pointer is on it."""
+    points = [
+        f"{scale.x(rounds):.1f},{scale.y(value):.1f}" for rounds, value in _list_points(setting)
+    ]
+    if best:
+        look = 'stroke="var(--c0)" stroke-width="2.4"'
+    else:
+        look = 'stroke="currentColor" stroke-width="1" opacity=".45"'
     return (
-        f'<svg {size} role="img" {label} font-size="10" '
-        f'style="max-width:100%">{"".join(lines)}</svg>'
+        f'<polyline points="{" ".join(points)}" fill="none" '
+        f"{look}><title>{escape_html(setting_text(setting))}</title></polyline>"
     )
