@@ -397,7 +397,7 @@ def test_the_meter_counts_nothing_where_nobody_asks():
     with meter_steps(8) as meter:
         pass
     play.rounds("fedavg", federation(), 1)
-    assert float(jnp.sum(meter.steps)) == 0 and meter.beside == Traffic(0, 0, 0, 0)
+    assert float(jnp.sum(meter.steps)) == 0 and meter.pre_round == Traffic(0, 0, 0, 0)
 
 
 def test_what_all_clients_send_before_the_first_round_is_not_its_participants_():
@@ -411,7 +411,7 @@ def test_what_all_clients_send_before_the_first_round_is_not_its_participants_()
         there = cohort.draw(key, on, 3, jnp.int32(0), numbers)
         with meter_steps(8) as meter:
             _, info = method.round(key, state, on, there, numbers)
-        return info.traffic, meter.beside, meter.senders
+        return info.traffic, meter.pre_round, meter.senders
 
     sent, beside, senders = metered(keys.root(1), state, on)
     assert list(map(int, sent[:2])) == [8 + 3] * 2
