@@ -41,7 +41,11 @@ TABLES: dict[str, type] = {
 BOUNDS = {"low": "minimum", "high": "maximum", "above": "exclusiveMinimum"}
 TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
 TEXT: Table = {"type": "string", "minLength": 1}
-RANGE: Table = {"type": "string", "pattern": r"^\s*-?\d+\s*:\s*-?\d+\s*(:\s*-?\d+\s*)?$"}
+# start:stop or start:stop:step. A range from a number to itself is empty, and a step is not 0
+_REST_OF_RANGE = r"\s*:\s*-?\d+\s*(:\s*-?0*[1-9]\d*\s*)?$"
+_NOT_EMPTY = r"^(?!\s*(-?\d+)\s*:\s*\1\s*(:|$))"
+RANGE: Table = {"type": "string", "pattern": _NOT_EMPTY + r"\s*-?\d+" + _REST_OF_RANGE}
+SEEDS: Table = {"type": "string", "pattern": _NOT_EMPTY + r"\s*\d+" + _REST_OF_RANGE}
 SPACED: Table = {"type": "string", "pattern": r"^\s*(log|lin)\s*\([^()]*\)\s*$"}
 NUMBER: Table = {"type": "number"}
 SEED: Table = {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}
@@ -70,7 +74,7 @@ def make_schema() -> Table:
     )
     names = {"anyOf": [{"enum": [*SOURCES, *COMMON_SETS, *HUB_SETS]}, TEXT]}
     shared |= {"name": one_or_more(names), **made.of(data.DataOptions, "data")}
-    seeds = {"anyOf": [RANGE, a_list({"anyOf": [SEED, RANGE]})]}
+    seeds = {"anyOf": [SEEDS, a_list({"anyOf": [SEED, SEEDS]})]}
     common = {
         "name": TEXT,
         "seeds": seeds,

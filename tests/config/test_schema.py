@@ -62,6 +62,7 @@ def test_every_spec_of_the_repository_is_accepted():
 
 
 ACCEPTED = """
+{seeds: [9, "5:-1:-1"], train: {rounds: "1:12:10"}}
 {seeds: "0:10", samples: 5, train: {lr: {low: 0.01, high: 1.0, log: true}}}
 {seeds: [0, "5:8"], train: {lr: "log(0.01, 0.1, 3)", rounds: [10, 20], batch: ["full", 10], freeze: [["head"], "body"]}}
 {train: {privacy: {clip: [1.0, 2.0], noise: 0.5, choice: {epsilon: 1.0}}, server: {name: "adam", lr: 0.1, b1: 0.8}}}
@@ -78,6 +79,11 @@ REJECTED = """
 {sedes: [0]}
 {seeds: 3}
 {seeds: "0-3"}
+{seeds: "0:0"}
+{seeds: [1, "3:3:2"]}
+{seeds: "0:9:0"}
+{seeds: "-1:3"}
+{train: {rounds: "4:4"}}
 {train: {roundz: 3}}
 {train: {rounds: 0}}
 {train: {rounds: []}}
@@ -128,6 +134,6 @@ def test_it_accepts_and_rejects_as_the_program_does(tmp_path, capsys):
         for line in lines
     ]
     assert (
-        len(specs) == 37
+        len(specs) == 43
         and [spec for spec, wanted in specs if accepts(small | spec) != wanted] == []
     )
