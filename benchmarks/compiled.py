@@ -1,9 +1,9 @@
 """What XLA makes of a round on a chip that need not be there: memory, kernels that a local step
-starts, bytes that it writes.
+starts, bytes that they write, and read and write.
 
-    python -m benchmarks.compiled                                     # W1, W2, Q and QI, 1 and 64
-    runs, for an H200 and a TPU v5e python -m benchmarks.compiled --workloads QI --targets h200
-    --runs 2,8 --json FILE
+    # W1, W2, W3 and Q; 1, 64 and 256 runs; for an H200 and a TPU v5e
+    python -m benchmarks.compiled --json benchmarks/results/compiled.json
+    python -m benchmarks.compiled --workloads QI --targets h200 --runs 2,8
 
 It needs the compilers of the chips: `pip install -e ".[aot]"` for TPUs; for GPUs the packages that
 `.ci/run` installs, without what they depend on. Each program is compiled in a process of its own,
@@ -20,9 +20,10 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks.markdown import markdown
 from benchmarks.measure import write_rows
@@ -49,6 +50,9 @@ NO_KERNEL = {
     "iota",
     "partition-id",
 }
+PARTS = ("gather", "dynamic-slice", "slice")
+"""Operations that read a part of their first operand."""
+INSTRUCTION = re.compile(r"\s*(?:ROOT )?%?([\w.\-]+) = (.*?) ([a-z][\w\-]*)\((.*)")
 BITS = {"pred": 8, "bf16": 16, "f16": 16} | {
     f"{kind}{bits}": bits for kind in "suf" for bits in (8, 16, 32, 64)
 }
@@ -163,17 +167,94 @@ def innermost(found: dict[str, list[str]], bodies: list[str]) -> set[str]:
     return last
 
 
+class Instruction(NamedTuple):
+    """A line of a computation."""
+
+    name: str
+    shape: str
+    operation: str
+    operands: list[str]
+    calls: str | None  # The computation of a fusion
+
+
+def parse(lines: list[str]) -> list[Instruction]:
+    """Return the instructions of a computation."""
+    found = []
+    for line in lines:
+        if match := INSTRUCTION.match(line):
+            name, shape, operation, rest = match.groups()
+            inside = rest[: rest.find(")")]
+            # Constants and parameters have a value in place of operands
+            operands = [
+                word.split()[-1].removeprefix("%")
+                for word in re.sub(r"/\*.*?\*/|\{[^}]*\}", "", inside).split(",")
+                if word.strip() and operation not in ("constant", "parameter")
+            ]
+            if operation == "parameter":
+                operands = [inside]
+            calls = re.search(r"calls=%?([\w.\-]+)", line)
+            found.append(Instruction(name, shape, operation, operands, calls and calls[1]))
+    return found
+
+
+def size_of(shape: str) -> int:
+    """Return the bytes of a shape or a tuple of shapes."""
+    shapes = re.findall(r"\b([a-z]+\d*)\[([\d,]*)\]", shape)
+    return sum(BITS.get(kind, 0) * _product(sizes) for kind, sizes in shapes) // 8
+
+
 def kernels(lines: list[str]) -> list[tuple[str, int]]:
     """Return (operation, bytes of its result) of the instructions of a computation that a device is
     asked to start."""
-    found = []
-    for line in lines:
-        match = re.match(r"\s*(?:ROOT )?%?[\w.\-]+ = (.*?) ([a-z][\w\-]*)\(", line)
-        if match and match[2] not in NO_KERNEL and not match[2].endswith("-done"):
-            shapes = re.findall(r"\b([a-z]+\d*)\[([\d,]*)\]", match[1])
-            bits = sum(BITS.get(kind, 0) * _product(sizes) for kind, sizes in shapes)
-            found.append((match[2], bits // 8))
-    return found
+    return [(each.operation, size_of(each.shape)) for each in parse(lines) if _starts(each)]
+
+
+def _starts(each: Instruction) -> bool:
+    return each.operation not in NO_KERNEL and not each.operation.endswith("-done")
+
+
+def bytes_accessed(found: dict[str, list[str]], name: str) -> int:
+    """Return the bytes that the kernels of a computation read and write. Of an array of which a
+    kernel gathers or slices a part, the part is read; what it reads twice counts once."""
+    body = parse(found[name])
+    sizes = {each.name: size_of(each.shape) for each in body}
+    total = 0
+    for each in filter(_starts, body):
+        read: Counter[str] = Counter()
+        for at, operand in enumerate(each.operands):
+            if each.calls is not None:
+                read[operand] += bytes_read(found, each.calls, at)
+            else:
+                part = each.operation in PARTS and at == 0
+                read[operand] += size_of(each.shape) if part else sizes.get(operand, 0)
+        total += size_of(each.shape)
+        total += sum(min(size, sizes.get(operand, 0)) for operand, size in read.items())
+    return total
+
+
+def bytes_read(found: dict[str, list[str]], name: str, number: int) -> int:
+    """Return the bytes that a fusion reads of its parameter: all of it, unless it takes parts
+    only."""
+    body = parse(found.get(name, []))
+    own = next(
+        (e for e in body if e.operation == "parameter" and e.operands == [str(number)]), None
+    )
+    if own is None:
+        return 1 << 62
+    same, total = {own.name}, 0
+    for each in body:
+        for at, operand in enumerate(each.operands):
+            if operand not in same or each.operation == "parameter":
+                continue
+            if each.operation in ("bitcast", "reshape"):
+                same.add(each.name)
+            elif each.operation in PARTS and at == 0:
+                total += size_of(each.shape)
+            elif each.calls is not None:
+                total += bytes_read(found, each.calls, at)
+            else:
+                return size_of(own.shape)
+    return min(total, size_of(own.shape))
 
 
 def _product(sizes: str) -> int:
@@ -191,37 +272,50 @@ def look(target: str, workload: str, runs: int) -> Row:
     with tempfile.TemporaryDirectory() as folder:
         data, _ = data_folder(ALL[workload], Path(folder))
         spec = ALL[workload].spec(20, data) | {"seeds": list(range(runs))}
-        program = next(compile_programs(target, spec))
+        about = {"target": target, "workload": workload, "runs": runs}
+        try:
+            program = next(compile_programs(target, spec))
+        except Exception as error:  # of XLA's own kind
+            if "RESOURCE_EXHAUSTED" not in str(error):
+                raise
+            return about | {"reason": "does not fit"}
     memory, found = program.memory_analysis(), computations(program.as_text())
-    steps = [kernels(found[name]) for name in innermost(found, step_bodies(found))]
-    number, written = max(
-        ((len(each), sum(size for _, size in each)) for each in steps), key=lambda step: step[1]
-    )
+    steps = [
+        (bytes_accessed(found, name), kernels(found[name]))
+        for name in innermost(found, step_bodies(found))
+    ]
+    accessed, started = max(steps, key=lambda step: step[0])
     used = memory.argument_size_in_bytes + memory.temp_size_in_bytes
-    return {
-        "target": target,
-        "workload": workload,
-        "runs": runs,
-        "kernels_per_step": number,
-        "bytes_per_step": written,
+    return about | {
+        "kernels_per_step": len(started),
+        "bytes_per_step": sum(size for _, size in started),
+        "accessed_per_step": accessed,
         "memory": used,
     }
 
 
 def show(rows: list[Row]) -> str:
     """Return the rows as a table."""
-    head = ("chip", "workload", "runs", "kernels a step", "MB written a step", "memory, MB")
-    cells = [
-        (
-            r["target"],
-            r["workload"],
-            r["runs"],
-            r["kernels_per_step"],
-            f"{r['bytes_per_step'] / 1e6:.3g}",
-            f"{r['memory'] / 1e6:.0f}",
-        )
-        for r in rows
-    ]
+    head = (
+        "chip",
+        "workload",
+        "runs",
+        "kernels a step",
+        "MB written a step",
+        "MB accessed a step",
+        "memory, MB",
+    )
+    cells = []
+    for r in rows:
+        figures = ["–"] * 4
+        if "reason" not in r:
+            megabytes = (
+                r[name] / 1e6 for name in ("bytes_per_step", "accessed_per_step", "memory")
+            )
+            figures = [str(r["kernels_per_step"]), *(f"{each:.3g}" for each in megabytes)]
+        else:
+            figures[-1] = r["reason"]
+        cells.append((r["target"], r["workload"], r["runs"], *figures))
     return markdown(head, cells)
 
 
@@ -229,21 +323,24 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--workloads", default="W1,W2,Q,QI")
+    parser.add_argument("--workloads", default="W1,W2,W3,Q")
     parser.add_argument("--targets", default="h200,v5e", help=f"of {', '.join(TARGETS)}")
-    parser.add_argument("--runs", default="1,64", help="runs side by side")
-    parser.add_argument("--json", type=Path, help="write the rows there")
+    parser.add_argument("--runs", default="1,64,256", help="runs side by side")
+    parser.add_argument("--json", type=Path, help="add the rows to this file")
     given = parser.parse_args()
     if "," not in given.workloads + given.targets + given.runs and os.environ.get(
         "CFLJAX_COMPILED_ALONE"
     ):
         print(json.dumps(look(given.targets, given.workloads, int(given.runs))))
         return 0
-    rows = []
+    rows = json.loads(given.json.read_text()) if given.json and given.json.is_file() else []
     for target in given.targets.split(","):
         for workload in given.workloads.split(","):
             for runs in given.runs.split(","):
-                rows.append(in_a_process(target, workload, runs))
+                new = in_a_process(target, workload, runs)
+                key = [new[name] for name in ("target", "workload", "runs")]
+                rows = [row for row in rows if [row["target"], row["workload"], row["runs"]] != key]
+                rows.append(new)
                 write_rows(rows, given.json)
     print(show(rows))
     return 0
