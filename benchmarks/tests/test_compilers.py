@@ -3,6 +3,7 @@
 loop over clients or runs nor an exchange between devices in it."""
 
 import importlib.util
+import json
 import os
 import re
 import subprocess
@@ -17,9 +18,11 @@ from benchmarks.compiled import (
     STEPS,
     TARGETS,
     below,
+    bytes_accessed,
     compile_programs,
     computations,
     kernels,
+    look,
     step_bodies,
 )
 
@@ -66,6 +69,49 @@ def test_the_kernels_of_a_step_are_counted_with_the_bytes_that_they_write():
     assert kernels(found["body"]) == [("fusion", 8 * 4 * 4)]
 
 
+READS = """HloModule three
+
+%gathers (a: f32[100,4], b: s32[2,1]) -> f32[2,4] {
+  %pool = f32[100,4]{1,0} parameter(0)
+  %same = f32[100,4]{1,0} bitcast(%pool)
+  %at = s32[2,1]{1,0} parameter(1)
+  ROOT %g = f32[2,4]{1,0} gather(%same, %at), offset_dims={1}, slice_sizes={1,4}
+}
+
+%twice (a: f32[2,4], b: f32[2,4]) -> f32[2,4] {
+  %left = f32[2,4]{1,0} parameter(0)
+  %right = f32[2,4]{1,0} parameter(1)
+  ROOT %sum = f32[2,4]{1,0} add(%left, %right)
+}
+
+%body (p: (f32[100,4], s32[2,1])) -> f32[2,4] {
+  %p = (f32[100,4]{1,0}, s32[2,1]{1,0}) parameter(0)
+  %x = f32[100,4]{1,0} get-tuple-element(%p), index=0
+  %i = s32[2,1]{1,0} get-tuple-element(%p), index=1
+  %y = f32[2,4]{1,0} fusion(%x, /*index=1*/%i), kind=kLoop, calls=%gathers
+  ROOT %z = f32[2,4]{1,0} fusion(%y, %y), kind=kLoop, calls=%twice
+}
+"""
+
+
+def test_of_what_is_gathered_the_part_counts_and_what_is_read_twice_counts_once():
+    found = computations(READS)
+    # 2 rows of the pool, 2 positions, 2 rows written; 2 rows read, 2 written
+    assert bytes_accessed(found, "body") == (32 + 8 + 32) + (32 + 32)
+
+
+def no_worse(target):
+    """Fail if a step of the quickstart starts more kernels, or moves more bytes, than when the
+    committed table was made."""
+    rows = json.loads((Path(__file__).parents[1] / "results" / "compiled.json").read_text())
+    for runs in (1, 64):
+        wanted = (target, "Q", runs)
+        then = next(r for r in rows if (r["target"], r["workload"], r["runs"]) == wanted)
+        now = look(*wanted)
+        for figure in ("kernels_per_step", "accessed_per_step"):
+            assert now[figure] <= 1.02 * then[figure], f"{figure} of {wanted}: {now[figure]}"
+
+
 def check(target):
     """Compile the programs of each method, and look into them."""
     for method, options in METHODS.items():
@@ -87,6 +133,8 @@ def check(target):
             )  # a block of steps inside the loop over blocks
         whole = "\n".join(line for lines in found.values() for line in lines)
         assert bool(re.search(COLLECTIVES, whole)) == (":" in target)
+    if ":" not in target:
+        no_worse(target)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from cfljax.local.schedule import (
     Work,
     count_work,
     follow,
+    for_each,
     group_steps,
     make_orders,
 )
@@ -147,6 +148,8 @@ def list_backends(
 
     def step_by_step(size: int, rungs: tuple[int, ...]) -> Backend:
         def train_client(task: Task, course: Course) -> Updates:
+            if solver.plan.asks_host:
+                course = course._replace(total=for_each(course.total, task.key))
             orders = make_orders(federation, task, course, work, solver.plan, size, rungs)
             steps = steps_of_client(task, course, orders)
             carry = follow(course, orders, steps.visit, steps.begin(), choose_block(longest))
@@ -184,11 +187,12 @@ def train_by_steps(solver: SolverSettings, federation: Federation, hyper: Hyper)
     turns = make_turns(solver.parts, solver.work.head)
 
     def steps_of_client(task: Task, course: Course, orders: Orders | None) -> Stepwise:
-        rule = make_rule(solver, numbers)
+        own = jax.tree.map(lambda each: for_each(each, task.key), numbers) if gpu else numbers
+        rule = make_rule(solver, own)
         if solver.steps_of is not None:
             return train_by(solver.steps_of(hyper, rule), model, federation, task, course, orders)
         return make_training(
-            model, federation, task, course, orders, rule, numbers, solver.work.summed, turns
+            model, federation, task, course, orders, rule, own, solver.work.summed, turns
         )
 
     return steps_of_client

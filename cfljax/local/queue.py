@@ -26,6 +26,7 @@ from cfljax.local.schedule import (
     Task,
     batch_size,
     count_work,
+    do_steps,
     group_steps,
     make_orders,
     steps_at,
@@ -226,14 +227,12 @@ class _Lanes(NamedTuple):
         """Do the steps at, at + 1, … of a job, at most `block`."""
         _, orders, steps = self._steps(row, known)
 
-        def one(i: Array, state: Tree) -> Tree:
-            new = steps.visit(state, steps_at(known.course, orders, at + i), at + i)
-            # A lane whose job ends within the block waits for the others
-            return jax.tree.map(
-                lambda new, old: jnp.where(at + i < known.course.total, new, old), new, state
-            )
+        def step(number: Array, state: Tree) -> Tree:
+            return steps.visit(state, steps_at(known.course, orders, number), number)
 
-        return jax.lax.fori_loop(0, block, one, state)
+        # A lane whose job ends within the block waits for the others
+        ahead = self.solver.plan.asks_host
+        return do_steps(block, at, known.course.total, step, state, ahead)
 
     def _finish(self, row: QueuedJobs, known: _Known, state: Tree) -> Updates:
         task, _, steps = self._steps(row, known)

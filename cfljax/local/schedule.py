@@ -333,28 +333,51 @@ def _loop(
 ) -> Carry:
     """Return the carry after `step(i, carry)` for i = 0 … total − 1. `block`: as in `follow`.
     `most`: as in `Course`."""
-    end = total if most is None else most
-
-    def step_if_any(number: Array, carry: Carry) -> Carry:
-        # A client that has done all its steps waits: its carry stays as it is
-        return jax.tree.map(
-            lambda new, old: jnp.where(number < total, new, old), step(number, carry), carry
-        )
-
     if not block:
         with jax.named_scope(STEPS):
-            return jax.lax.fori_loop(0, end, step if most is None else step_if_any, begin)
+            if most is None:
+                return jax.lax.fori_loop(0, total, step, begin)
+            return do_steps(most, jnp.int32(0), total, step, begin, ahead=False)
+    end = total if most is None else most
 
     def do_block(at: tuple[Carry, Array]) -> tuple[Carry, Array]:
         carry, done = at
         with jax.named_scope(STEPS):
-            carry = jax.lax.fori_loop(
-                0, block, lambda i, carry: step_if_any(done + i, carry), carry
-            )
+            carry = do_steps(block, done, total, step, carry, ahead=True)
         return carry, done + block
 
     with jax.named_scope(BLOCKS_OF_STEPS):
         return jax.lax.while_loop(lambda at: at[1] < end, do_block, (begin, jnp.int32(0)))[0]
+
+
+def do_steps(
+    number: int | Array,
+    first: Array,
+    total: Array,
+    step: Callable[[Array, Carry], Carry],
+    carry: Carry,
+    ahead: bool,
+) -> Carry:
+    """Do `number` steps from step `first` on, of which those from `total` on change nothing.
+
+    Args:
+        ahead: whether a step finds out if the next one counts, for a GPU. There the kernel that
+            computes the new parameters keeps the old ones, too; where the comparison is in the
+            step itself, XLA writes the new ones first and selects in a kernel of its own. A TPU
+            does it in one kernel in any case.
+    """
+
+    def one(i: Array, at: tuple[Carry, Array | None]) -> tuple[Carry, Array | None]:
+        carry, found = at
+        counts = first + i < total if found is None else found
+        # A client that has done all its steps waits: its carry stays as it is
+        new = jax.tree.map(
+            lambda new, old: jnp.where(counts, new, old), step(first + i, carry), carry
+        )
+        return new, first + i + 1 < total if ahead else None
+
+    begin = first < total if ahead else None
+    return jax.lax.fori_loop(0, number, one, (carry, begin))[0]
 
 
 def job_owners(federation: Federation, jobs: Jobs) -> Array | None:
@@ -379,3 +402,19 @@ def max_of(number: Array) -> Array:
 @max_of.def_vmap
 def _(_size: int, _mapped: list[bool], number: Array) -> tuple[Array, bool]:
     return max_of(jnp.max(number, axis=0)), False
+
+
+@custom_vmap()
+def for_each(value: Array, like: Array) -> Array:  # noqa: ARG001
+    """Return the value itself; under `vmap` one for each entry of `like`, which each run and each
+    client has for itself.
+
+    A GPU's products read it in the kernel then. What only runs, or only clients, have for
+    themselves, XLA writes in the shape of the parameters in each step."""
+    return value
+
+
+@for_each.def_vmap
+def _(size: int, mapped: list[bool], value: Array, like: Array) -> tuple[Array, bool]:
+    whole = value if mapped[0] else jnp.broadcast_to(value, (size, *jnp.shape(value)))
+    return for_each(whole, like), mapped[0] or mapped[1]

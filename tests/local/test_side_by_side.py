@@ -121,3 +121,19 @@ def test_the_number_of_lanes():
     assert queue.choose_lanes([10] * 1000) == 0  # clients alike
     assert queue.choose_lanes([3000] + [100] * 19) == 0  # few clients
     assert queue.choose_lanes([3300] * 2 + [120] * 1278) == 72
+
+
+def test_a_number_of_a_run_is_had_by_each_client_of_it():
+    """Whatever only runs or only clients have for themselves; a GPU's kernels rely on it."""
+    like = np.zeros((2, 3), np.float32)
+
+    def over(run_axis, client_axis):
+        of_clients = jax.vmap(schedule.for_each, in_axes=(client_axis, 0), out_axes=0)
+        return jax.jit(jax.vmap(of_clients, in_axes=(run_axis, 0), out_axes=0))
+
+    of_run, of_client = np.float32([0, 1]), np.float32([0, 1, 2])
+    np.testing.assert_array_equal(over(0, None)(of_run, like), [[0, 0, 0], [1, 1, 1]])
+    np.testing.assert_array_equal(over(None, 0)(of_client, like), [[0, 1, 2], [0, 1, 2]])
+    unmapped = jax.vmap(schedule.for_each, in_axes=(None, 0), out_axes=None)
+    with pytest.raises(ValueError, match="out_axes"):  # it has an axis of clients
+        jax.eval_shape(unmapped, np.float32(1), like[0])
