@@ -13,7 +13,7 @@ import numpy as np
 
 DEAREST = 20
 """Kernels that are named."""
-CONTROL = re.compile(r"(while|conditional|call|tuple|end:|ThreadpoolListener)")
+CONTROL = re.compile(r"(while|cond|call|tuple|end:|ThreadpoolListener)")
 """Beginnings of names of events that contain others, or that no device computes."""
 PRODUCT = re.compile(
     r"gemm|dot|conv(?!ert)|cutlass|cudnn|nvjet|wgrad|dgrad|fprop|xmma|ynn|matmul", re.IGNORECASE

@@ -184,7 +184,11 @@ def test_a_trace_tells_the_dearest_kernels_the_launches_of_a_step_and_the_gaps(p
         for k in range(10)
         for kernel in (("gemm_fusion_dot_3", 10.0 * k, 6.0), ("loop_convert_fusion", 10 * k + 7, 2))
     ]
-    found = trace(plane, line, [("copy_1", -5.0 + 10, 0.0), *steps, ("while.2", 0.0, 100.0)])
+    found = trace(
+        plane,
+        line,
+        [("copy_1", -5.0 + 10, 0.0), *steps, ("while.2", 0.0, 100.0), ("cond.1", 0.0, 100.0)],
+    )
     assert (found["launches"], found["local_steps"]) == (21, 10)
     assert found["launches_per_step"] == pytest.approx(2.1)
     assert found["share_in_products"] == pytest.approx(0.75)

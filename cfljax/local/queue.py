@@ -17,7 +17,13 @@ from typing import NamedTuple
 import numpy as np
 
 from cfljax.lazy import custom_vmap, jax, jnp
-from cfljax.local.backends import SolverSettings, make_trainer, send_update, train_by_steps
+from cfljax.local.backends import (
+    SolverSettings,
+    make_trainer,
+    send_update,
+    takes_steps_in_products,
+    train_by_steps,
+)
 from cfljax.local.schedule import (
     STEPS,
     Course,
@@ -231,7 +237,7 @@ class _Lanes(NamedTuple):
             return steps.visit(state, steps_at(known.course, orders, number), number)
 
         # A lane whose job ends within the block waits for the others
-        ahead = self.solver.plan.asks_host
+        ahead = takes_steps_in_products(self.solver)
         return do_steps(block, at, known.course.total, step, state, ahead)
 
     def _finish(self, row: QueuedJobs, known: _Known, state: Tree) -> Updates:

@@ -257,7 +257,12 @@ def group_steps(work: Work, longest: int) -> int:
 
 
 def follow(
-    course: Course, orders: Orders | None, visit: Visit[Carry], begin: Carry, block: int = 0
+    course: Course,
+    orders: Orders | None,
+    visit: Visit[Carry],
+    begin: Carry,
+    block: int = 0,
+    ahead: bool = False,
 ) -> Carry:
     """Do all steps of a client, and return the carry after the last one.
 
@@ -269,20 +274,21 @@ def follow(
       visit: Does one step.
       begin: The carry before the first step.
       block: The number of steps done at a time, see `group_steps`; 0: one.
+      ahead: As in `do_steps`, for steps in blocks.
     """
 
     def visit_all_samples(number: Array, carry: Carry) -> Carry:
         return visit(carry, None, number)
 
     if orders is None:
-        return _loop(course.total, visit_all_samples, begin, block, course.most)
+        return _loop(course.total, visit_all_samples, begin, block, course.most, ahead)
 
     def visit_known(number: Array, carry: Carry) -> Carry:
         return visit(carry, steps_at(course, orders, number), number)
 
     # One loop instead of two: for short epochs an outer loop would cost as much as a step
     if orders.all is not None:
-        return _loop(course.total, visit_known, begin, block, course.most)
+        return _loop(course.total, visit_known, begin, block, course.most, ahead)
 
     def do_epoch(at: tuple[Carry, Array, Array]) -> tuple[Carry, Array, Array]:
         carry, number, done = at
@@ -294,7 +300,7 @@ def follow(
             seen = _step_samples(course, orders, order, in_epoch * orders.batch, in_epoch)
             return visit(carry, seen, number)
 
-        return _loop(steps, step, carry, block), number + 1, done + steps
+        return _loop(steps, step, carry, block, None, ahead), number + 1, done + steps
 
     at_start = (begin, jnp.int32(0), jnp.int32(0))
     return jax.lax.while_loop(lambda at: at[2] < course.total, do_epoch, at_start)[0]
@@ -330,9 +336,10 @@ def _loop(
     begin: Carry,
     block: int,
     most: Array | None = None,
+    ahead: bool = False,
 ) -> Carry:
     """Return the carry after `step(i, carry)` for i = 0 … total − 1. `block`: as in `follow`.
-    `most`: as in `Course`."""
+    `most`: as in `Course`. `ahead`: as in `do_steps`."""
     if not block:
         with jax.named_scope(STEPS):
             if most is None:
@@ -343,7 +350,7 @@ def _loop(
     def do_block(at: tuple[Carry, Array]) -> tuple[Carry, Array]:
         carry, done = at
         with jax.named_scope(STEPS):
-            carry = do_steps(block, done, total, step, carry, ahead=True)
+            carry = do_steps(block, done, total, step, carry, ahead)
         return carry, done + block
 
     with jax.named_scope(BLOCKS_OF_STEPS):
@@ -361,10 +368,7 @@ def do_steps(
     """Do `number` steps from step `first` on, of which those from `total` on change nothing.
 
     Args:
-        ahead: whether a step finds out if the next one counts, for a GPU. There the kernel that
-            computes the new parameters keeps the old ones, too; where the comparison is in the
-            step itself, XLA writes the new ones first and selects in a kernel of its own. A TPU
-            does it in one kernel in any case.
+        ahead: whether a step finds out if the next one counts (`takes_steps_in_products`).
     """
 
     def one(i: Array, at: tuple[Carry, Array | None]) -> tuple[Carry, Array | None]:
