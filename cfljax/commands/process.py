@@ -13,7 +13,6 @@ import re
 import signal
 import sys
 import threading
-import time
 import types
 import warnings
 from collections.abc import Callable, Sequence
@@ -96,7 +95,7 @@ def main(
     standard error."""
     # This also replaces SIG_IGN, which a shell sets for background jobs
     before = {number: signal.signal(number, _answer) for number in RAISED}
-    _end_soon_after_signals()
+    stop_watching = _end_soon_after_signals()
     unraisablehook = sys.unraisablehook
     sys.unraisablehook = _raise_again
     thresholds = gc.get_threshold()
@@ -135,6 +134,7 @@ def main(
         sys.unraisablehook = unraisablehook
         warnings.showwarning = showwarning
         gc.set_threshold(*thresholds)
+        stop_watching()
         # While Python shuts down an exception of these handlers would only print a traceback
         for number, handler in before.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
@@ -237,25 +237,33 @@ def _raise_again(lost: sys.UnraisableHookArgs) -> None:
     sys.__unraisablehook__(lost)
 
 
-def _end_soon_after_signals() -> None:
+def _end_soon_after_signals() -> Callable[[], None]:
     """Start a thread that ends the process PATIENCE seconds after a signal. Python itself handles a
     signal only when the compiled program that it waits for returns. Committed results are not
-    lost."""
+    lost. Return the function that stops the thread: a process that goes on after the command, as a
+    notebook or a test does, answers signals in its own way."""
     read, write = os.pipe()
     os.set_blocking(write, False)
-    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    before = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    returned = threading.Event()
 
     def watch() -> None:
-        while True:
-            number = os.read(read, 1)
-            if number and number[0] in RAISED:
-                time.sleep(PATIENCE)
+        # Nothing is read once the other end is closed
+        while number := os.read(read, 1):
+            if number[0] in RAISED and not returned.wait(PATIENCE):
                 _end(
                     "stopped in the middle of a round; start the same command again to go on",
                     128 + number[0],
                 )
+        os.close(read)
+
+    def stop() -> None:
+        returned.set()
+        signal.set_wakeup_fd(before)
+        os.close(write)
 
     threading.Thread(target=watch, daemon=True).start()
+    return stop
 
 
 def _say(message: str, code: int) -> int:

@@ -87,7 +87,7 @@ def test_compiling_counts_as_no_speed_but_as_time_that_other_programs_take(monke
     def after(seconds, do, *arguments, **more):
         now[0] += seconds
         do(*arguments, **more)
-        return bar.left()
+        return bar.estimate_left()
 
     bar = Progress(400, 4, quiet=True, lines=2, programs=4)
     bar.start("a", 100), bar.start("b", 100, line=1)

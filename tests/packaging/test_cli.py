@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -18,13 +19,24 @@ from tests.packaging.own import forgotten
 
 
 @pytest.fixture(autouse=True)
-def signals(monkeypatch):
+def signals():
     """Commands take over the signals of their process; here that is pytest's."""
-    monkeypatch.setattr("cfljax.commands.process._end_soon_after_signals", lambda: None)
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
+
+
+def test_after_a_command_nobody_watches_signals_any_more(capsys):
+    """A notebook that is interrupted later must not be ended by a command that has returned."""
+    threads = set(threading.enumerate())
+    for _ in range(2):
+        assert cli.main(["methods", "ifca"]) == 0
+    assert "IFCA" in capsys.readouterr().out
+    assert signal.set_wakeup_fd(-1) == -1
+    for thread in set(threading.enumerate()) - threads:
+        thread.join(10)
+        assert not thread.is_alive()
 
 
 def test_help_version_and_slips(capsys):

@@ -18,7 +18,6 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CFLJAX_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("CFLJAX_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("cfljax.commands.process._end_soon_after_signals", lambda: None)
     return tmp_path
 
 

@@ -50,7 +50,6 @@ def test_what_it_costs_is_bounded_and_an_error_is_no_error_of_the_sweep(page, mo
 
 def test_a_sweep_writes_it_as_runs_end_and_leaves_a_finished_page(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("cfljax.commands.process._end_soon_after_signals", lambda: None)
     monkeypatch.setattr("cfljax.report.write.REWRITE_SECONDS", 0.0)
     seen, whole = [], write.page
     monkeypatch.setattr(
