@@ -39,7 +39,6 @@ def reader(tmp_path, monkeypatch):
     """A folder to work in, with the files that the pages take for granted."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CFLJAX_DATA", str(tmp_path / "data"))
-    monkeypatch.setattr("cfljax.commands.process._end_soon_after_signals", lambda: None)
     lines = [
         "age,pulse,hospital,sick",
         *(f"{20 + i % 50},{60 + i % 37},{'NSEW'[i % 4]},{'yn'[i % 3 == 0]}" for i in range(80)),
