@@ -87,6 +87,9 @@ class Feature(NamedTuple):
     """What a run with it must keep to: called with the `Row` of the test."""
     not_for: tuple[str, ...] = ()
     """Methods that take it, and for which what is said here is not so."""
+    joined: int = 0
+    """A line that is added to a table gets the next number, whichever place it has there: it is dealt
+    after all that were there before, whose runs stay what they are."""
 
 
 def laid_over(table, more):

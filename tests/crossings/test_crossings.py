@@ -4,6 +4,7 @@
 by a line, with what a run with it must keep to (`holds`), the numbers with which it would do nothing
 (`off`), or what it carries from round to round (`forget`). The features that a method takes are
 dealt to ROWS runs, in another order for each method, so that most pairs of features meet somewhere.
+A line that joins has the next number (`joined`): the runs that others were dealt to stay.
 Whatever features a run has, its result may not depend on the order of clients, on dummies, on what
 is computed side by side, on other runs of its batch, or on where its rounds are cut.
 """
@@ -224,11 +225,6 @@ FEATURES = {
     ),
     "a mere sketch": Feature({"method": {"similarity": "sketch"}}),
 }
-CONTRADICTED = {
-    feature: sum(not runs.go_together([line, other]) for other in FEATURES.values())
-    for feature, line in FEATURES.items()
-}
-"""With how many of the others a feature does not go together."""
 WAYS = {
     "dummies and garbage": Feature(change=runs.change_federation(runs.padded)),
     "side by side": Feature({"train": {"plan": {"lanes": 0}}}, runs.side_by_side),
@@ -244,22 +240,40 @@ def base_of(name):
     return [] if name in play.EVERYBODY else [Feature({"train": {"participation": 8}})]
 
 
-@functools.lru_cache(maxsize=1)
-def rows_of(name):
-    """The features of each row of a method, dealt in an order that its name decides: of some orders,
-    in all of which those that go with the fewest others come first, the one with the fewest
-    rows."""
-    found = None
+def deal(name, table):
+    """The features of each row of a method.
+
+    The first features of the table are dealt in an order that the method's name decides: of some
+    orders, in all of which those that go with the fewest others come first, the one with the
+    fewest rows. Features that have joined the table since are dealt after them, in the order in
+    which they joined.
+    """
+    first = {feature: line for feature, line in table.items() if not line.joined}
+    contradicted = {
+        feature: sum(not runs.go_together([line, other]) for other in first.values())
+        for feature, line in first.items()
+    }
+    found = order_found = None
     for attempt in range(TRIES):
-        order = sorted(FEATURES)
+        order = sorted(first)
         random.Random(f"{name} {attempt}").shuffle(order)
-        order.sort(key=CONTRADICTED.__getitem__, reverse=True)
-        table = {feature: FEATURES[feature] for feature in order}
-        rows = runs.packed(name, table, base_of(name), number=ROWS)
-        found = rows if found is None or len(rows) < len(found) else found
+        order.sort(key=contradicted.__getitem__, reverse=True)
+        rows = runs.packed(name, {each: table[each] for each in order}, base_of(name), number=ROWS)
+        if found is None or len(rows) < len(found):
+            found, order_found = rows, order
         if len(found) == ROWS:
             break
-    return found
+    later = sorted(table.keys() - first.keys(), key=lambda each: table[each].joined)
+    if not later:
+        return found
+    whole = {each: table[each] for each in [*order_found, *later]}
+    return runs.packed(name, whole, base_of(name), number=ROWS)
+
+
+@functools.lru_cache(maxsize=1)
+def rows_of(name):
+    """The features of each row of a method."""
+    return deal(name, FEATURES)
 
 
 def own(output):
@@ -393,3 +407,17 @@ def test_most_pairs_of_features_meet_in_some_method():
     ]
     assert len(met) > 0.8 * len(pairs)
     assert {each for rows in dealt.values() for row in rows for each in row} == {*FEATURES}
+
+
+@pytest.mark.long
+def test_a_feature_that_joins_the_table_leaves_the_rows_that_were_dealt():
+    """Wherever its line is: one that goes with all others, and one that goes with no row."""
+    table = {
+        "alone": Feature({"train": {"batch": 6, "momentum": 0.9}}, joined=2),
+        **FEATURES,
+        "anywhere": Feature({"train": {"metrics": ["macro_f1"]}}, joined=1),
+    }
+    before, after = deal("ifca", FEATURES), deal("ifca", table)
+    assert after[-1] == ["alone"] and len(after) == len(before) + 1
+    assert [each for row in after[:-1] for each in row if each == "anywhere"] == ["anywhere"]
+    assert [[each for each in row if each != "anywhere"] for row in after[:-1]] == before
