@@ -12,7 +12,6 @@ import importlib
 import inspect
 import re
 import sys
-import tomllib
 import types
 import typing
 from collections import Counter
@@ -30,14 +29,23 @@ from cfljax.federation.views import PRESETS
 from cfljax.methods import METHODS
 from cfljax.models import MODELS
 from cfljax.registry.options import show
+from cfljax.round.about import About, Family, Reading
 from cfljax.store.errata import read_errata
 
 DOCS = Path(__file__).parent
 HEAD = ("key", "value", "default", "what")
 MADE = "<!-- written by: python docs/pages.py -->\n"
 SHARED = 3  # entries of a registry that have a row of options, for it to be written once
-NO_READING = re.compile(r"Here: the same(, or [^.]+)?\. Option: (none|`[^`]+`)\.$")
-IN_LIST = 55  # characters of what is sent that the list of methods says as well
+FAMILIES: dict[Family, tuple[str, str]] = {
+    "global": ("one model for all clients", "no"),
+    "clustered": (
+        "the model of its cluster",
+        "some, and most of these can find it; others need a threshold",
+    ),
+    "soft": ("a weighted mixture of the clusters' models", "yes"),
+    "personal": ("a personalized model, or a personalized part of one", "no"),
+}
+"""Family -> what a client ends with, and whether its methods need a number of clusters."""
 KINDS = {
     int: "integer",
     float: "number",
@@ -368,12 +376,9 @@ def methods() -> str:
         "what the paper says.\n"
     )
     all_methods = {name: describe(name) for name in METHODS if METHODS.origin(name) is None}
-    families = tomllib.loads((DOCS / "families.toml").read_text())
-    in_models = {
-        name: words for family in families.values() for name, words in family["methods"].items()
-    }
-    assert set(in_models) == set(all_methods), "docs/families.toml lists other methods"
-    rows = [(family, said["ends"], said["clusters"]) for family, said in families.items()]
+    abouts = {name: each.about for name, each in all_methods.items() if each.about is not None}
+    assert set(abouts) == set(all_methods), "the file of a method has no ABOUT"
+    rows = [(family, *words) for family, words in FAMILIES.items()]
     head = ("family", "a client ends with", "needs a number of clusters?")
     parts += ["## Families", "", table(head, rows), ""]
     parts += [
@@ -387,10 +392,11 @@ def methods() -> str:
             family,
             escaped(all_methods[name].summary),
             clusters_of(name),
-            in_models[name],
+            about.models,
         )
-        for family, said in families.items()
-        for name in said["methods"]
+        for family in FAMILIES
+        for name, about in abouts.items()
+        if about.family == family
     ]
     parts += [
         table(
@@ -400,37 +406,36 @@ def methods() -> str:
         "",
     ]
     shared = shared_rows([METHODS.entry(name).options for name in all_methods], 2)
-    counted = Counter(reading for each in all_methods.values() for reading in each.readings)
-    common = [
-        reading
-        for reading, count in counted.items()
-        if count >= SHARED and not NO_READING.search(reading)
-    ]
-    parts += ["## Shared options", "", table(HEAD, shared), "", *readings_of(common)]
+    parts += ["## Shared options", "", table(HEAD, shared), ""]
     for each in all_methods.values():
-        paper = [f"{each.paper}."] if each.paper else []
-        words = re.sub("one model down, one (update )?up", "1 down, 1 up", each.communication)
-        sent = [f"Sent: {words}"] if len(each.communication) > IN_LIST else []
-        parts += [f"## {each.name}", "", *([" ".join(paper + sent), ""] if paper + sent else [])]
+        parts += [f"## {each.name}", "", *head_of(abouts[each.name])]
         parts += [options(METHODS.entry(each.name).options, shared, "shared"), ""]
         noted = METHODS.entry(each.name).options.diagnostics
         if noted:
             said = "; ".join(f"`{name}`: {quantity.words}" for name, quantity in noted.items())
             parts += [f"Diagnostics: {said}.", ""]
-        readings = [
-            reading
-            for reading in each.readings
-            if reading not in common and not NO_READING.search(reading)
-        ]
+        readings = [reading for reading in each.readings if not reading.follows_paper]
         twin = next(name for name, other in all_methods.items() if other.readings == each.readings)
         same = readings and twin != each.name
         parts += [f"Readings: as for [`{twin}`](#{twin}).", ""] if same else readings_of(readings)
     return "\n".join([*parts, "[shared]: #shared-options"])
 
 
-def readings_of(readings: typing.Iterable[str]) -> list[str]:
+def head_of(about: About) -> list[str]:
+    """Return the paper of a method, and what is sent if it is not a model down and an update up."""
+    parts = []
+    if about.paper:
+        title = f"[{about.paper}]({about.link})" if about.link else about.paper
+        words = (f"{about.authors} {about.year}", title, about.venue)
+        parts.append(f"{', '.join(word for word in words if word)}.")
+    if about.communication != About._field_defaults["communication"]:
+        parts.append(f"Sent: {escaped(about.communication)}.")
+    return [" ".join(parts), ""] if parts else []
+
+
+def readings_of(readings: typing.Iterable[Reading]) -> list[str]:
     """Return the lines of a list of readings."""
-    lines = [f"- {escaped(reading.removesuffix(' Option: none.'))}" for reading in readings]
+    lines = [f"- {escaped(reading.text)}" for reading in readings]
     return [*lines, ""] if lines else []
 
 

@@ -1,17 +1,18 @@
-"""The methods command: the list of all methods, or the description of one, from the docstrings."""
+"""The methods command: the list of all methods, or the description of one."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-import inspect
-import re
+import shutil
 import sys
+import textwrap
 from typing import NamedTuple
 
 from cfljax.commands import add_plugin_flag, parser_of
-from cfljax.methods import METHODS
+from cfljax.methods import METHODS, find_about
 from cfljax.registry.options import Value, show
+from cfljax.round.about import About, Reading
 
 
 def parser(prog: str = "python -m cfljax.methods") -> argparse.ArgumentParser:
@@ -27,10 +28,12 @@ def run(flags: argparse.Namespace) -> int:
     from cfljax.config.plugins import load
 
     load(flags.plugin)
-    if flags.name:
-        print(details(flags.name))
-    else:
-        print(lines())
+    text = details(flags.name) if flags.name else lines()
+    # A file or a pipe has whole lines, which grep can find
+    if sys.stdout.isatty():
+        indent = 4 if flags.name else column()
+        text = wrap(text, shutil.get_terminal_size().columns, indent)
+    print(text)
     return 0
 
 
@@ -39,52 +42,55 @@ class Described(NamedTuple):
 
     name: str
     summary: str
-    paper: str  # Its authors and year
+    about: About | None  # None: its file has none, as a plug-in's
+    readings: tuple[Reading, ...]
     options: tuple[dataclasses.Field[Value], ...]
-    communication: str  # The numbers sent per participant and round, in words
-    readings: tuple[str, ...]
-    """Sentences on points where a paper is ambiguous: what it says, what is done here, and the
-    option that changes it."""
 
 
 def describe(name: str) -> Described:
     """Describe the method of this name."""
     entry = METHODS.entry(name)
     module = sys.modules[entry.make.__module__]
-    written = inspect.cleandoc(module.__doc__ or "").split("\n\n")
-    paragraphs = [" ".join(p.split()) for p in written]
-    listed = next((p for p in written if p.startswith("Readings")), "")
-    readings = tuple(" ".join(each.split()) for each in listed.split("\n- ")[1:])
-    sent = next((p for p in paragraphs if p.startswith("Communication")), "")
-    sent = re.sub(r"^Communication( per participant and round| of a round)?: ", "", sent)
     return Described(
         name,
         entry.summary,
-        getattr(module, "PAPER", ""),
+        find_about(name),
+        getattr(module, "READINGS", ()),
         dataclasses.fields(entry.options),
-        sent,
-        readings,
     )
 
 
 def lines() -> str:
     """Return a line per method, its name first."""
-    width = max(len(name) for name in METHODS)
-    return "\n".join(f"{name:<{width}}  {METHODS.entry(name).summary}" for name in METHODS)
+    width = column()
+    return "\n".join(f"{name:<{width}}{METHODS.entry(name).summary}" for name in METHODS)
+
+
+def column() -> int:
+    """Return where the summaries begin in the list of methods."""
+    return max(len(name) for name in METHODS) + 2
 
 
 def details(name: str) -> str:
     """Describe one method in lines of text."""
-    about = describe(name)
-    text = [f"{about.name}: {about.summary}"]
-    if about.paper:
-        text.append(f"published: {about.paper}")
-    if about.communication:
-        text.append(f"communication per participant and round: {about.communication}")
-    text += [f"reading: {reading}" for reading in about.readings]
-    for field in about.options:
+    method = describe(name)
+    text = [f"{method.name}: {method.summary}"]
+    if method.about:
+        if method.about.cited:
+            text.append(f"published: {method.about.cited}")
+        text.append(f"communication per participant and round: {method.about.communication}.")
+    text += [f"reading: {reading.text}" for reading in method.readings]
+    for field in method.options:
         accepted = field.metadata.get("choices")
         words = f" ({', '.join(map(show, accepted))})" if accepted else ""
         default = "required" if field.default is dataclasses.MISSING else show(field.default)
         text.append(f"  {field.name} = {default}{words}  {field.metadata['help']}")
     return "\n".join(text)
+
+
+def wrap(text: str, width: int, indent: int) -> str:
+    """Break lines that are longer than `width`, and indent what follows a break by `indent`."""
+    wrapper = textwrap.TextWrapper(
+        width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
+    )
+    return "\n".join(map(wrapper.fill, text.splitlines()))

@@ -41,11 +41,12 @@ def dry_run(spec: Spec) -> None:
 
     for message in spec.warnings:
         print(f"cfljax: {message}", file=sys.stderr)
-    sent = {
-        run.label: describe(run.method).communication or "as its docstring says"
-        for run in spec.runs()
-    }
-    print(would_run(batches, size, crowd, [f"  {label}: {words}" for label, words in sent.items()]))
+    abouts = {run.label: describe(run.method).about for run in spec.runs()}
+    sent = [
+        f"  {label}: {about.communication}." if about else f"  {label}: as its docstring says"
+        for label, about in abouts.items()
+    ]
+    print(would_run(batches, size, crowd, sent))
     if any(
         batching.count_client_state(batch.first, size(batch)) > NO_DEVICE_HAS_LESS
         for batch in batches

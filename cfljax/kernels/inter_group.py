@@ -8,7 +8,7 @@ from cfljax.kernels.choose import least_loss
 from cfljax.kernels.cosine import cosine_matrix
 from cfljax.lazy import chex, jax, jnp
 
-READINGS = ("difference", "normalised", "weighted")
+FORMULAS = ("difference", "normalised", "weighted")
 
 
 def inter_group(
@@ -34,8 +34,8 @@ def inter_group(
     groups = models.shape[0]
     part = jnp.ones(groups, bool) if active is None else active
     chex.assert_shape(part, (groups,))
-    if how not in READINGS:
-        raise ValueError(f'inter_group "{how}": must be one of {", ".join(READINGS)}')
+    if how not in FORMULAS:
+        raise ValueError(f'inter_group "{how}": must be one of {", ".join(FORMULAS)}')
     if how == "difference":
         moved = models + eta * _pull(models, part)
     else:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from cfljax.registry import Registry
 from cfljax.round.config import MethodConfig
 
 if TYPE_CHECKING:
+    from cfljax.round.about import About
     from cfljax.round.config import MakeMethod
 
 METHODS: Registry[MakeMethod[Any]] = Registry(
@@ -15,8 +17,8 @@ METHODS: Registry[MakeMethod[Any]] = Registry(
     {
         "fedavg": "cfljax.methods.fedavg:FedAvg",
         "fedprox": "cfljax.methods.fedprox:FedProx",
-        "fedavg_ft": "cfljax.methods.finetuned:FedAvgFT",
-        "fedprox_ft": "cfljax.methods.finetuned:FedProxFT",
+        "fedavg_ft": "cfljax.methods.fedavg_ft:FedAvgFT",
+        "fedprox_ft": "cfljax.methods.fedprox_ft:FedProxFT",
         "scaffold": "cfljax.methods.scaffold:Scaffold",
         "feddyn": "cfljax.methods.feddyn:FedDyn",
         "local": "cfljax.methods.local:Local",
@@ -68,3 +70,11 @@ METHODS: Registry[MakeMethod[Any]] = Registry(
     MethodConfig,
     "cfljax.round.entry:entry",
 )
+
+
+def find_about(name: str) -> About | None:
+    """Return `ABOUT` of the method's file; None for a method of a plug-in."""
+    if not METHODS.is_built_in(name):
+        return None
+    found: About = vars(sys.modules[METHODS.entry(name).make.__module__])["ABOUT"]
+    return found

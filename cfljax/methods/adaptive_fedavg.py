@@ -4,13 +4,6 @@ the global model moves more than before, as it does when the clients' data drift
 After round t = 1, 2, … the server has running means (with the share β, each divided by 1 − βᵗ) of
 the global model w, by β₁: m; of mean((w − m before)²), by β₂: v; and of v / v before, by β₃: r, to
 which round 1 adds a 1. Clients then train at min(η, η · r / t), η being the run's learning rate.
-
-Readings:
-- Who gets the rate. Paper: all clients; the program of FedCCFA's authors, which has the equations,
-  gives it to the participants of the round before. Here: all. Option: none.
-- Weights. Paper: by samples. Here: the same. Option: `average`.
-
-Communication per participant and round: one model down, one update up.
 """
 
 from __future__ import annotations
@@ -19,10 +12,28 @@ import dataclasses
 
 from cfljax.lazy import jnp
 from cfljax.methods.fedavg import FedAvg
+from cfljax.round.about import BY_SAMPLES, About, Reading
 from cfljax.round.recipes import Ask, Done, State, option
 from cfljax.types import Array, Quantity
 
-PAPER = "Canonaco et al. 2021"
+ABOUT = About(
+    title="Adaptive-FedAvg",
+    family="global",
+    authors="Canonaco et al.",
+    year=2021,
+    paper="Adaptive federated learning in presence of concept drift",
+    venue="IJCNN",
+    link="https://ieeexplore.ieee.org/document/9533710",
+)
+READINGS = (
+    Reading(
+        "Who gets the rate",
+        paper="all clients; the program of FedCCFA's authors, which has the equations, gives it "
+        "to the participants of the round before",
+        here="all",
+    ),
+    BY_SAMPLES,
+)
 
 
 @dataclasses.dataclass(frozen=True)

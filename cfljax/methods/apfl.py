@@ -7,18 +7,6 @@ mixture before the step and α_i ∇f(m) its gradient by v_i. On the first batch
 α_i − η ⟨v_i − w, ∇f(m)⟩. So with a fixed alpha = 0 it is FedAvg, and with a fixed alpha = 1 v_i is
 trained alone. Momentum, weight decay and the optimiser of the run move both w and v_i.
 
-Readings:
-- α_i. Paper: fixed, or by its gradient. Here: by its gradient, at the run's learning rate, within
-  [0, 1], once a round, right after w has arrived. With each batch it would tend to 0. Option:
-  `adapt`.
-- Scored mixture. Paper: with the client's own w_i after its training. Here: with the global model,
-  which a client gets before it trains again. Option: none.
-- Order and mixture. Paper: as above; its program (FedTorch) takes v_i's gradient after the step of
-  w, mixes outputs, and adds 0.02 α_i to the gradient of α_i. Here: as above. Option: none.
-- Weights of the global mean. Paper: uniform. Here: the same. Option: `average`.
-
-Communication per participant and round: one model down, one update up.
-
 A newcomer, like any client that was not drawn yet, has no v_i and is scored with w.
 """
 
@@ -29,10 +17,45 @@ from collections.abc import Callable
 
 from cfljax.lazy import jax, jnp
 from cfljax.local.train import Gradient, Position, make_stepper, start_at
+from cfljax.round.about import About, Reading
 from cfljax.round.recipes import AtHome, GradientAt, Kept, OwnSteps, Solver, StepRule, option
 from cfljax.types import Array, Federation, Hyper, LocalStep, Model, Quantity, Tree
 
-PAPER = "Deng et al. 2020"
+ABOUT = About(
+    title="APFL",
+    family="personal",
+    authors="Deng et al.",
+    year=2020,
+    paper="Adaptive personalized federated learning",
+    venue="arXiv",
+    link="https://arxiv.org/abs/2003.13461",
+)
+READINGS = (
+    Reading(
+        "α_i",
+        paper="fixed, or by its gradient",
+        here="by its gradient, at the run's learning rate, within [0, 1], once a round, right "
+        "after w has arrived. With each batch it would tend to 0",
+        option="adapt",
+    ),
+    Reading(
+        "Scored mixture",
+        paper="with the client's own w_i after its training",
+        here="with the global model, which a client gets before it trains again",
+    ),
+    Reading(
+        "Order and mixture",
+        paper="as above; its program (FedTorch) takes v_i's gradient after the step of w, mixes "
+        "outputs, and adds 0.02 α_i to the gradient of α_i",
+        here="as above",
+    ),
+    Reading(
+        "Weights of the global mean",
+        paper="uniform",
+        option="average",
+    ),
+)
+
 Carry = tuple[
     Position, Position, Array, Array
 ]  # What steps carry: w, v_i, α_i f32[], and whether the next is the first, bool[]

@@ -6,27 +6,6 @@ reshaped balance vector is eq. 14.
 A participant whose message is not finite is left out of the clustering, and counted. With
 `similarity = "sketch"` participants are clustered by sketches of their messages, and send once more
 when the weights are known: no more messages are held than a block's.
-
-Readings:
-- Message. Paper: one gradient on all local data per round. Here: the same; or −Δ/η of the local
-  solver. Option: `local = "update"`.
-- Loss in the threshold (eq 7). Paper: l_0 and l_t are the global loss, unweighted over devices
-  (eq. 1). Here: of the round's participants, as the server hears of no others, weighted by samples,
-  like the gradients in eq. 4. Option: none.
-- FedAvg. Paper: "the traditional FedAvg update process". Here: one gradient of each participant,
-  weighted by samples, without local epochs, as the others send. Option: `weights = "fedavg"`.
-- Devices. Paper: main classes "normal with mean of 5 and variance of 10", limited to 1 to 10. Here:
-  clipped, so that both ends collect what is beyond; a deviation of 10 is a spread of 3.16. Option:
-  none; experiments/recipes.py draws them.
-- Angle of the threshold. Paper: no bounds. Here: the fraction is clipped to [0, 1]: a loss above
-  l_0 would push the angle below θ, a loss below l_* past a right angle. Option: none.
-- 1/I_C. Paper: may divide by 0. Here: max(I_C, 1). Option: none.
-- Numbers. Paper: none for θ, l_* and the number of clusters of K-means. Here: our own. Option:
-  `theta`, `l_star`, `clusters`.
-
-Communication per participant and round: one model down, one gradient up, and for the server one
-float for the loss (`clustering = "ccs"`), one for I_k (`weights = "rfedavg"`) or M class counts
-(`"optimal"`).
 """
 
 from __future__ import annotations
@@ -49,6 +28,7 @@ from cfljax.local.reports import mean_loss, report, report_trained
 from cfljax.local.rounds import Mixing, jobs_from, sizes, train_and_mix
 from cfljax.local.solver import OneGradient, Solver
 from cfljax.registry import Entry
+from cfljax.round.about import About, Reading
 from cfljax.round.recipes import (
     MethodConfig,
     count_labels,
@@ -73,9 +53,61 @@ from cfljax.types import (
     Updates,
 )
 
-PAPER = (
-    "Wang, Zhang and Tao, “Adaptive clustering-based model aggregation for federated learning "
-    "with imbalanced data”"
+ABOUT = About(
+    title="CCS + RFedAvg",
+    family="global",
+    authors="Wang, Zhang and Tao",
+    year=2021,
+    paper="Adaptive clustering-based model aggregation for federated learning with imbalanced data",
+    venue="SPAWC",
+    link="https://ieeexplore.ieee.org/document/9593144",
+    communication="one model down, one gradient up, and for the server one float for the loss "
+    '(`clustering = "ccs"`), one for I_k (`weights = "rfedavg"`) or M class counts '
+    '(`"optimal"`)',
+)
+READINGS = (
+    Reading(
+        "Message",
+        paper="one gradient on all local data per round",
+        here="the same; or −Δ/η of the local solver",
+        option='local = "update"',
+    ),
+    Reading(
+        "Loss in the threshold (eq 7)",
+        paper="l_0 and l_t are the global loss, unweighted over devices (eq. 1)",
+        here="of the round's participants, as the server hears of no others, weighted by "
+        "samples, like the gradients in eq. 4",
+    ),
+    Reading(
+        "FedAvg",
+        paper='"the traditional FedAvg update process"',
+        here="one gradient of each participant, weighted by samples, without local epochs, as "
+        "the others send",
+        option='weights = "fedavg"',
+    ),
+    Reading(
+        "Devices",
+        paper='main classes "normal with mean of 5 and variance of 10", limited to 1 to 10',
+        here="clipped, so that both ends collect what is beyond; a deviation of 10 is a spread "
+        "of 3.16. experiments/recipes.py draws them",
+    ),
+    Reading(
+        "Angle of the threshold",
+        paper="no bounds",
+        here="the fraction is clipped to [0, 1]: a loss above l_0 would push the angle below θ, "
+        "a loss below l_* past a right angle",
+    ),
+    Reading(
+        "1/I_C",
+        paper="may divide by 0",
+        here="max(I_C, 1)",
+    ),
+    Reading(
+        "Numbers",
+        paper="none for θ, l_* and the number of clusters of K-means",
+        here="our own",
+        option=("theta", "l_star", "clusters"),
+    ),
 )
 
 

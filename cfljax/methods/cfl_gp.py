@@ -6,23 +6,6 @@ client's profile is a running mean of these updates. K-means clusters the profil
 leading singular directions; clusters are named so that most clients stay where they were. Rounds
 are FedAvg inside the clusters, weighted by `average`. A client that arrives later joins the cluster
 with the least loss until it is clustered.
-
-Readings:
-- Profile. Paper: a client's gradients at several models; its program uses the first model only.
-  Here: the first. Option: none.
-- Model of the gradient. Paper: its program sends the first model, but computes at the client's own.
-  Here: at the first. Option: none.
-- Vector. Paper: one gradient, or the update of local training. Here: the update. Option: none.
-- Weight β of the newest update after t rounds. Paper: in its program 1 / (⌊(t + 1) / (K P)⌋ + 1)
-  with the period P. Here: the same. Option: none.
-- When. Paper: its program clusters at every second round below the tenth, by that round's training.
-  Here: at these rounds, by separate training. Option: `period`, `last`.
-- First round. Paper: its program moves each of the K models by its cluster's updates of the first
-  model. Here: by their updates of the cluster's own model, as in all other rounds. Option: none.
-- Weights inside a cluster. Paper: its program has equal ones. Here: the same. Option: `average`.
-
-Communication per participant and round: one model down, one update up; and the same for every
-client at each clustering.
 """
 
 from __future__ import annotations
@@ -34,6 +17,7 @@ import numpy as np
 from cfljax.devices.compiled import quick_jit
 from cfljax.kernels.kmeans import kmeans
 from cfljax.lazy import jnp
+from cfljax.round.about import About, Reading
 from cfljax.round.recipes import (
     AVERAGES,
     Before,
@@ -45,7 +29,54 @@ from cfljax.round.recipes import (
     similarity,
 )
 
-PAPER = "Kim et al. 2024"
+ABOUT = About(
+    title="CFL-GP",
+    family="clustered",
+    authors="Kim, Kim and de Veciana",
+    year=2024,
+    paper="Clustered federated learning via gradient-based partitioning",
+    venue="ICML",
+    link="https://proceedings.mlr.press/v235/kim24p.html",
+    communication="one model down, one update up; and the same for every client at each clustering",
+)
+READINGS = (
+    Reading(
+        "Profile",
+        paper="a client's gradients at several models; its program uses the first model only",
+        here="the first",
+    ),
+    Reading(
+        "Model of the gradient",
+        paper="its program sends the first model, but computes at the client's own",
+        here="at the first",
+    ),
+    Reading(
+        "Vector",
+        paper="one gradient, or the update of local training",
+        here="the update",
+    ),
+    Reading(
+        "Weight β of the newest update after t rounds",
+        paper="in its program 1 / (⌊(t + 1) / (K P)⌋ + 1) with the period P",
+    ),
+    Reading(
+        "When",
+        paper="its program clusters at every second round below the tenth, by that round's "
+        "training",
+        here="at these rounds, by separate training",
+        option=("period", "last"),
+    ),
+    Reading(
+        "First round",
+        paper="its program moves each of the K models by its cluster's updates of the first model",
+        here="by their updates of the cluster's own model, as in all other rounds",
+    ),
+    Reading(
+        "Weights inside a cluster",
+        paper="its program has equal ones",
+        option="average",
+    ),
+)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,31 +6,62 @@ steps u ← βu + ∇φ(χ), χ ← χ − ηu (eq. 4); χ_p and u_p become the 
 `"gradient"` (option I): one gradient each, u_i = β u_p + g_i, χ_p ← χ_p − η/m Σ_members u_i, u_p
 the mean of the members' u_i (eq. 5). `beta` is the momentum; `train.momentum` must be 0, and the
 optimiser "sgd".
-
-Readings:
-- Momentum. Paper: 0.9 for CIFAR-10; nothing for MNIST. Here: 0.9. Option: `beta`.
-- Order of a local step. Paper: buffer first in eq. 4, model first in Algorithm 1. Here: eq. 4.
-  Option: none.
-- Whose buffer. Paper: u_p for all members (Algorithm 1); read literally, a client that changes its
-  cluster brings the buffer that it was last sent. Here: u_p. Option: none.
-- The divisor m of option I. Paper: all clients. Here: the round's participants. Option: none.
-- Data of choice and gradient. Paper: all of a client's data. Here: the same, or the first
-  mini-batch of `train.batch`. Option: `estimate = "batch"`.
-- Fresh data. Paper: 2T disjoint parts of the data for T rounds, for the proof. Here: all data in
-  each round. Option: none.
-
-Communication per participant and round: P models and one u_p down; u_i (option I), or χ_i and u_i
-(option II) up.
 """
 
 from __future__ import annotations
 
 import dataclasses
 
+from cfljax.round.about import About, Reading
 from cfljax.round.recipes import Clustered, option
 from cfljax.types import Hyper, LocalStep
 
-PAPER = "“Clustered federated learning based on momentum gradient descent for heterogeneous data”"
+ABOUT = About(
+    title="CFL-MGD",
+    family="clustered",
+    authors="Zhao et al.",
+    year=2023,
+    paper="Clustered federated learning based on momentum gradient descent for heterogeneous data",
+    venue="Electronics",
+    link="https://doi.org/10.3390/electronics12091972",
+    models="K + 1 down, 2 up",
+    communication="P models and one u_p down; u_i (option I), or χ_i and u_i (option II) up",
+)
+READINGS = (
+    Reading(
+        "Momentum",
+        paper="0.9 for CIFAR-10; nothing for MNIST",
+        here="0.9",
+        option="beta",
+    ),
+    Reading(
+        "Order of a local step",
+        paper="buffer first in eq. 4, model first in Algorithm 1",
+        here="eq. 4",
+    ),
+    Reading(
+        "Whose buffer",
+        paper="u_p for all members (Algorithm 1); read literally, a client that changes its "
+        "cluster brings the buffer that it was last sent",
+        here="u_p",
+    ),
+    Reading(
+        "The divisor m of option I",
+        paper="all clients",
+        here="the round's participants",
+    ),
+    Reading(
+        "Data of choice and gradient",
+        paper="all of a client's data",
+        here="the same, or the first mini-batch of `train.batch`",
+        option='estimate = "batch"',
+    ),
+    Reading(
+        "Fresh data",
+        paper="2T disjoint parts of the data for T rounds, for the proof",
+        here="all data in each round",
+    ),
+)
 
 
 @dataclasses.dataclass(frozen=True)

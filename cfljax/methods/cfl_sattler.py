@@ -9,24 +9,6 @@ than a block's. Each attempt to split ends a call of the compiled program, which
 with a larger `split_every` there are fewer. A split beyond `max_clusters` ends the run with an
 error. Kept with the results: for each cluster the one that it was `parent` of and the round it was
 `born` in. A client that arrives late joins the cluster with the least loss.
-
-Readings:
-- Split. Paper: the bipartition whose largest cosine across is smallest (Algorithm 1), which is
-  single linkage. Here: complete linkage of 1 − cosine, as in the authors' program; with
-  `docs/which.toml` both find the true groups. Option: none.
-- Guard of a split. Paper: only if γ_max < √((1 − α)/2), where α is the largest cosine across and
-  γ_max is in [0, 1]. Here: no guard, as in the program. Option: `gamma_max`.
-- When. Paper: at a stationary point. Here: each round from `min_rounds` on, with the program's
-  numbers. Option: `eps1`, `eps2`, `min_rounds`, `min_size`, `split_every`.
-- Optimiser. Paper: SGD. Its program keeps each client's momentum of 0.9 between rounds, to which
-  eps1 and eps2 belong. Here: momentum is reset in each round. Option: `train.optimizer_state`.
-- Order. Paper: its program splits before it averages, so by updates that are one round newer. Here:
-  averages, then splits. Option: none.
-- Mean update. Paper: weighted by samples; its program is uniform. Here: by the weights of the
-  aggregation, so it is the step of the cluster's model. Option: `average`.
-
-Communication per participant and round: one model down, one update up. Clients that arrive later
-get all models once.
 """
 
 from __future__ import annotations
@@ -42,10 +24,61 @@ from cfljax.kernels.cosine import cosine_matrix
 from cfljax.kernels.mix import members
 from cfljax.lazy import jax, jnp
 from cfljax.methods.fedavg import FedAvg
+from cfljax.round.about import About, Reading
 from cfljax.round.recipes import Ask, Before, Done, State, option, similarity
 from cfljax.types import Array, Quantity
 
-PAPER = "Sattler et al. 2020"
+ABOUT = About(
+    title="Sattler's CFL",
+    family="clustered",
+    authors="Sattler, Müller and Samek",
+    year=2020,
+    paper="Clustered federated learning: model-agnostic distributed multitask optimization under "
+    "privacy constraints",
+    venue="IEEE TNNLS",
+    link="https://arxiv.org/abs/1910.01991",
+    communication="one model down, one update up. Clients that arrive later get all models once",
+)
+READINGS = (
+    Reading(
+        "Split",
+        paper="the bipartition whose largest cosine across is smallest (Algorithm 1), which is "
+        "single linkage",
+        here="complete linkage of 1 − cosine, as in the authors' program; with `docs/which.toml` "
+        "both find the true groups",
+    ),
+    Reading(
+        "Guard of a split",
+        paper="only if γ_max < √((1 − α)/2), where α is the largest cosine across and γ_max is "
+        "in [0, 1]",
+        here="no guard, as in the program",
+        option="gamma_max",
+    ),
+    Reading(
+        "When",
+        paper="at a stationary point",
+        here="each round from `min_rounds` on, with the program's numbers",
+        option=("eps1", "eps2", "min_rounds", "min_size", "split_every"),
+    ),
+    Reading(
+        "Optimiser",
+        paper="SGD. Its program keeps each client's momentum of 0.9 between rounds, to which "
+        "eps1 and eps2 belong",
+        here="momentum is reset in each round",
+        option="train.optimizer_state",
+    ),
+    Reading(
+        "Order",
+        paper="its program splits before it averages, so by updates that are one round newer",
+        here="averages, then splits",
+    ),
+    Reading(
+        "Mean update",
+        paper="weighted by samples; its program is uniform",
+        here="by the weights of the aggregation, so it is the step of the cluster's model",
+        option="average",
+    ),
+)
 
 
 class Looked(NamedTuple):

@@ -5,16 +5,6 @@ accuracy of w is the diagnostic `accuracy_global`.
 Both models are trained in the same round on the same stream of batches, for the run's epochs or
 steps, so that lam = 0 is local training and the global model is FedAvg's. A client that holds no
 training data, or has not been drawn yet, has no personal model and is scored with w.
-
-Readings:
-- Training of the personal model. Paper: its own number of steps and its own rate. Here: the same
-  steps, rate and batches as the global model's training. Option: none.
-- Weights of the global mean. Paper: by samples or uniform (its program's default). Here: by
-  samples. Option: `average = "uniform"`.
-- lam. Paper: one number; its program also tries 0.1, 1 and 2 for each client by validation. Here:
-  one number. Option: `lam`.
-
-Communication per participant and round: one model down, one update up.
 """
 
 from __future__ import annotations
@@ -23,10 +13,38 @@ import dataclasses
 from collections.abc import Callable
 
 from cfljax.lazy import jnp
+from cfljax.round.about import About, Reading
 from cfljax.round.recipes import AVERAGES, AtHome, option
 from cfljax.types import Array, Hyper, Quantity
 
-PAPER = "Li et al. 2021"
+ABOUT = About(
+    title="Ditto",
+    family="personal",
+    authors="Li et al.",
+    year=2021,
+    paper="Ditto: fair and robust federated learning through personalization",
+    venue="ICML",
+    link="https://arxiv.org/abs/2012.04221",
+)
+READINGS = (
+    Reading(
+        "Training of the personal model",
+        paper="its own number of steps and its own rate",
+        here="the same steps, rate and batches as the global model's training",
+    ),
+    Reading(
+        "Weights of the global mean",
+        paper="by samples or uniform (its program's default)",
+        here="by samples",
+        option='average = "uniform"',
+    ),
+    Reading(
+        "lam",
+        paper="one number; its program also tries 0.1, 1 and 2 for each client by validation",
+        here="one number",
+        option="lam",
+    ),
+)
 
 
 @dataclasses.dataclass(frozen=True)

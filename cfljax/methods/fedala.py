@@ -7,23 +7,6 @@ first. When w arrives, it learns W on a share of its samples: on each batch W �
 v), clipped to [0, 1]. Here m has the body of w and the head v + (w − v) ⊙ W. Then it trains from m,
 and sends what becomes of it.
 
-Readings:
-- Mixed layers. Paper: the p last; p = 1 in its comparisons. Here: the last dense layer. Option:
-  none.
-- First learning of W. Paper: until W has converged; its program: until the losses of ten passes are
-  alike. Here: a fixed number of passes. Option: `first_epochs`.
-- Samples. Paper: a random part of them. Here: the first batches of a random order, in each pass
-  another one. Option: `share`.
-- Client that is not drawn. Paper: keeps v and W; its program lets all clients learn W in each
-  round, and puts the mixture in the place of v. Here: it keeps both. Option: none.
-- Client that trains for the first time. Paper: all take part in the first round, from the first
-  model. Here: from w. Option: none.
-- Scored model. Paper: the beginning; its program lets all clients learn W in each round. Here: the
-  beginning by the W of a client's last round. Option: none.
-- Weights of the mean. Paper: by samples. Here: the same. Option: `average`.
-
-Communication per participant and round: one model down, one update up.
-
 A newcomer, like any client that was not drawn yet, is scored with w.
 """
 
@@ -35,6 +18,7 @@ from cfljax import keys
 from cfljax.lazy import jnp
 from cfljax.local.train import Position, make_stepper, start_at
 from cfljax.models.flat import head_of, part_of
+from cfljax.round.about import BY_SAMPLES, About, Reading
 from cfljax.round.recipes import (
     AVERAGES,
     Ask,
@@ -50,7 +34,52 @@ from cfljax.round.recipes import (
 )
 from cfljax.types import Array, Federation, Hyper, LocalStep, Model, Tree
 
-PAPER = "Zhang et al. 2023"
+ABOUT = About(
+    title="FedALA",
+    family="personal",
+    authors="Zhang et al.",
+    year=2023,
+    paper="FedALA: adaptive local aggregation for personalized federated learning",
+    venue="AAAI",
+    link="https://arxiv.org/abs/2212.01197",
+)
+READINGS = (
+    Reading(
+        "Mixed layers",
+        paper="the p last; p = 1 in its comparisons",
+        here="the last dense layer",
+    ),
+    Reading(
+        "First learning of W",
+        paper="until W has converged; its program: until the losses of ten passes are alike",
+        here="a fixed number of passes",
+        option="first_epochs",
+    ),
+    Reading(
+        "Samples",
+        paper="a random part of them",
+        here="the first batches of a random order, in each pass another one",
+        option="share",
+    ),
+    Reading(
+        "Client that is not drawn",
+        paper="keeps v and W; its program lets all clients learn W in each round, and puts the "
+        "mixture in the place of v",
+        here="it keeps both",
+    ),
+    Reading(
+        "Client that trains for the first time",
+        paper="all take part in the first round, from the first model",
+        here="from w",
+    ),
+    Reading(
+        "Scored model",
+        paper="the beginning; its program lets all clients learn W in each round",
+        here="the beginning by the W of a client's last round",
+    ),
+    BY_SAMPLES,
+)
+
 Carry = tuple[
     Position, Array
 ]  # What the steps of training carry: the model; and v, W, and how often the client has trained

@@ -5,20 +5,6 @@ The mixture is u_i = (1 − Σ_j ξ_ij) w_i + Σ_j ξ_ij w_j over j ≠ i, with 
 w_j‖²), A(x) = 1 − exp(−x / sigma). The client then makes its loss plus lam / (2 alpha) · ‖w − u_i‖²
 small. With lam = 0 it is local training.
 
-Readings:
-- Start of local training. Paper: any, because only the minimum counts. Here: at w_i. Option: none.
-- Weights that sum to more than 1. Paper: alpha is small enough. Here: they are divided by their
-  sum, and w_i itself has weight
-  0. Option: none.
-- Who is mixed. Paper: all clients; all take part. Here: the last models of all clients that have
-  trained. Option: none.
-- Numbers. Paper: alpha falls during a run. Here: constant, with our defaults. Option: `alpha`,
-  `sigma`, `lam`.
-- Attention. Paper: the above, and a heuristic with cosines (HeurFedAMP). Here: the above. Option:
-  none.
-
-Communication per participant and round: u_i down, w_i up.
-
 A newcomer, or a client that has not been drawn yet, is scored with the mean by samples of the
 models of all that have trained.
 """
@@ -29,10 +15,48 @@ import dataclasses
 
 from cfljax.kernels.blocks import squared_distances
 from cfljax.lazy import jnp
+from cfljax.round.about import About, Reading
 from cfljax.round.recipes import OwnModels, Peers, option
 from cfljax.types import Array, Hyper, LocalStep
 
-PAPER = "Huang et al. 2021"
+ABOUT = About(
+    title="FedAMP",
+    family="personal",
+    authors="Huang et al.",
+    year=2021,
+    paper="Personalized cross-silo federated learning on non-IID data",
+    venue="AAAI",
+    link="https://arxiv.org/abs/2007.03797",
+    communication="u_i down, w_i up",
+)
+READINGS = (
+    Reading(
+        "Start of local training",
+        paper="any, because only the minimum counts",
+        here="at w_i",
+    ),
+    Reading(
+        "Weights that sum to more than 1",
+        paper="alpha is small enough",
+        here="they are divided by their sum, and w_i itself has weight 0",
+    ),
+    Reading(
+        "Who is mixed",
+        paper="all clients; all take part",
+        here="the last models of all clients that have trained",
+    ),
+    Reading(
+        "Numbers",
+        paper="alpha falls during a run",
+        here="constant, with our defaults",
+        option=("alpha", "sigma", "lam"),
+    ),
+    Reading(
+        "Attention",
+        paper="the above, and a heuristic with cosines (HeurFedAMP)",
+        here="the above",
+    ),
+)
 
 
 @dataclasses.dataclass(frozen=True)

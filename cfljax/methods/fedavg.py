@@ -1,19 +1,29 @@
-"""FedAvg (McMahan et al. 2017): one global model, averaged over the participants of each round.
-
-Readings:
-- Weights. Paper: n_i over the samples of all clients. Here: over the samples of the round's
-  participants. Option: `average`.
-
-Communication per participant and round: one model down, one update up.
-"""
+"""FedAvg (McMahan et al. 2017): one global model, averaged over the participants of each round."""
 
 from __future__ import annotations
 
 import dataclasses
 
+from cfljax.round.about import About, Reading
 from cfljax.round.recipes import AVERAGES, Clustered, option
 
-PAPER = "McMahan et al. 2017"
+ABOUT = About(
+    title="FedAvg",
+    family="global",
+    authors="McMahan et al.",
+    year=2017,
+    paper="Communication-efficient learning of deep networks from decentralized data",
+    venue="AISTATS",
+    link="https://arxiv.org/abs/1602.05629",
+)
+READINGS = (
+    Reading(
+        "Weights",
+        paper="n_i over the samples of all clients",
+        here="over the samples of the round's participants",
+        option="average",
+    ),
+)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,20 +5,6 @@ In the rounds every client trains the body below one and the same random head. W
 over each client fine-tunes the whole model on its own samples, and is scored once more:
 `accuracy_finetuned`. The history is of the model before.
 
-Readings:
-- Fine-tuned part. Paper: the whole model, or for comparison a part of it. Here: the whole. Option:
-  none.
-- Length of fine-tuning. Paper: 5 epochs, which are 50 of its steps. Here: 50 steps; 0 leaves it
-  out. Option: `train.finetune_steps`; 0 leaves it out.
-- Its learning rate. Paper: 0.1 at first, with a decay over the rounds. Here: `train.lr`, without
-  decay. Option: none.
-- Head. Paper: random, or random with orthogonal rows. Here: the model's random initial head.
-  Option: none.
-- Weights of the mean. Paper: by samples; its program's are equal. Here: by samples. Option:
-  `average = "uniform"`.
-
-Communication per participant and round: the body down, its update up.
-
 A newcomer, which has never trained, is scored with the global model.
 """
 
@@ -27,8 +13,43 @@ from __future__ import annotations
 import dataclasses
 
 from cfljax.methods.fedavg import FedAvg
+from cfljax.round.about import BY_SAMPLES_UNLIKE_PROGRAM, About, Reading
 
-PAPER = "Oh et al. 2022"
+ABOUT = About(
+    title="FedBABU",
+    family="personal",
+    authors="Oh et al.",
+    year=2022,
+    paper="FedBABU: towards enhanced representation for federated image classification",
+    venue="ICLR",
+    link="https://arxiv.org/abs/2106.06042",
+    models="the body down and up",
+    communication="the body down, its update up",
+)
+READINGS = (
+    Reading(
+        "Fine-tuned part",
+        paper="the whole model, or for comparison a part of it",
+        here="the whole",
+    ),
+    Reading(
+        "Length of fine-tuning",
+        paper="5 epochs, which are 50 of its steps",
+        here="50 steps; 0 leaves it out",
+        option="train.finetune_steps",
+    ),
+    Reading(
+        "Its learning rate",
+        paper="0.1 at first, with a decay over the rounds",
+        here="`train.lr`, without decay",
+    ),
+    Reading(
+        "Head",
+        paper="random, or random with orthogonal rows",
+        here="the model's random initial head",
+    ),
+    BY_SAMPLES_UNLIKE_PROGRAM,
+)
 
 
 @dataclasses.dataclass(frozen=True)

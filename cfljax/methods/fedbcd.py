@@ -6,14 +6,6 @@ personal model x_i, which stays with it; then z ← z − lr_z (z − mean of al
 that has arrived and holds data, whether it took part or not. Local training is the method's own:
 `train.lr`, `momentum`, `weight_decay`, `epochs`, `steps` and `batch` have no say in it; `lr_decay`
 has. Scored with z; the accuracy of the x_i is the diagnostic `accuracy_personal`.
-
-Readings:
-- Local training. Paper: SGD 0.005 with momentum 0.9 and weight decay 1e-4, batches of 32, 1 to 5
-  steps. Here: the same, not the options of `train`. Option: `local_lr`, `local_momentum`,
-  `local_weight_decay`, `local_batch`, `max_steps`.
-- Step of z. Paper: 1 for an MLP, 0.1 for a ResNet. Here: 1. Option: `lr_z`.
-
-Communication per participant and round: z down, one update up.
 """
 
 from __future__ import annotations
@@ -26,6 +18,7 @@ from cfljax.federation.cohort import present
 from cfljax.kernels.mix import add_noise, sum_by
 from cfljax.lazy import jnp
 from cfljax.registry import Entry
+from cfljax.round.about import About, Reading
 from cfljax.round.recipes import (
     PersonalConfig,
     Solver,
@@ -39,7 +32,30 @@ from cfljax.round.recipes import (
 )
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model, Quantity
 
-PAPER = "Wu et al. 2021"
+ABOUT = About(
+    title="FedBCD",
+    family="personal",
+    authors="Wu et al.",
+    year=2021,
+    paper="Federated block coordinate descent scheme for learning global and personalized models",
+    venue="AAAI",
+    link="https://arxiv.org/abs/2012.13900",
+    communication="z down, one update up",
+)
+READINGS = (
+    Reading(
+        "Local training",
+        paper="SGD 0.005 with momentum 0.9 and weight decay 1e-4, batches of 32, 1 to 5 steps",
+        here="the same, not the options of `train`",
+        option=("local_lr", "local_momentum", "local_weight_decay", "local_batch", "max_steps"),
+    ),
+    Reading(
+        "Step of z",
+        paper="1 for an MLP, 0.1 for a ResNet",
+        here="1",
+        option="lr_z",
+    ),
+)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,33 +14,6 @@ balanced heads' rows, the mean |cos_iz − cos_jz| over third participants z. DB
 noise, joins those whose distance is at most `eps`, directly or in a chain. A cluster's rows of the
 own heads are averaged, and so are its mean features, to its prototype.
 
-Readings:
-- Balanced batch. Paper: its program has as many samples as the rarest class has, at most five.
-  Here: the same. Option: `balanced_samples`.
-- First balanced head. Paper: its program takes the head that the server drew and never averages.
-  Here: the same. Option: none.
-- First own head. Paper: in its program the balanced head that the client has just trained. Here:
-  the same. Option: none.
-- Learning rates. Paper: 0.01 for the body, 0.1 for both heads, with a momentum of 0.9. Here:
-  `train.lr` for the body, and ten times as much for the heads, with the run's optimiser. Option:
-  `head_lr`.
-- Beginning of alignment. Paper: its program after 20 rounds. Here: the same. Option: `align_after`.
-- Weights inside a cluster. Paper: uniform. Here: the same. Option: none.
-- Weights of the bodies. Paper: by samples. Here: the same. Option: none.
-- Prototypes of a round's first participant. Paper: mean features of its samples; its program adds
-  in place, and so makes them the sums over all participants, which then count in the means of its
-  clusters. Here: as in the paper. Option: none.
-- Class that a participant lacks. Paper: all have some samples of each class. Here: it is in no
-  cluster of this class, and keeps its row of the head and its prototype. Option: none.
-- Fewer than three participants with a class. Paper: open. Here: they are in one cluster. Option:
-  none.
-- Scored model. Paper: in its program the clustered head, and the body of the last round in which
-  the client took part. Here: the same. Option: none.
-
-Communication per participant and round: one model and the known prototypes down; one update, the
-balanced head and the mean features of its classes up. `train.compress` with top-k takes the largest
-moves of body and head together; as heads move further, a small `keep` never sends the body.
-
 A newcomer, or a client that has not been drawn yet, is scored with the mean by samples of the
 models of all that have trained.
 """
@@ -61,6 +34,7 @@ from cfljax.local.train import Gradient, Position, Samples, make_stepper, start_
 from cfljax.methods.fedproto import head_rows, sum_features
 from cfljax.models.features import with_features
 from cfljax.models.flat import cross_entropy, mask_head
+from cfljax.round.about import About, Reading
 from cfljax.round.recipes import (
     Ask,
     Exchanged,
@@ -74,7 +48,77 @@ from cfljax.round.recipes import (
 )
 from cfljax.types import Array, Federation, Hyper, LocalStep, Model
 
-PAPER = "Chen et al. 2024"
+ABOUT = About(
+    title="FedCCFA",
+    family="personal",
+    authors="Chen et al.",
+    year=2024,
+    paper="Classifier clustering and feature alignment for federated learning under distributed "
+    "concept drift",
+    venue="NeurIPS",
+    link="https://arxiv.org/abs/2410.18478",
+    models="1 and prototypes down, 1, a head and prototypes up",
+    communication="one model and the known prototypes down; one update, the balanced head and "
+    "the mean features of its classes up. `train.compress` with top-k takes the "
+    "largest moves of body and head together; as heads move further, a small "
+    "`keep` never sends the body",
+)
+READINGS = (
+    Reading(
+        "Balanced batch",
+        paper="its program has as many samples as the rarest class has, at most five",
+        option="balanced_samples",
+    ),
+    Reading(
+        "First balanced head",
+        paper="its program takes the head that the server drew and never averages",
+    ),
+    Reading(
+        "First own head",
+        paper="in its program the balanced head that the client has just trained",
+    ),
+    Reading(
+        "Learning rates",
+        paper="0.01 for the body, 0.1 for both heads, with a momentum of 0.9",
+        here="`train.lr` for the body, and ten times as much for the heads, with the run's "
+        "optimiser",
+        option="head_lr",
+    ),
+    Reading(
+        "Beginning of alignment",
+        paper="its program after 20 rounds",
+        option="align_after",
+    ),
+    Reading(
+        "Weights inside a cluster",
+        paper="uniform",
+    ),
+    Reading(
+        "Weights of the bodies",
+        paper="by samples",
+    ),
+    Reading(
+        "Prototypes of a round's first participant",
+        paper="mean features of its samples; its program adds in place, and so makes them the "
+        "sums over all participants, which then count in the means of its clusters",
+        here="as in the paper",
+    ),
+    Reading(
+        "Class that a participant lacks",
+        paper="all have some samples of each class",
+        here="it is in no cluster of this class, and keeps its row of the head and its prototype",
+    ),
+    Reading(
+        "Fewer than three participants with a class",
+        paper="open",
+        here="they are in one cluster",
+    ),
+    Reading(
+        "Scored model",
+        paper="in its program the clustered head, and the body of the last round in which the "
+        "client took part",
+    ),
+)
 
 
 @dataclasses.dataclass(frozen=True)

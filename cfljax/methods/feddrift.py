@@ -14,29 +14,6 @@ A model that nobody uses stays, as its data may come back. If there is no room f
 (`max_clusters`), the one that is unused for the longest time goes; if all are in use, the client
 stays with its best one (diagnostic `without_room`). A client that has not taken part yet is scored
 with the model that has the least loss on its data.
-
-Readings:
-- Time steps. Paper: new data arrive at each step, and a step has many rounds. Here: ten rounds.
-  Option: `every`.
-- Data. Paper: a model trains on its clients' data of all steps. Here: on the data of the round.
-  Option: none.
-- Start. Paper: one model for all; its program's FedDrift begins with one for each client. Here:
-  one; or one for each client when it first takes part, up to `max_clusters`. Option: `begin =
-  "each"`.
-- Merging. Paper: complete linkage, up to delta; its program has another threshold, average linkage,
-  and isolation for several steps. Here: as in the paper. Option: none.
-- Drifts. Paper: each client that drifts begins a model, or all in a step share one and nothing is
-  merged (FedDrift-Eager). Here: the first. Option: none.
-- New models. Paper: initialised; its program continues from the client's best one. Here: w_0, so
-  that models that merge have a common start. Option: none.
-- Measure. Paper: losses; its program compares accuracies. Here: losses. Option: none.
-- Merged models. Paper: their mean by the sizes of their data; its program counts clients and steps.
-  Here: by the samples of their current clients. Option: none.
-- Weights inside a cluster. Paper: by samples. Here: the same. Option: `average`.
-
-Communication per participant and round: one model down, one update up. In the first round of a time
-step also all models down and one loss for each up, and one more model down for clients with a new
-or merged one.
 """
 
 from __future__ import annotations
@@ -49,10 +26,70 @@ from cfljax.kernels.mix import members, usable
 from cfljax.kernels.unite import complete_linkage
 from cfljax.lazy import jax, jnp
 from cfljax.methods.fedavg import FedAvg
+from cfljax.round.about import BY_SAMPLES, About, Reading
 from cfljax.round.recipes import Ask, State, join, option
 from cfljax.types import Array, Quantity
 
-PAPER = "Jothimurugesan et al. 2023"
+ABOUT = About(
+    title="FedDrift",
+    family="clustered",
+    authors="Jothimurugesan et al.",
+    year=2023,
+    paper="Federated learning under distributed concept drift",
+    venue="AISTATS",
+    link="https://arxiv.org/abs/2206.00799",
+    models="1 down, 1 up; K down every few rounds",
+    communication="one model down, one update up. In the first round of a time step also all "
+    "models down and one loss for each up, and one more model down for clients "
+    "with a new or merged one",
+)
+READINGS = (
+    Reading(
+        "Time steps",
+        paper="new data arrive at each step, and a step has many rounds",
+        here="ten rounds",
+        option="every",
+    ),
+    Reading(
+        "Data",
+        paper="a model trains on its clients' data of all steps",
+        here="on the data of the round",
+    ),
+    Reading(
+        "Start",
+        paper="one model for all; its program's FedDrift begins with one for each client",
+        here="one; or one for each client when it first takes part, up to `max_clusters`",
+        option='begin = "each"',
+    ),
+    Reading(
+        "Merging",
+        paper="complete linkage, up to delta; its program has another threshold, average "
+        "linkage, and isolation for several steps",
+        here="as in the paper",
+    ),
+    Reading(
+        "Drifts",
+        paper="each client that drifts begins a model, or all in a step share one and nothing is "
+        "merged (FedDrift-Eager)",
+        here="the first",
+    ),
+    Reading(
+        "New models",
+        paper="initialised; its program continues from the client's best one",
+        here="w_0, so that models that merge have a common start",
+    ),
+    Reading(
+        "Measure",
+        paper="losses; its program compares accuracies",
+        here="losses",
+    ),
+    Reading(
+        "Merged models",
+        paper="their mean by the sizes of their data; its program counts clients and steps",
+        here="by the samples of their current clients",
+    ),
+    BY_SAMPLES,
+)
 
 
 class Known(NamedTuple):

@@ -11,17 +11,6 @@ But for a constant, the objective is f_i(w) + alpha/2 · ‖w − (w_t + h_i / a
 proximal term and no other. The state holds −h / alpha instead of h: the sum of a client's moves,
 and on the server the mean of these sums.
 
-Readings:
-- The minimum. Paper: exact, or by some epochs of SGD. Here: the run's local training. Option: none.
-- Weights. Paper: uniform; its program divides alpha by n_i / mean n. Here: uniform. Option: none.
-- Clipping. Paper: none; its program clips gradients to norm 10. Here: none. Option: none.
-- Scored model. Paper: the server's w; its program scores the mean of all clients' last models.
-  Here: w. Option: none.
-- Compression. Paper: none. Here: a client subtracts from its h_i what the server received. Option:
-  none.
-
-Communication per participant and round: one model down, one update up.
-
 `train.parts`, `train.freeze` and `train.server` are refused.
 """
 
@@ -29,10 +18,46 @@ from __future__ import annotations
 
 import dataclasses
 
+from cfljax.round.about import About, Reading
 from cfljax.round.recipes import Controlled, option
 from cfljax.types import Array, Hyper, LocalStep
 
-PAPER = "Acar et al. 2021"
+ABOUT = About(
+    title="FedDyn",
+    family="global",
+    authors="Acar et al.",
+    year=2021,
+    paper="Federated learning based on dynamic regularization",
+    venue="ICLR",
+    link="https://arxiv.org/abs/2111.04263",
+)
+READINGS = (
+    Reading(
+        "The minimum",
+        paper="exact, or by some epochs of SGD",
+        here="the run's local training",
+    ),
+    Reading(
+        "Weights",
+        paper="uniform; its program divides alpha by n_i / mean n",
+        here="uniform",
+    ),
+    Reading(
+        "Clipping",
+        paper="none; its program clips gradients to norm 10",
+        here="none",
+    ),
+    Reading(
+        "Scored model",
+        paper="the server's w; its program scores the mean of all clients' last models",
+        here="w",
+    ),
+    Reading(
+        "Compression",
+        paper="none",
+        here="a client subtracts from its h_i what the server received",
+    ),
+)
 
 
 @dataclasses.dataclass(frozen=True)

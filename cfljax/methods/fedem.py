@@ -10,23 +10,6 @@ with the largest weight.
 All K models of a participant are trained on the same stream of batches. With `clusters = 1` it is
 FedAvg.
 
-Readings:
-- Initial models. Paper: random. Here: drawn independently, because equal models would stay equal.
-  Option: none.
-- Initial mixtures. Paper: any; its program begins with equal weights. Here: equal weights. Option:
-  none.
-- Weights of the mean. Paper: n_i over the samples of all clients; in its program clients that are
-  not drawn count with the old model. Here: over the samples of the round's participants. Option:
-  `average`.
-- Loss of a batch. Paper: the sum over samples of q times loss. Here: its mean over the batch, as in
-  its program. Option: none.
-- Clients not drawn. Paper: all take part. Here: they keep their mixtures, as in its program.
-  Option: none.
-- Mixture of a newcomer. Paper: E-steps with fixed models; its program does one at each evaluation.
-  Here: ten, from equal weights. Option: none.
-
-Communication per participant and round: K models down, K updates up.
-
 A newcomer, as any client that has not been drawn yet, gets its mixture by ten E-steps
 on its own training samples from equal weights, with the models as they are. A client without
 training samples has one model, the one of least loss on its test samples.
@@ -36,9 +19,54 @@ from __future__ import annotations
 
 import dataclasses
 
+from cfljax.round.about import About, Reading
 from cfljax.round.recipes import Soft
 
-PAPER = "Marfoq et al. 2021"
+ABOUT = About(
+    title="FedEM",
+    family="soft",
+    authors="Marfoq et al.",
+    year=2021,
+    paper="Federated multi-task learning under a mixture of distributions",
+    venue="NeurIPS",
+    link="https://arxiv.org/abs/2108.10252",
+    models="K down, K up",
+    communication="K models down, K updates up",
+)
+READINGS = (
+    Reading(
+        "Initial models",
+        paper="random",
+        here="drawn independently, because equal models would stay equal",
+    ),
+    Reading(
+        "Initial mixtures",
+        paper="any; its program begins with equal weights",
+        here="equal weights",
+    ),
+    Reading(
+        "Weights of the mean",
+        paper="n_i over the samples of all clients; in its program clients that are not drawn "
+        "count with the old model",
+        here="over the samples of the round's participants",
+        option="average",
+    ),
+    Reading(
+        "Loss of a batch",
+        paper="the sum over samples of q times loss",
+        here="its mean over the batch, as in its program",
+    ),
+    Reading(
+        "Clients not drawn",
+        paper="all take part",
+        here="they keep their mixtures, as in its program",
+    ),
+    Reading(
+        "Mixture of a newcomer",
+        paper="E-steps with fixed models; its program does one at each evaluation",
+        here="ten, from equal weights",
+    ),
+)
 
 
 @dataclasses.dataclass(frozen=True)

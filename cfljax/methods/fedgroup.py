@@ -9,34 +9,8 @@ participants keeps its latest update; inter-group aggregation moves its model, t
 cold start left without a member is never chosen. A client whose pre-training is not finite is a
 zero vector to eq. 9.
 
-Readings. The published text and the authors' program differ; the defaults follow the program, with
-which Table 3 was made:
-- Length of a pre-training. Paper: E epochs (Algorithm 3). Here: 50 mini-batch steps, with the
-  proximal term (the program). Option: `pretrain_epochs`.
-- Start of a group. Paper: w_0 (Algorithm 2, line 2); the mean of the members' updates (Algorithm
-  3). Here: the mean of their pre-trained weights (the program), which gives the same directions.
-  Option: none.
-- K-means of the cold start. Paper: K-means++. Here: ten restarts, at most 20 iterations (the
-  program). Option: none.
-- Newcomer. Paper: starts from the auxiliary global model, and is compared with the groups' latest
-  updates. Here: starts from w_0, and is compared with the cold-start directions (the program): by
-  latest updates, which depend on who took part, newcomers on MNIST join almost at random.
-  `"auxiliary"` compares with the groups' models as seen from the auxiliary model. Option: `newcomer
-  = "latest"`.
-- When newcomers are assigned. Paper: when they arrive. Here: with "initial" before the first round,
-  which is the same. Option: none.
-- First round of a newcomer. Paper: E − 1 epochs after pre-training. Here: all (the program).
-  Option: none.
-- Weights inside a group. Paper: by samples. Here: the same. Option: `average`.
-- Inter-group aggregation. Paper: a pull towards the others (Algorithm 2, line 19), or eq. 20. Here:
-  the former; `"weighted"` is the program's. Option: `inter_group = "normalised"`.
-- Re-clustering. Paper: none. Here: none, or a new cold start every few rounds
-  (`round/recluster.py`). Option: `every`.
-- Random group. Paper: drawn once. Here: the same; the program draws at each selection. Option: `rac
-  = "always"`.
-
-Communication of a round: one model down, one update up, and the same for each pre-training: of the
-cold start in round 0, of a newcomer when it first takes part.
+The published text and the authors' program differ; the defaults follow the program, with which
+Table 3 was made.
 """
 
 from __future__ import annotations
@@ -50,9 +24,10 @@ from cfljax import keys
 from cfljax.devices.compiled import quick_jit
 from cfljax.errors import SpecError
 from cfljax.kernels.choose import pick_random_cluster
-from cfljax.kernels.inter_group import READINGS, inter_group, newcomer_group
+from cfljax.kernels.inter_group import FORMULAS, inter_group, newcomer_group
 from cfljax.lazy import jnp
 from cfljax.methods.fedavg import FedAvg
+from cfljax.round.about import BY_SAMPLES, About, Reading
 from cfljax.round.cold_start import COLD_STARTS, first_groups
 from cfljax.round.recipes import (
     Ask,
@@ -66,10 +41,75 @@ from cfljax.round.recipes import (
 )
 from cfljax.types import Array, Hyper, LocalStep, Quantity, on_host
 
-PAPER = (
-    "Duan et al. 2021, “FedGroup: efficient clustered federated learning via decomposed "
-    "data-driven measure”"
+ABOUT = About(
+    title="FedGroup",
+    family="clustered",
+    authors="Duan et al.",
+    year=2021,
+    paper="FedGroup: efficient clustered federated learning via decomposed data-driven measure",
+    venue="ISPA",
+    link="https://arxiv.org/abs/2010.06870",
+    communication="one model down, one update up, and the same for each pre-training: of the "
+    "cold start in round 0, of a newcomer when it first takes part",
 )
+READINGS = (
+    Reading(
+        "Length of a pre-training",
+        paper="E epochs (Algorithm 3)",
+        here="50 mini-batch steps, with the proximal term (the program)",
+        option="pretrain_epochs",
+    ),
+    Reading(
+        "Start of a group",
+        paper="w_0 (Algorithm 2, line 2); the mean of the members' updates (Algorithm 3)",
+        here="the mean of their pre-trained weights (the program), which gives the same directions",
+    ),
+    Reading(
+        "K-means of the cold start",
+        paper="K-means++",
+        here="ten restarts, at most 20 iterations (the program)",
+    ),
+    Reading(
+        "Newcomer",
+        paper="starts from the auxiliary global model, and is compared with the groups' latest "
+        "updates",
+        here="starts from w_0, and is compared with the cold-start directions (the program): by "
+        "latest updates, which depend on who took part, newcomers on MNIST join almost at "
+        'random. `"auxiliary"` compares with the groups\' models as seen from the auxiliary '
+        "model",
+        option='newcomer = "latest"',
+    ),
+    Reading(
+        "When newcomers are assigned",
+        paper="when they arrive",
+        here='with "initial" before the first round, which is the same',
+    ),
+    Reading(
+        "First round of a newcomer",
+        paper="E − 1 epochs after pre-training",
+        here="all (the program)",
+    ),
+    BY_SAMPLES,
+    Reading(
+        "Inter-group aggregation",
+        paper="a pull towards the others (Algorithm 2, line 19), or eq. 20",
+        here='the former; `"weighted"` is the program\'s',
+        option='inter_group = "normalised"',
+    ),
+    Reading(
+        "Re-clustering",
+        paper="none",
+        here="none, or a new cold start every few rounds (`round/recluster.py`)",
+        option="every",
+    ),
+    Reading(
+        "Random group",
+        paper="drawn once",
+        here="the same; the program draws at each selection",
+        option='rac = "always"',
+    ),
+)
+
 NEWCOMER = ("initial", "latest", "auxiliary")
 
 
@@ -124,7 +164,7 @@ class FedGroup(FedAvg):
     )
     eta_g: float = option(0.0, "step of the inter-group aggregation", low=0.0, traced=True)
     inter_group: str = option(
-        "difference", "formula of the inter-group aggregation", choices=READINGS
+        "difference", "formula of the inter-group aggregation", choices=FORMULAS
     )
     mu: float = option(0.0, "strength of the proximal term (FedGrouProx)", low=0.0, traced=True)
     every: int | None = every()

@@ -9,16 +9,6 @@ been below `eps` for as many rounds as it takes to draw all members, the rows of
 1], give the affinities exp(−γ · squared distance without both members), and spectral clusterings
 are tried. The one with the least Davies–Bouldin score splits the cluster, if that is below 1.
 
-Readings:
-- Random losses. Paper: its program can add some to μ and σ; by default none. Here: none. Option:
-  none.
-- Number of parts. Paper: its program tries 2, 3, … up to ⌊members / drawn⌋, at most 4, so that a
-  cluster never splits with fewer than twice as many members as take part. Here: the same. Option:
-  none.
-- Weights. Paper: by samples. Here: the same. Option: `average`.
-
-Communication per participant and round: one model down, one update and its losses up.
-
 A client that arrives late begins in the first cluster; a newcomer is scored in the one with the
 least loss.
 """
@@ -35,11 +25,35 @@ from cfljax.lazy import jnp
 from cfljax.local.train import Position, make_stepper, start_at
 from cfljax.methods.fedavg import FedAvg
 from cfljax.registry.options import Value
+from cfljax.round.about import BY_SAMPLES, About, Reading
 from cfljax.round.config import TrainOptions
 from cfljax.round.recipes import Ask, Before, Done, GradientAt, OwnSteps, State, StepRule, option
 from cfljax.types import Array, Hyper, LocalStep, Model
 
-PAPER = "Licciardi et al. 2025"
+ABOUT = About(
+    title="FedGWC",
+    family="clustered",
+    authors="Licciardi et al.",
+    year=2025,
+    paper="Interaction-aware Gaussian weighting for clustered federated learning",
+    venue="ICML",
+    link="https://arxiv.org/abs/2502.03340",
+    communication="one model down, one update and its losses up",
+)
+READINGS = (
+    Reading(
+        "Random losses",
+        paper="its program can add some to μ and σ; by default none",
+        here="none",
+    ),
+    Reading(
+        "Number of parts",
+        paper="its program tries 2, 3, … up to ⌊members / drawn⌋, at most 4, so that a cluster "
+        "never splits with fewer than twice as many members as take part",
+    ),
+    BY_SAMPLES,
+)
+
 At = tuple[
     Position, Array, Array
 ]  # What the steps carry: where they are, the losses noted f32[notes], their number i32[]

@@ -12,20 +12,6 @@ H_j holds for each class the mean features of its samples, times the share of th
 samples of client j, and V_j = (E‖z‖² − ‖H_j‖²) / n_j, where z are the features under the body that
 was sent.
 
-Readings:
-- Learning rates. Paper: its program's are 0.1 for heads and 0.01 or 0.02 for bodies. Here:
-  `train.lr` for both. Option: none.
-- Class without a global centroid. Paper: its program takes the client's own before training. Here:
-  no pull; a class that no participant has keeps its last centroid. Option: none.
-- Small weights. Paper: its program sets weights below 0.001 to 0. Here: the minimum as it is.
-  Option: none.
-- Scored model. Paper: its program's is the one after local training. Here: the new body and the
-  mixed head, as in PFLlib. Option: `train.finetune_steps` trains them on for a last score.
-
-Communication per participant and round: a model and the known centroids down; a model and the
-estimate of its variance up, and for each of its classes the centroid, the mean features before
-training and the number of samples.
-
 A newcomer, or a client that has not been drawn yet, is scored with the body below the mean by
 samples of all mixed heads.
 """
@@ -40,6 +26,7 @@ from cfljax.lazy import jax, jnp
 from cfljax.local.train import Position, Turns, make_stepper, start_at
 from cfljax.methods.fedproto import head_rows, pulled, sum_features
 from cfljax.models.flat import head_of, part_of
+from cfljax.round.about import About, Reading
 from cfljax.round.recipes import (
     Ask,
     Exchanged,
@@ -53,7 +40,44 @@ from cfljax.round.recipes import (
 )
 from cfljax.types import Array, Federation, Hyper, LocalStep, Model
 
-PAPER = "Xu et al. 2023"
+ABOUT = About(
+    title="FedPAC",
+    family="personal",
+    authors="Xu, Tong and Huang",
+    year=2023,
+    paper="Personalized federated learning with feature alignment and classifier collaboration",
+    venue="ICLR",
+    link="https://arxiv.org/abs/2306.11867",
+    models="1 down, 1 up, and centroids",
+    communication="a model and the known centroids down; a model and the estimate of its "
+    "variance up, and for each of its classes the centroid, the mean features "
+    "before training and the number of samples",
+)
+READINGS = (
+    Reading(
+        "Learning rates",
+        paper="its program's are 0.1 for heads and 0.01 or 0.02 for bodies",
+        here="`train.lr` for both",
+    ),
+    Reading(
+        "Class without a global centroid",
+        paper="its program takes the client's own before training",
+        here="no pull; a class that no participant has keeps its last centroid",
+    ),
+    Reading(
+        "Small weights",
+        paper="its program sets weights below 0.001 to 0",
+        here="the minimum as it is",
+    ),
+    Reading(
+        "Scored model",
+        paper="its program's is the one after local training",
+        here="the new body and the mixed head, as in PFLlib; fine-tuning trains them on for a "
+        "last score",
+        option="train.finetune_steps",
+    ),
+)
+
 Carry = tuple[
     Position, Array, Array
 ]  # What the steps of a client carry: its model, the centroids, and the epoch

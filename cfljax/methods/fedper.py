@@ -4,14 +4,6 @@ client.
 Both are trained together on the client's data. A client that has not been drawn yet has the head
 that all begin with.
 
-Readings:
-- Personal layers. Paper: the last ones, in varying number. Here: the last dense layer. Option:
-  `train.parts` with fedavg.
-- Participants. Paper: all clients in each round. Here: the run's. Option: `train.participation`.
-- Weights of the mean. Paper: by samples. Here: the same. Option: `average`.
-
-Communication per participant and round: the body down, its update up.
-
 A newcomer, which has never trained, is scored with the global body and the head that all clients
 begin with.
 """
@@ -21,8 +13,34 @@ from __future__ import annotations
 import dataclasses
 
 from cfljax.methods.fedavg import FedAvg
+from cfljax.round.about import BY_SAMPLES, About, Reading
 
-PAPER = "Arivazhagan et al. 2019"
+ABOUT = About(
+    title="FedPer",
+    family="personal",
+    authors="Arivazhagan et al.",
+    year=2019,
+    paper="Federated learning with personalization layers",
+    venue="arXiv",
+    link="https://arxiv.org/abs/1912.00818",
+    models="the body down and up",
+    communication="the body down, its update up",
+)
+READINGS = (
+    Reading(
+        "Personal layers",
+        paper="the last ones, in varying number",
+        here="the last dense layer; others with fedavg and `train.parts`",
+        option="train.parts",
+    ),
+    Reading(
+        "Participants",
+        paper="all clients in each round",
+        here="the run's",
+        option="train.participation",
+    ),
+    BY_SAMPLES,
+)
 
 
 @dataclasses.dataclass(frozen=True)

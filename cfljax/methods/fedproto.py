@@ -7,21 +7,6 @@ of a sample and the global prototype of its class. It sends its own prototypes a
 global one is the mean of the participants' prototypes. The model with its own head is scored.
 `accuracy_prototypes` scores the class whose global prototype is nearest.
 
-Readings:
-- Pull. Paper: of a client's prototype of a class to the global one; its program pulls each sample's
-  features. Here: as its program. Option: none.
-- Prototypes that are sent. Paper: of all samples, after training; its program takes features from
-  its steps. Here: as in the paper. Option: none.
-- Weights of the mean. Paper: by samples, and once more divided by the number of clients; its
-  program's are equal. Here: equal. Option: none.
-- Class that no participant has. Paper: all clients take part. Here: it keeps its last global
-  prototype. Option: none.
-- Scored model. Paper: the nearest prototype; its program scores the head, too. Here: the head.
-  Option: none.
-
-Communication per participant and round: the known prototypes down, the prototypes of its classes
-up.
-
 A client that was not drawn yet, a newcomer too, is scored with the first model.
 """
 
@@ -36,6 +21,7 @@ from cfljax.lazy import jax, jnp
 from cfljax.local.train import Position, Samples, make_stepper, start_at
 from cfljax.models.features import with_features
 from cfljax.models.flat import head_of, part_of
+from cfljax.round.about import About, Reading
 from cfljax.round.recipes import (
     Ask,
     Exchanged,
@@ -49,7 +35,45 @@ from cfljax.round.recipes import (
 )
 from cfljax.types import Array, Federation, Hyper, LocalStep, Model, Quantity
 
-PAPER = "Tan et al. 2022"
+ABOUT = About(
+    title="FedProto",
+    family="personal",
+    authors="Tan et al.",
+    year=2022,
+    paper="FedProto: federated prototype learning across heterogeneous clients",
+    venue="AAAI",
+    link="https://arxiv.org/abs/2105.00243",
+    models="prototypes down and up",
+    communication="the known prototypes down, the prototypes of its classes up",
+)
+READINGS = (
+    Reading(
+        "Pull",
+        paper="of a client's prototype of a class to the global one; its program pulls each "
+        "sample's features",
+        here="as its program",
+    ),
+    Reading(
+        "Prototypes that are sent",
+        paper="of all samples, after training; its program takes features from its steps",
+        here="as in the paper",
+    ),
+    Reading(
+        "Weights of the mean",
+        paper="by samples, and once more divided by the number of clients; its program's are equal",
+        here="equal",
+    ),
+    Reading(
+        "Class that no participant has",
+        paper="all clients take part",
+        here="it keeps its last global prototype",
+    ),
+    Reading(
+        "Scored model",
+        paper="the nearest prototype; its program scores the head, too",
+        here="the head",
+    ),
+)
 
 
 @dataclasses.dataclass(frozen=True)

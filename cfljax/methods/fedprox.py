@@ -1,13 +1,5 @@
 """FedProx (Li et al. 2020): FedAvg whose local objective pulls towards the global model by mu/2 ·
 ‖w − w_start‖².
-
-Readings:
-- Draw and weights. Paper: clients drawn by their number of samples, then the plain mean. Here: a
-  uniform draw, weights by samples, as in FedAvg. Option: `average = "uniform"` for the weights.
-- Partial local work. Paper: part of the method. Here: `train.stragglers`, for every method. Option:
-  none.
-
-Communication per participant and round: one model down, one update up.
 """
 
 from __future__ import annotations
@@ -15,10 +7,32 @@ from __future__ import annotations
 import dataclasses
 
 from cfljax.methods.fedavg import FedAvg
+from cfljax.round.about import About, Reading
 from cfljax.round.recipes import option
 from cfljax.types import Hyper, LocalStep
 
-PAPER = "Li et al. 2020"
+ABOUT = About(
+    title="FedProx",
+    family="global",
+    authors="Li et al.",
+    year=2020,
+    paper="Federated optimization in heterogeneous networks",
+    venue="MLSys",
+    link="https://arxiv.org/abs/1812.06127",
+)
+READINGS = (
+    Reading(
+        "Draw and weights",
+        paper="clients drawn by their number of samples, then the plain mean",
+        here="a uniform draw, weights by samples, as in FedAvg",
+        option='average = "uniform"',
+    ),
+    Reading(
+        "Partial local work",
+        paper="part of the method",
+        here="`train.stragglers`, for every method",
+    ),
+)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,21 +9,6 @@ has many samples of a label explains them well for that reason alone, and this i
 client is scored by the mean of the models' probabilities, weighted by π. With `clusters = 1` it is
 FedAvg.
 
-Readings:
-- Sums of C. Paper: over all clients. Here: over all clients that have been drawn, by their last
-  rounds. In its program undrawn ones count 1/M per label. Option: none.
-- First round. Paper: not said. Here: C is equal for all labels, so the E-step is FedEM's, as in its
-  program. Option: none.
-- Label without weight. Paper: nothing; its program bounds C by 1e-8. Here: C is at least 1e-6, and
-  equal for a label that nobody has had. Option: none.
-- Weights of the mean. Paper: by samples of all clients. Here: by samples of the round's
-  participants. Option: `average`.
-- Mixture of a newcomer. Paper: not said; in its program newcomers have no C, so their E-step is
-  FedEM's. Here: ten E-steps with the current models and C. Option: none.
-
-Communication per participant and round: K models and K · M floats (C, M classes) down, K updates
-and K · M floats (its sums of q by label) up.
-
 A newcomer, as any client that has not been drawn yet, gets its mixture by ten E-steps
 on its own training samples from equal weights, with the models and C as they are. A client without
 training samples has one model, the one of least loss on its test samples.
@@ -34,10 +19,53 @@ from __future__ import annotations
 import dataclasses
 
 from cfljax.lazy import jax, jnp
+from cfljax.round.about import About, Reading
 from cfljax.round.recipes import Mixed, Soft, Solver, in_lists, sample_labels
 from cfljax.types import Array, Cohort, Federation, Quantity
 
-PAPER = "Guo et al. 2024"
+ABOUT = About(
+    title="FedRC",
+    family="soft",
+    authors="Guo, Tang and Lin",
+    year=2024,
+    paper="FedRC: tackling diverse distribution shifts challenge in federated learning by robust "
+    "clustering",
+    venue="ICML",
+    link="https://arxiv.org/abs/2301.12379",
+    models="K down, K up",
+    communication="K models and K · M floats (C, M classes) down, K updates and K · M floats "
+    "(its sums of q by label) up",
+)
+READINGS = (
+    Reading(
+        "Sums of C",
+        paper="over all clients",
+        here="over all clients that have been drawn, by their last rounds. In its program "
+        "undrawn ones count 1/M per label",
+    ),
+    Reading(
+        "First round",
+        paper="not said",
+        here="C is equal for all labels, so the E-step is FedEM's, as in its program",
+    ),
+    Reading(
+        "Label without weight",
+        paper="nothing; its program bounds C by 1e-8",
+        here="C is at least 1e-6, and equal for a label that nobody has had",
+    ),
+    Reading(
+        "Weights of the mean",
+        paper="by samples of all clients",
+        here="by samples of the round's participants",
+        option="average",
+    ),
+    Reading(
+        "Mixture of a newcomer",
+        paper="not said; in its program newcomers have no C, so their E-step is FedEM's",
+        here="ten E-steps with the current models and C",
+    ),
+)
+
 LEAST = 1e-6  # The smallest C_k(y)
 # Participants whose labels are summed at a time, so that memory does not hold a number per sample
 # and label of all

@@ -4,16 +4,6 @@ trained in turns.
 A participant first trains its head for some epochs with the body that it was sent, then the body
 with that head. The body is averaged, the head stays.
 
-Readings:
-- Epochs. Paper: τ gradient steps of the head, one update of the body; in its experiments epochs, 10
-  and 1 or 5. Here: epochs; `train.epochs` is for the body. Option: `head_epochs`.
-- Weights of the mean. Paper: uniform; its program weights by samples. Here: uniform. Option:
-  `average = "samples"`.
-- Scored models. Paper: its program trains all heads for ten more epochs after the last round. Here:
-  the models after the last round. Option: none.
-
-Communication per participant and round: the body down, its update up.
-
 A newcomer, which has never trained, is scored with the global body and the head that all clients
 begin with.
 """
@@ -22,9 +12,35 @@ from __future__ import annotations
 
 import dataclasses
 
+from cfljax.round.about import UNIFORM_UNLIKE_PROGRAM, About, Reading
 from cfljax.round.recipes import Clustered, Work, option
 
-PAPER = "Collins et al. 2021"
+ABOUT = About(
+    title="FedRep",
+    family="personal",
+    authors="Collins et al.",
+    year=2021,
+    paper="Exploiting shared representations for personalized federated learning",
+    venue="ICML",
+    link="https://arxiv.org/abs/2102.07078",
+    models="the body down and up",
+    communication="the body down, its update up",
+)
+READINGS = (
+    Reading(
+        "Epochs",
+        paper="τ gradient steps of the head, one update of the body; in its experiments epochs, "
+        "10 and 1 or 5",
+        here="epochs; `train.epochs` is for the body",
+        option="head_epochs",
+    ),
+    UNIFORM_UNLIKE_PROGRAM,
+    Reading(
+        "Scored models",
+        paper="its program trains all heads for ten more epochs after the last round",
+        here="the models after the last round",
+    ),
+)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,15 +7,6 @@ head alone. The balanced loss adds log n_c to the output of class c, n_c being h
 client's training samples have it in this round. Clients are scored with the sum; the accuracy of
 the global model is the diagnostic `accuracy_global`.
 
-Readings:
-- Personal head. Paper: linear, or made by a network from n_c. Here: linear. Option: none.
-- Start of the personal head. Paper: in PFLlib the initial head of the global model. Here: the same.
-  Option: none.
-- Missing class. Paper: in PFLlib log 0. Here: log 10⁻³⁰. Option: none.
-- Weights of the mean. Paper: by samples. Here: the same. Option: `average`.
-
-Communication per participant and round: one model down, one update up.
-
 A client that was not drawn yet, a newcomer too, has the first personal head.
 """
 
@@ -29,6 +20,7 @@ from cfljax.errors import SpecError
 from cfljax.lazy import jax, jnp
 from cfljax.local.train import Position, make_stepper, start_at
 from cfljax.models.flat import head_of, part_of
+from cfljax.round.about import BY_SAMPLES, About, Reading
 from cfljax.round.recipes import (
     AVERAGES,
     Ask,
@@ -43,7 +35,33 @@ from cfljax.round.recipes import (
 )
 from cfljax.types import Array, Federation, Hyper, LocalStep, Model, Tree
 
-PAPER = "Chen and Chao 2022"
+ABOUT = About(
+    title="FedRoD",
+    family="personal",
+    authors="Chen and Chao",
+    year=2022,
+    paper="On bridging generic and personalized federated learning for image classification",
+    venue="ICLR",
+    link="https://arxiv.org/abs/2107.00778",
+)
+READINGS = (
+    Reading(
+        "Personal head",
+        paper="linear, or made by a network from n_c",
+        here="linear",
+    ),
+    Reading(
+        "Start of the personal head",
+        paper="in PFLlib the initial head of the global model",
+    ),
+    Reading(
+        "Missing class",
+        paper="in PFLlib log 0",
+        here="log 10⁻³⁰",
+    ),
+    BY_SAMPLES,
+)
+
 Carry = tuple[Position, Position, Tree]
 """What the steps of a client carry: the global model; the personal head, in a model that is 0
 elsewhere; log n_c, in the slot of the head's bias in such a model."""

@@ -9,27 +9,6 @@ n_i. Only one model is trained and sent by a client, however many clusters there
 model is scored; the cluster model with the client's largest share gives the diagnostic
 `accuracy_cluster`.
 
-Readings:
-- Clients of a cluster. Paper: each cluster draws a number of clients with odds v_is. Here: a share
-  of the round's participants without replacement (its program), averaged equally. Option: none.
-- Draw size. Paper: a fixed number for each cluster (15 in the published program). Here: a share of
-  the participants, rounded up. Option: `selected`.
-- Least share. Paper: a small σ if a client has no sample of a cluster; its shares then sum to more
-  than 1. Here: shares have this minimum and are divided by their sum. Option: `floor`.
-- Who estimates. Paper: all clients, every τ rounds. Here: the same, and a client in the round in
-  which it arrives. Option: `tau`.
-- Start of local training. Paper: any; its program continues from the client's last personal model.
-  Here: the same, or Σ_s u_is c_s. Option: `start = "centres"`.
-- Optimiser. Paper: not said; its program keeps one Adam per client for the whole run. Here: the
-  run's, reset in each round. Option: `train.optimizer_state`.
-- Initial models. Paper: random. Here: clients start at w_0, clusters at independent draws. Option:
-  none.
-- Personal model. Paper: the client's. Here: as the server received it, after `train.compress` or
-  `train.privacy`. Option: none.
-
-Communication per participant and round: K models down, one model up if a cluster draws it; K models
-down and K floats up for every client in each round of estimates.
-
 A newcomer, as any client that has not trained yet, is scored with the cluster model of its largest
 share u_is, which is estimated from its own training samples every `tau` rounds like all others (it
 sends nothing). A client without training samples has the first cluster's.
@@ -48,6 +27,7 @@ from cfljax.lazy import jax, jnp
 from cfljax.local.reports import report
 from cfljax.local.rounds import jobs_from, sizes
 from cfljax.registry import Entry
+from cfljax.round.about import About, Reading
 from cfljax.round.recipes import (
     PersonalConfig,
     Solver,
@@ -61,7 +41,67 @@ from cfljax.round.recipes import (
 from cfljax.round.soft import mean_over_samples
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model, Quantity
 
-PAPER = "Ruan & Joe-Wong 2022"
+ABOUT = About(
+    title="FedSoft",
+    family="soft",
+    authors="Ruan and Joe-Wong",
+    year=2022,
+    paper="FedSoft: soft clustered federated learning with proximal local updating",
+    venue="AAAI",
+    link="https://arxiv.org/abs/2112.06053",
+    models="K down, 1 up",
+    communication="K models down, one model up if a cluster draws it; K models down and K floats "
+    "up for every client in each round of estimates",
+)
+READINGS = (
+    Reading(
+        "Clients of a cluster",
+        paper="each cluster draws a number of clients with odds v_is",
+        here="a share of the round's participants without replacement (its program), averaged "
+        "equally",
+    ),
+    Reading(
+        "Draw size",
+        paper="a fixed number for each cluster (15 in the published program)",
+        here="a share of the participants, rounded up",
+        option="selected",
+    ),
+    Reading(
+        "Least share",
+        paper="a small σ if a client has no sample of a cluster; its shares then sum to more "
+        "than 1",
+        here="shares have this minimum and are divided by their sum",
+        option="floor",
+    ),
+    Reading(
+        "Who estimates",
+        paper="all clients, every τ rounds",
+        here="the same, and a client in the round in which it arrives",
+        option="tau",
+    ),
+    Reading(
+        "Start of local training",
+        paper="any; its program continues from the client's last personal model",
+        here="the same, or Σ_s u_is c_s",
+        option='start = "centres"',
+    ),
+    Reading(
+        "Optimiser",
+        paper="not said; its program keeps one Adam per client for the whole run",
+        here="the run's, reset in each round",
+        option="train.optimizer_state",
+    ),
+    Reading(
+        "Initial models",
+        paper="random",
+        here="clients start at w_0, clusters at independent draws",
+    ),
+    Reading(
+        "Personal model",
+        paper="the client's",
+        here="as the server received it, after `train.compress` or `train.privacy`",
+    ),
+)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,19 +8,6 @@ which are the same ones in a run, with five steps.
 
 `fesem_flexcfl` is the method by this name that FedGroup's paper compares with.
 
-Readings:
-- First memberships. Paper: not said. Here: K-means of random points in [−0.01, 0.01], as in the
-  program, which also uses the means of these points in the first step. Option: none.
-- What is compared. Paper: whole models. Here: the kernel of the last dense layer, as in the
-  program. Option: `compare`.
-- Who is clustered. Paper: all clients; in the program all train in each round. Here: clients that
-  have trained; the others stay in their first cluster. Option: none.
-- Clusters of one client. Paper: trained. Here: the same; the program leaves them unchanged. Option:
-  none.
-- Weights of the mean. Paper: uniform. Here: the same. Option: `average = "samples"`.
-
-Communication per participant and round: one model down, one up.
-
 A newcomer has no weights to compare: it takes the centre, of those in use, with the least loss on
 its labelled samples.
 """
@@ -37,6 +24,7 @@ from cfljax.kernels.blocks import combine, squared_distances
 from cfljax.kernels.choose import nearest
 from cfljax.kernels.mix import members, usable
 from cfljax.lazy import jax, jnp
+from cfljax.round.about import About, Reading
 from cfljax.round.recipes import (
     AVERAGES,
     Ask,
@@ -49,7 +37,45 @@ from cfljax.round.recipes import (
 )
 from cfljax.types import Array
 
-PAPER = "Xie et al. 2020"
+ABOUT = About(
+    title="FeSEM",
+    family="clustered",
+    authors="Xie et al.",
+    year=2020,
+    paper="Multi-center federated learning",
+    venue="arXiv",
+    link="https://arxiv.org/abs/2005.01026",
+)
+READINGS = (
+    Reading(
+        "First memberships",
+        paper="not said",
+        here="K-means of random points in [−0.01, 0.01], as in the program, which also uses the "
+        "means of these points in the first step",
+    ),
+    Reading(
+        "What is compared",
+        paper="whole models",
+        here="the kernel of the last dense layer, as in the program",
+        option="compare",
+    ),
+    Reading(
+        "Who is clustered",
+        paper="all clients; in the program all train in each round",
+        here="clients that have trained; the others stay in their first cluster",
+    ),
+    Reading(
+        "Clusters of one client",
+        paper="trained",
+        here="the same; the program leaves them unchanged",
+    ),
+    Reading(
+        "Weights of the mean",
+        paper="uniform",
+        option='average = "samples"',
+    ),
+)
+
 FIRST_STEPS = 5  # Steps of K-means where it begins
 ALL = slice(None)
 SMALL = 0.01  # The random points of the first memberships are between −SMALL and SMALL

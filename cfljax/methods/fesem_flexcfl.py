@@ -7,13 +7,6 @@ are w_0 at first, the clients of the first round join one centre. Where everybod
 round they may all stay with it, and the method is FedAvg; with a draw in each round clients part by
 when they came.
 
-Readings:
-- W_i of an untrained client. Paper: not said. Here: w_0, as in the program. Option: none.
-- Weights of the mean. Paper: uniform in FeSEM's; the program of FedGroup's Table 3 weights by
-  samples. Here: uniform. Option: `average = "samples"`.
-
-Communication per participant and round: one model down, one up.
-
 A newcomer has no weights to compare: it takes the centre, of those in use, with the least loss on
 its labelled samples.
 """
@@ -25,10 +18,32 @@ import dataclasses
 from cfljax.kernels.blocks import squared_distances
 from cfljax.lazy import jnp
 from cfljax.methods.fesem import Centres
+from cfljax.round.about import About, Reading
 from cfljax.round.recipes import Ask, Done, State, first_model, first_models
 from cfljax.types import Array
 
-PAPER = "Duan et al. 2021"
+ABOUT = About(
+    title="FeSEM (FedGroup)",
+    family="clustered",
+    authors="Duan et al.",
+    year=2021,
+    paper="FedGroup: efficient clustered federated learning via decomposed data-driven measure",
+    venue="ISPA",
+    link="https://arxiv.org/abs/2010.06870",
+)
+READINGS = (
+    Reading(
+        "W_i of an untrained client",
+        paper="not said",
+        here="w_0, as in the program",
+    ),
+    Reading(
+        "Weights of the mean",
+        paper="uniform in FeSEM's; the program of FedGroup's Table 3 weights by samples",
+        here="uniform",
+        option='average = "samples"',
+    ),
+)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,17 +5,6 @@ After `warmup_rounds` rounds, in which every client takes part whatever `train.p
 all clients train once more from the global model, and their updates are clustered on the host. An
 update that is not finite joins the first cluster. More clusters than `max_clusters` end the run
 with an error. A client that arrives after the clustering joins the cluster with the least loss.
-
-Readings:
-- Threshold. Paper: a distance, found by trial. Here: in units of the median distance of two
-  clients, because distances of updates grow with the model and the learning rate. Option: `unit =
-  "absolute"`.
-- Metric and linkage. Paper: compares l1, l2 and cosine; single, complete, average and Ward's
-  linkage. Here: l1 and complete. Option: `metric`, `linkage`.
-- Weights inside a cluster. Paper: by samples. Here: the same. Option: `average`.
-
-Communication per participant and round: one model down, one update up; and the same once for each
-client, in the round after the clustering. Clients that arrive later get all models once.
 """
 
 from __future__ import annotations
@@ -27,9 +16,38 @@ import numpy as np
 from cfljax.errors import SpecError
 from cfljax.kernels import host
 from cfljax.methods.fedavg import FedAvg
+from cfljax.round.about import BY_SAMPLES, About, Reading
 from cfljax.round.recipes import Before, State, option, similarity
 
-PAPER = "Briggs et al. 2020"
+ABOUT = About(
+    title="FL+HC",
+    family="clustered",
+    authors="Briggs, Fan and Andras",
+    year=2020,
+    paper="Federated learning with hierarchical clustering of local updates to improve training "
+    "on non-IID data",
+    venue="IJCNN",
+    link="https://arxiv.org/abs/2004.11791",
+    communication="one model down, one update up; and the same once for each client, in the "
+    "round after the clustering. Clients that arrive later get all models once",
+)
+READINGS = (
+    Reading(
+        "Threshold",
+        paper="a distance, found by trial",
+        here="in units of the median distance of two clients, because distances of updates grow "
+        "with the model and the learning rate",
+        option='unit = "absolute"',
+    ),
+    Reading(
+        "Metric and linkage",
+        paper="compares l1, l2 and cosine; single, complete, average and Ward's linkage",
+        here="l1 and complete",
+        option=("metric", "linkage"),
+    ),
+    BY_SAMPLES,
+)
+
 METRICS = {"l1": "l1", "l2": "euclidean", "cosine": "cosine"}
 
 

@@ -8,24 +8,6 @@ the clients. DBSCAN joins clients whose distance is at most the elbow of the dis
 nearest other client; one that it leaves alone is a cluster. A client that comes later joins the
 cluster with the nearest mean of the two parts for which it needs no labels, when it first takes
 part.
-
-Readings:
-- When. Paper: its program clusters after the third round or later, when validation accuracy rises
-  by less than 0.06 in a round. Here: after a number of rounds. Option: `cluster_after`.
-- Samples. Paper: its program keeps a fifth of them for validation. Here: all that train. Option:
-  none.
-- Random points. Paper: in its program from 0 to 1.02 times the largest input in the last
-  evaluation. Here: the largest input of these samples. Option: none.
-- Label with fewer than two samples. Paper: −1 in its program. Here: the same. Option: none.
-- Elbow. Paper: its program calls kneed and names no version. Here: kneed's rule until 0.8.5; 0.9.0
-  has another, which finds no elbow between a local minimum and the next maximum. A tie is not below
-  the threshold, as in exact numbers; in kneed rounding decides. Option: none.
-- No elbow. Paper: its program fails. Here: the largest distance. Option: none.
-- Weights inside a cluster. Paper: by samples. Here: the same. Option: `average`.
-
-Communication per participant and round: one model down, one update up; once, for each client, its
-descriptor and largest input. A client that comes later also gets the model of the clustering, and
-sends the part of its descriptor that needs no labels.
 """
 
 from __future__ import annotations
@@ -41,10 +23,59 @@ from cfljax.methods.fedavg import FedAvg
 from cfljax.methods.pacfl import client_samples
 from cfljax.methods.sr_fca import nearest
 from cfljax.models.features import split_features
+from cfljax.round.about import BY_SAMPLES, About, Reading
 from cfljax.round.recipes import Ask, Before, State, option
 from cfljax.types import Array
 
-PAPER = "Fenoglio et al. 2025"
+ABOUT = About(
+    title="FLUX",
+    family="clustered",
+    authors="Fenoglio et al.",
+    year=2025,
+    paper="FLUX: efficient descriptor-driven clustered federated learning under arbitrary "
+    "distribution shifts",
+    venue="NeurIPS",
+    link="https://neurips.cc/virtual/2025/loc/san-diego/poster/116099",
+    communication="one model down, one update up; once, for each client, its descriptor and "
+    "largest input. A client that comes later also gets the model of the "
+    "clustering, and sends the part of its descriptor that needs no labels",
+)
+READINGS = (
+    Reading(
+        "When",
+        paper="its program clusters after the third round or later, when validation accuracy "
+        "rises by less than 0.06 in a round",
+        here="after a number of rounds",
+        option="cluster_after",
+    ),
+    Reading(
+        "Samples",
+        paper="its program keeps a fifth of them for validation",
+        here="all that train",
+    ),
+    Reading(
+        "Random points",
+        paper="in its program from 0 to 1.02 times the largest input in the last evaluation",
+        here="the largest input of these samples",
+    ),
+    Reading(
+        "Label with fewer than two samples",
+        paper="−1 in its program",
+    ),
+    Reading(
+        "Elbow",
+        paper="its program calls kneed and names no version",
+        here="kneed's rule until 0.8.5; 0.9.0 has another, which finds no elbow between a local "
+        "minimum and the next maximum. A tie is not below the threshold, as in exact "
+        "numbers; in kneed rounding decides",
+    ),
+    Reading(
+        "No elbow",
+        paper="its program fails",
+        here="the largest distance",
+    ),
+    BY_SAMPLES,
+)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,36 +4,75 @@ data.
 Model averaging (their option II, the default): the participant trains from its cluster's model, and
 the cluster's model becomes the mean of its members'. Gradient averaging (option I): one gradient
 g_i per participant, w_k ← w_k − lr/m · Σ_members g_i.
-
-Readings:
-- Averaging. Paper: gradients (option I) or models (II). Here: models, as in its experiments.
-  Option: `aggregate = "gradient"`.
-- Data of the choice. Paper: a client's loss on all its data or on some. Here: on all; with "batch"
-  option I uses the mini-batch for the gradient, too. Option: `estimate = "batch"`.
-- Weights. Paper: uniform; its FEMNIST program and FedGroup's program weight by samples. Here:
-  uniform. Option: `average = "samples"`.
-- The divisor m of option I. Paper: the round's machines. Here: the same. Option: none.
-- Initial models. Paper: random; its CIFAR-10 program draws until each model is chosen, its FEMNIST
-  program trains each for 20 rounds on random clients. Here: random. Option: none.
-- Empty clusters. Paper: keep their model. Here: the same, or random participants are put into them,
-  as in Joint. Option: `reseed`.
-- Weight sharing. Paper: clusters share the first layers on federated EMNIST; its program shares
-  none. Here: whole models. Option: `train.parts = { body = "all" }`.
-- Scored samples. Paper: its program lets test machines choose by their loss on all test samples.
-  Here: they choose on one half and are scored on the other. Option: `train.test_clients_choose =
-  "test_loss"`.
-
-Communication per participant and round: K models down, one update (or gradient) up. The index of
-the cluster is not counted.
 """
 
 from __future__ import annotations
 
 import dataclasses
 
+from cfljax.round.about import About, Reading
 from cfljax.round.recipes import AVERAGES, Clustered, option
 
-PAPER = "Ghosh et al. 2020"
+ABOUT = About(
+    title="IFCA",
+    family="clustered",
+    authors="Ghosh et al.",
+    year=2020,
+    paper="An efficient framework for clustered federated learning",
+    venue="NeurIPS",
+    link="https://arxiv.org/abs/2006.04088",
+    models="K down, 1 up",
+    communication="K models down, one update (or gradient) up. The index of the cluster is not "
+    "counted",
+)
+READINGS = (
+    Reading(
+        "Averaging",
+        paper="gradients (option I) or models (II)",
+        here="models, as in its experiments",
+        option='aggregate = "gradient"',
+    ),
+    Reading(
+        "Data of the choice",
+        paper="a client's loss on all its data or on some",
+        here='on all; with "batch" option I uses the mini-batch for the gradient, too',
+        option='estimate = "batch"',
+    ),
+    Reading(
+        "Weights",
+        paper="uniform; its FEMNIST program and FedGroup's program weight by samples",
+        here="uniform",
+        option='average = "samples"',
+    ),
+    Reading(
+        "The divisor m of option I",
+        paper="the round's machines",
+    ),
+    Reading(
+        "Initial models",
+        paper="random; its CIFAR-10 program draws until each model is chosen, its FEMNIST "
+        "program trains each for 20 rounds on random clients",
+        here="random",
+    ),
+    Reading(
+        "Empty clusters",
+        paper="keep their model",
+        here="the same, or random participants are put into them, as in Joint",
+        option="reseed",
+    ),
+    Reading(
+        "Weight sharing",
+        paper="clusters share the first layers on federated EMNIST; its program shares none",
+        here="whole models",
+        option='train.parts = { body = "all" }',
+    ),
+    Reading(
+        "Scored samples",
+        paper="its program lets test machines choose by their loss on all test samples",
+        here="they choose on one half and are scored on the other",
+        option='train.test_clients_choose = "test_loss"',
+    ),
+)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,22 +7,7 @@ taken: `batch` and `local_steps` are all there is to a device's round; `train.ba
 and `train.steps` do not count. The local solver computes the chosen model's gradient on Z_i once
 more (the same numbers), so that no K × S × d array is ever held.
 
-Readings. No experiment in `experiments/` has been run with `"literal"` or `"sum"`:
-- Similarity. Paper: cos(∇L, Δw), where Δw is called the average gradient. Here: cos(−∇L, Δw),
-  because Δw points downhill; or −‖−lr ∇L − Δw‖. Option: `similarity = "literal"`, `"euclidean"`.
-- Loss. Paper: the sum over the mini-batch (eq. 1). Here: its mean, so that λ and the step do not
-  depend on the batch size. Option: `loss_reduction = "sum"`.
-- First round. Paper: nothing. Here: no model has moved yet, so S = 0 and the loss decides. Option:
-  none.
-- Model without members. Paper: eq. 2. Here: the same, Δw = 0. Option: none.
-- Weights of the members. Paper: uniform (eq. 7). Here: the same. Option: `average`.
-- Empty clusters. Paper: K random devices, one into each cluster, "per iteration". Here: only in
-  rounds with an empty cluster. Option: `reseed`.
-- Device without a cluster. Paper: all take part. Here: scored by the same rule, on a fixed
-  mini-batch. Option: none.
-
-Communication per participant and round: K models down, one model up. If not all clients take part
-in each round, also the K last moves down.
+No experiment in `experiments/` has been run with `"literal"` or `"sum"`.
 """
 
 from __future__ import annotations
@@ -31,10 +16,63 @@ import dataclasses
 
 from cfljax.kernels.choose import RESEED, SIMILARITIES, joint_cost, move_similarity
 from cfljax.lazy import jax, jnp
+from cfljax.round.about import About, Reading
 from cfljax.round.recipes import AVERAGES, Ask, Clustered, State, Work, option
 from cfljax.types import Array, Hyper
 
-PAPER = "Lin et al., “A joint gradient and loss based clustered federated learning design”"
+ABOUT = About(
+    title="Joint",
+    family="clustered",
+    authors="Lin et al.",
+    year=2023,
+    paper="A joint gradient and loss based clustered federated learning design",
+    venue="arXiv",
+    link="https://arxiv.org/abs/2311.13665",
+    models="K down (2K if not all take part), 1 up",
+    communication="K models down, one model up. If not all clients take part in each round, also "
+    "the K last moves down",
+)
+READINGS = (
+    Reading(
+        "Similarity",
+        paper="cos(∇L, Δw), where Δw is called the average gradient",
+        here="cos(−∇L, Δw), because Δw points downhill; or −‖−lr ∇L − Δw‖",
+        option=('similarity = "literal"', 'similarity = "euclidean"'),
+    ),
+    Reading(
+        "Loss",
+        paper="the sum over the mini-batch (eq. 1)",
+        here="its mean, so that λ and the step do not depend on the batch size",
+        option='loss_reduction = "sum"',
+    ),
+    Reading(
+        "First round",
+        paper="nothing",
+        here="no model has moved yet, so S = 0 and the loss decides",
+    ),
+    Reading(
+        "Model without members",
+        paper="eq. 2",
+        here="the same, Δw = 0",
+    ),
+    Reading(
+        "Weights of the members",
+        paper="uniform (eq. 7)",
+        option="average",
+    ),
+    Reading(
+        "Empty clusters",
+        paper='K random devices, one into each cluster, "per iteration"',
+        here="only in rounds with an empty cluster",
+        option="reseed",
+    ),
+    Reading(
+        "Device without a cluster",
+        paper="all take part",
+        here="scored by the same rule, on a fixed mini-batch",
+    ),
+)
+
 BLOCK = 1 << 21, 1 << 26
 """Numbers of gradients that are held at a time on (a CPU, so that they stay in its cache; an
 accelerator, so that it is busy)."""

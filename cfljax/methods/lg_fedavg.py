@@ -4,20 +4,6 @@ stays with its client.
 Both are trained together on the client's data. A client that has not been drawn yet has the body
 that all begin with.
 
-Readings:
-- Start. Paper: its program first trains whole models by FedAvg. Here: the initial model. Option:
-  none.
-- Global layers. Paper: the top layers, in varying number. Here: the last dense layer. Option:
-  `train.parts` with fedavg.
-- Weights of the mean. Paper: by samples; its program's are equal. Here: by samples. Option:
-  `average = "uniform"`.
-- Scored model. Paper: its program keeps each client's best model by test accuracy. Here: the last.
-  Option: none.
-- Newcomers. Paper: the ensemble of all local models. Here: the global head on the initial body.
-  Option: none.
-
-Communication per participant and round: the head down, its update up.
-
 A newcomer, which has never trained, is scored with the global head and the body that all clients
 begin with.
 """
@@ -27,8 +13,43 @@ from __future__ import annotations
 import dataclasses
 
 from cfljax.methods.fedavg import FedAvg
+from cfljax.round.about import BY_SAMPLES_UNLIKE_PROGRAM, About, Reading
 
-PAPER = "Liang et al. 2020"
+ABOUT = About(
+    title="LG-FedAvg",
+    family="personal",
+    authors="Liang et al.",
+    year=2020,
+    paper="Think locally, act globally: federated learning with local and global representations",
+    venue="arXiv",
+    link="https://arxiv.org/abs/2001.01523",
+    models="the head down and up",
+    communication="the head down, its update up",
+)
+READINGS = (
+    Reading(
+        "Start",
+        paper="its program first trains whole models by FedAvg",
+        here="the initial model",
+    ),
+    Reading(
+        "Global layers",
+        paper="the top layers, in varying number",
+        here="the last dense layer; others with fedavg and `train.parts`",
+        option="train.parts",
+    ),
+    BY_SAMPLES_UNLIKE_PROGRAM,
+    Reading(
+        "Scored model",
+        paper="its program keeps each client's best model by test accuracy",
+        here="the last",
+    ),
+    Reading(
+        "Newcomers",
+        paper="the ensemble of all local models",
+        here="the global head on the initial body",
+    ),
+)
 
 
 @dataclasses.dataclass(frozen=True)

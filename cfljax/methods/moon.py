@@ -4,17 +4,6 @@ model's features, and away from their last model's.
 Let z be the features of a sample under the trained model, z_g those under the global model w that
 the client was sent, and z_p those under the model that it had when it last trained. With a = cos(z,
 z_g) / tau and b = cos(z, z_p) / tau, the loss of a sample is ℓ − mu · log(e^a / (e^a + e^b)).
-
-Readings:
-- Features. Paper: outputs of a projection of two layers that is added to the body. Here: what the
-  head gets, as in PFLlib, so that all methods have the same model. Option: none.
-- Client that has not trained. Paper: open; its program leaves the term out, and later takes a
-  random model. Here: the first global model, for which the gradient of the term is 0 in the first
-  round. Option: none.
-- mu. Paper: the best of 0.1, 1, 5 and 10. Here: one number. Option: `mu`.
-- Weights of the mean. Paper: by samples. Here: the same. Option: `average`.
-
-Communication per participant and round: one model down, one update up.
 """
 
 from __future__ import annotations
@@ -24,10 +13,39 @@ import dataclasses
 from cfljax.lazy import jax, jnp
 from cfljax.local.train import Position, make_stepper, start_at
 from cfljax.models.features import with_features
+from cfljax.round.about import BY_SAMPLES, About, Reading
 from cfljax.round.recipes import AVERAGES, AtHome, GradientAt, OwnSteps, StepRule, option
 from cfljax.types import Array, Hyper, LocalStep, Model, Tree
 
-PAPER = "Li et al. 2021"
+ABOUT = About(
+    title="MOON",
+    family="global",
+    authors="Li et al.",
+    year=2021,
+    paper="Model-contrastive federated learning",
+    venue="CVPR",
+    link="https://arxiv.org/abs/2103.16257",
+)
+READINGS = (
+    Reading(
+        "Features",
+        paper="outputs of a projection of two layers that is added to the body",
+        here="what the head gets, as in PFLlib, so that all methods have the same model",
+    ),
+    Reading(
+        "Client that has not trained",
+        paper="open; its program leaves the term out, and later takes a random model",
+        here="the first global model, for which the gradient of the term is 0 in the first round",
+    ),
+    Reading(
+        "mu",
+        paper="the best of 0.1, 1, 5 and 10",
+        here="one number",
+        option="mu",
+    ),
+    BY_SAMPLES,
+)
+
 Carry = tuple[
     Position, Tree, Tree
 ]  # What the steps of a client carry: its model, w, and its last model

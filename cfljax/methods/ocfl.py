@@ -1,6 +1,6 @@
 """OCFL, OPTICS-based clustering optimisation (Lu et al. 2022): all clients train one epoch from the
 same model, OPTICS clusters their weights without being given a number of clusters, and FedAvg runs
-inside the clusters from then on.
+inside the clusters from then on. (`ocfl_zuziak` is another method that its authors call OCFL.)
 
 1. All clients train `pretrain_epochs` epochs from w_0; the server flattens their weights.
 2. OPTICS, once, on the host. Where it finds no cluster, everybody is in one, with a warning.
@@ -13,22 +13,6 @@ inside the clusters from then on.
    has fewer), so `train.participation` has no effect; `train.dropout` and `train.stragglers` act on
    the clients drawn. A client that arrives late trains as in step 1 and joins the cluster with the
    most similar mean weights.
-
-Readings:
-- Noise points. Paper: nothing. Here: each joins the cluster whose mean weights are most similar by
-  cosine. Option: `noise = "isolate"`.
-- Distance. Paper: OPTICS's default on the weights; its argument uses cosines. Here: Euclidean.
-  Option: `metric = "cosine"`.
-- Merging. Paper: ten clusters into three, by cosine, "to reduce the number artificially". Here:
-  only if asked. Option: `merge_to`, `merge_by = "updates"`.
-- Re-clustering. Paper: none. Here: none, or every few rounds (`round/recluster.py`); clusters
-  beyond `max_clusters` merge as in step 4. Option: `every`, `max_clusters`.
-- Start of the clusters. Paper: not said. Here: w_0. Option: none.
-- Weights inside a cluster. Paper: by samples. Here: the same. Option: `average`.
-- Participants. Paper: m random clients per cluster. Here: ten. Option: `clients_per_cluster`.
-
-Communication: one model down, one update up; and for each client once, when it arrives, one model
-down and its weights up.
 """
 
 from __future__ import annotations
@@ -42,6 +26,7 @@ from cfljax.errors import SpecError
 from cfljax.kernels import host
 from cfljax.lazy import jnp
 from cfljax.methods.fedavg import FedAvg
+from cfljax.round.about import BY_SAMPLES, CLUSTERS_FROM_W0, About, Reading
 from cfljax.round.recipes import (
     Ask,
     Before,
@@ -55,9 +40,51 @@ from cfljax.round.recipes import (
 from cfljax.round.similarity import shortened, similarity
 from cfljax.types import Array, Quantity
 
-PAPER = (
-    "Lu et al. 2022, “Federated learning based on OPTICS clustering optimization” (not the two "
-    "others called OCFL)"
+ABOUT = About(
+    title="OCFL",
+    family="clustered",
+    authors="Lu et al.",
+    year=2022,
+    paper="Federated learning based on OPTICS clustering optimization",
+    venue="Discrete Dynamics in Nature and Society",
+    link="https://doi.org/10.1155/2022/7151373",
+    communication="one model down, one update up; and for each client once, when it arrives, one "
+    "model down and its weights up",
+)
+READINGS = (
+    Reading(
+        "Noise points",
+        paper="nothing",
+        here="each joins the cluster whose mean weights are most similar by cosine",
+        option='noise = "isolate"',
+    ),
+    Reading(
+        "Distance",
+        paper="OPTICS's default on the weights; its argument uses cosines",
+        here="Euclidean",
+        option='metric = "cosine"',
+    ),
+    Reading(
+        "Merging",
+        paper='ten clusters into three, by cosine, "to reduce the number artificially"',
+        here="only if asked",
+        option=("merge_to", 'merge_by = "updates"'),
+    ),
+    Reading(
+        "Re-clustering",
+        paper="none",
+        here="none, or every few rounds (`round/recluster.py`); clusters beyond `max_clusters` "
+        "merge as in step 4",
+        option=("every", "max_clusters"),
+    ),
+    CLUSTERS_FROM_W0,
+    BY_SAMPLES,
+    Reading(
+        "Participants",
+        paper="m random clients per cluster",
+        here="ten",
+        option="clients_per_cluster",
+    ),
 )
 
 

@@ -5,19 +5,6 @@ until their updates diverge, one clustering of the clients then, and FedAvg insi
 The temperature of a round is ‖D‖ / √(4 n (n − 1)), D being the cosine distances of the n clients'
 updates. After the first round in which it has risen the clients are clustered by D. One that
 arrives later joins the cluster with the least loss.
-
-Readings:
-- Clustering. Paper: any; mean shift and HDBSCAN do best. Here: mean shift of the rows of D; or
-  HDBSCAN with at least three members per cluster, as in the authors' demonstration. Option:
-  `algorithm`.
-- Noise of HDBSCAN. Paper: its program makes it one cluster. Here: the same. Option: none.
-- Order. Paper: its program clusters before it averages. Here: it averages, then clusters. Option:
-  none.
-- Weights inside a cluster. Paper: its program's are equal. Here: by samples. Option: `average =
-  "uniform"`.
-
-Communication per participant and round: one model down, one update up. Clients that arrive later
-get all models once.
 """
 
 from __future__ import annotations
@@ -30,10 +17,43 @@ from cfljax.kernels import host
 from cfljax.kernels.cosine import cosine_matrix
 from cfljax.lazy import jnp
 from cfljax.methods.fedavg import FedAvg
+from cfljax.round.about import About, Reading
 from cfljax.round.recipes import Ask, Before, Done, State, option, similarity
 from cfljax.types import Array
 
-PAPER = "Zuziak et al. 2024"
+ABOUT = About(
+    title="OCFL (Zuziak)",
+    family="clustered",
+    authors="Zuziak et al.",
+    year=2024,
+    paper="One-shot clustering for federated learning",
+    link="https://arxiv.org/abs/2503.04231",
+    communication="one model down, one update up. Clients that arrive later get all models once",
+)
+READINGS = (
+    Reading(
+        "Clustering",
+        paper="any; mean shift and HDBSCAN do best",
+        here="mean shift of the rows of D; or HDBSCAN with at least three members per cluster, "
+        "as in the authors' demonstration",
+        option="algorithm",
+    ),
+    Reading(
+        "Noise of HDBSCAN",
+        paper="its program makes it one cluster",
+    ),
+    Reading(
+        "Order",
+        paper="its program clusters before it averages",
+        here="it averages, then clusters",
+    ),
+    Reading(
+        "Weights inside a cluster",
+        paper="its program's are equal",
+        here="by samples",
+        option='average = "uniform"',
+    ),
+)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,18 +4,6 @@ finds the clusters, and all rounds are FedAvg inside them.
 
 A client that arrives late trains in the same way and joins the nearest centre; so does one whose
 weights are not finite (the first centre).
-
-Readings:
-- Length of the first training. Paper: until the local loss is minimal. Here: ten epochs. Option:
-  `pretrain_epochs`.
-- Start of the clusters. Paper: not said. Here: w_0. Option: none.
-- Training inside clusters. Paper: a Byzantine-robust mean. Here: the mean; `train.robust` has
-  medians and trimmed means. Option: `average` for the weights.
-- K-means. Paper: any algorithm, or a trimmed one. Here: K-means++ with 10 restarts and at most 300
-  iterations. Option: none.
-
-Communication: one model down, one update up; and for each client once, when it arrives, one model
-down and its weights up.
 """
 
 from __future__ import annotations
@@ -31,10 +19,41 @@ from cfljax.kernels.kmeans import kmeans
 from cfljax.kernels.mix import members
 from cfljax.lazy import jnp
 from cfljax.methods.fedavg import FedAvg
+from cfljax.round.about import CLUSTERS_FROM_W0, About, Reading
 from cfljax.round.recipes import Before, Begun, option, similarity
 from cfljax.types import Array
 
-PAPER = "Ghosh et al. 2019"
+ABOUT = About(
+    title="One-shot K-means",
+    family="clustered",
+    authors="Ghosh et al.",
+    year=2019,
+    paper="Robust federated learning in a heterogeneous environment",
+    venue="arXiv",
+    link="https://arxiv.org/abs/1906.06629",
+    communication="one model down, one update up; and for each client once, when it arrives, one "
+    "model down and its weights up",
+)
+READINGS = (
+    Reading(
+        "Length of the first training",
+        paper="until the local loss is minimal",
+        here="ten epochs",
+        option="pretrain_epochs",
+    ),
+    CLUSTERS_FROM_W0,
+    Reading(
+        "Training inside clusters",
+        paper="a Byzantine-robust mean",
+        here="the mean; `train.robust` has medians and trimmed means",
+        option=("average", "train.robust"),
+    ),
+    Reading(
+        "K-means",
+        paper="any algorithm, or a trimmed one",
+        here="K-means++ with 10 restarts and at most 300 iterations",
+    ),
+)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,8 +1,6 @@
 """Oracle: FedAvg inside each of the true groups, which are taken as known. It shows what the best
 clustering could reach. Where the groups change (`data.drift`), its clients go over to their new
 groups at once.
-
-Communication per participant and round: one model down, one update up.
 """
 
 from __future__ import annotations
@@ -10,6 +8,12 @@ from __future__ import annotations
 import dataclasses
 
 from cfljax.methods.fedavg import FedAvg
+from cfljax.round.about import About
+
+ABOUT = About(
+    title="Oracle",
+    family="clustered",
+)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,33 +7,13 @@ clustering of the distances in degrees follows, cut at `threshold`. A singular v
 all angles are at most 90 degrees. Directions that a client lacks (fewer samples than `p`) count as
 orthogonal.
 
-Readings. Behind each distance, what it is on CIFAR-10 with 500 samples of two labels per client,
-between clients of the same two labels, of one in common, and of none; a threshold belongs to one
-reading only:
-- Distance. Paper: the smallest principal angle of two subspaces (1.0 to 1.5; 1.7 to 3.6; 1.4 to
-  6.8), or tr arccos(UᵀV), the sum of the angles between the first vectors, the second ones, … (22
-  to 66; 33 to 132; 33 to 130). Here: the program's, the smallest angle between any two vectors of
-  any labels (1.3 to 2.4; 1.4 to 3.1; 3.1 to 13.6), for which its threshold was found. Option: `how
-  = "smallest"`, `how = "trace"`.
-- Sum. Paper: not used. Here: the sum of all p principal angles. Option: `how = "sum"`.
-- Per label. Paper: not used. Here: cfljax's own, not PACFL: the smallest principal angle per label,
-  averaged over the labels that either client holds; a label of only one counts as orthogonal (1.5
-  to 2.1; 60.5 to 60.8; 90). At 4.9 only this finds the clients of the same labels. Option: `how =
-  "labels"`.
-- Clustering. Paper: hierarchical, cut at a threshold. Here: weighted linkage (the program calls it
-  average) at 4.9 degrees, as in the program's CIFAR-10 run. Option: `linkage`, `threshold`.
-- Vectors per label. Paper: p. Here: p; the program divides 20 among a client's labels with
-  Dirichlet data. Option: `p`.
-- Weights inside a cluster. Paper: by samples. Here: the same. Option: `average`.
-
 A client that arrives late joins the cluster with the least loss. A newcomer sends the vectors of
 its few samples and joins the cluster that is nearest by the distance and linkage above ("weighted":
 the mean over all members), as the paper has it: no model is tried on it. Its labels are used with
 `how = "vectors"` and `"labels"` only; with the others it may have none. Kept with the results:
 `found`, the number of clusters.
 
-Communication per participant and round: one model down, one update up; in the first round also p ·
-features floats up per client (and label). Clients that arrive later get all models once.
+Distances differ so much from one `how` to another that a threshold belongs to one of them only.
 """
 
 from __future__ import annotations
@@ -49,10 +29,64 @@ from cfljax.kernels import host
 from cfljax.kernels.subspaces import Subspaces, concatenate, distances, leading, nearest_clusters
 from cfljax.lazy import jax, jnp
 from cfljax.methods.fedavg import FedAvg
+from cfljax.round.about import BY_SAMPLES, About, Reading
 from cfljax.round.recipes import Ask, Before, Begun, State, mark_slots, option
 from cfljax.types import Array, Federation, Quantity
 
-PAPER = "Vahidian et al. 2023"
+ABOUT = About(
+    title="PACFL",
+    family="clustered",
+    authors="Vahidian et al.",
+    year=2023,
+    paper="Efficient distribution similarity identification in clustered federated learning via "
+    "principal angles between client data subspaces",
+    venue="AAAI",
+    link="https://arxiv.org/abs/2209.10526",
+    communication="one model down, one update up; in the first round also p · features floats up "
+    "per client (and label). Clients that arrive later get all models once",
+)
+READINGS = (
+    Reading(
+        "Distance",
+        paper="the smallest principal angle of two subspaces (1.0 to 1.5; 1.7 to 3.6; 1.4 to "
+        "6.8), or tr arccos(UᵀV), the sum of the angles between the first vectors, the "
+        "second ones, … (22 to 66; 33 to 132; 33 to 130)",
+        here="the program's, the smallest angle between any two vectors of any labels (1.3 to "
+        "2.4; 1.4 to 3.1; 3.1 to 13.6), for which its threshold was found. In "
+        "brackets: degrees on CIFAR-10 with 500 samples of two labels per client, between "
+        "clients of the same two labels, of one in common, and of none",
+        option=('how = "smallest"', 'how = "trace"'),
+    ),
+    Reading(
+        "Sum",
+        paper="not used",
+        here="the sum of all p principal angles",
+        option='how = "sum"',
+    ),
+    Reading(
+        "Per label",
+        paper="not used",
+        here="cfljax's own, not PACFL: the smallest principal angle per label, averaged over the "
+        "labels that either client holds; a label of only one counts as orthogonal (1.5 to "
+        "2.1; 60.5 to 60.8; 90). At 4.9 only this finds the clients of the same labels",
+        option='how = "labels"',
+    ),
+    Reading(
+        "Clustering",
+        paper="hierarchical, cut at a threshold",
+        here="weighted linkage (the program calls it average) at 4.9 degrees, as in the "
+        "program's CIFAR-10 run",
+        option=("linkage", "threshold"),
+    ),
+    Reading(
+        "Vectors per label",
+        paper="p",
+        here="p; the program divides 20 among a client's labels with Dirichlet data",
+        option="p",
+    ),
+    BY_SAMPLES,
+)
+
 BLOCK = 1024  # Samples gathered at a time
 HOW = ("vectors", "smallest", "trace", "sum", "labels")
 BY_LABEL = (

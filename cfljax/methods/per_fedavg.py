@@ -7,20 +7,6 @@ B1), and follows the gradient on the other half there: w ← w − η ∇f(w'; B
 η of the run. So alpha = 0 is FedAvg on half of each batch. Momentum, weight decay and the optimiser
 of the run move w. The trained w are averaged.
 
-Readings:
-- Second derivatives. Paper: (I − alpha ∇²f(w; B3)) before the gradient, left out (FO), or by
-  differences (HF). Here: left out, or the exact product on B1, so that a step follows the gradient
-  of f(w'; B2) by w. Option: `hessian`.
-- Batches. Paper: independent. Here: every second sample of a shuffled batch is in B1, the others
-  are in B2; a single sample is in both. Option: none.
-- Own step. Paper: on a batch; the program of pFedMe's authors scores after two steps on test
-  samples. Here: on all training samples, at each evaluation. Results keep w, and `predict` needs
-  `cluster = 0`. Option: none.
-- Weights of the mean. Paper: uniform; that program weights by samples. Here: uniform. Option:
-  `average = "samples"`.
-
-Communication per participant and round: one model down, one update up.
-
 A newcomer makes its own step on its labelled samples, like every other client. Without samples it
 is scored with w.
 """
@@ -32,10 +18,47 @@ import dataclasses
 from cfljax.kernels.mix import usable
 from cfljax.lazy import jax, jnp
 from cfljax.local.train import Gradient, Position, make_stepper, start_at
+from cfljax.round.about import About, Reading
 from cfljax.round.recipes import Ask, Clustered, GradientAt, OwnSteps, State, StepRule, option
 from cfljax.types import Array, Hyper, LocalStep, Model
 
-PAPER = "Fallah et al. 2020"
+ABOUT = About(
+    title="Per-FedAvg",
+    family="personal",
+    authors="Fallah et al.",
+    year=2020,
+    paper="Personalized federated learning with theoretical guarantees: a model-agnostic "
+    "meta-learning approach",
+    venue="NeurIPS",
+    link="https://arxiv.org/abs/2002.07948",
+)
+READINGS = (
+    Reading(
+        "Second derivatives",
+        paper="(I − alpha ∇²f(w; B3)) before the gradient, left out (FO), or by differences (HF)",
+        here="left out, or the exact product on B1, so that a step follows the gradient of f(w'; "
+        "B2) by w",
+        option="hessian",
+    ),
+    Reading(
+        "Batches",
+        paper="independent",
+        here="every second sample of a shuffled batch is in B1, the others are in B2; a single "
+        "sample is in both",
+    ),
+    Reading(
+        "Own step",
+        paper="on a batch; the program of pFedMe's authors scores after two steps on test samples",
+        here="on all training samples, at each evaluation. Results keep w, and `predict` needs "
+        "`cluster = 0`",
+    ),
+    Reading(
+        "Weights of the mean",
+        paper="uniform; that program weights by samples",
+        here="uniform",
+        option='average = "samples"',
+    ),
+)
 
 
 @dataclasses.dataclass(frozen=True)

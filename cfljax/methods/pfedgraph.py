@@ -6,19 +6,6 @@ samples, c_j the cosine between the moves of the models of i and j since w_0. Th
 projection of p + c / (2 lam). With a large lam it is FedAvg; with a small one a client keeps to
 itself.
 
-Readings:
-- Local loss. Paper: less a small multiple of the cosine with the mixture; its program adds it
-  (0.01), which pushes away. Here: without this term. Option: none.
-- Cosines. Paper: as computed; its program counts those above 0.9 as 1. Here: as computed. Option:
-  none.
-- Who is mixed. Paper: the round's participants. Here: the last models of all clients that have
-  trained. Option: none.
-- Compared models. Paper: how far they have moved. Here: from w_0, all parameters. Option: none.
-- Scored model. Paper: the model after local training. Here: the same, not the following mixture.
-  Option: none.
-
-Communication per participant and round: its mixture down, its model up.
-
 A newcomer, or a client that has not been drawn yet, is scored with the mean by samples of the
 models of all that have trained, which is the mixture for a model that has not moved.
 """
@@ -30,10 +17,48 @@ import dataclasses
 from cfljax.kernels.cosine import cosine_matrix
 from cfljax.kernels.simplex import project_simplex
 from cfljax.lazy import jax, jnp
+from cfljax.round.about import About, Reading
 from cfljax.round.recipes import OwnModels, Peers, option
 from cfljax.types import Array, Hyper
 
-PAPER = "Ye et al. 2023"
+ABOUT = About(
+    title="pFedGraph",
+    family="personal",
+    authors="Ye et al.",
+    year=2023,
+    paper="Personalized federated learning with inferred collaboration graphs",
+    venue="ICML",
+    link="https://proceedings.mlr.press/v202/ye23b.html",
+    communication="its mixture down, its model up",
+)
+READINGS = (
+    Reading(
+        "Local loss",
+        paper="less a small multiple of the cosine with the mixture; its program adds it (0.01), "
+        "which pushes away",
+        here="without this term",
+    ),
+    Reading(
+        "Cosines",
+        paper="as computed; its program counts those above 0.9 as 1",
+        here="as computed",
+    ),
+    Reading(
+        "Who is mixed",
+        paper="the round's participants",
+        here="the last models of all clients that have trained",
+    ),
+    Reading(
+        "Compared models",
+        paper="how far they have moved",
+        here="from w_0, all parameters",
+    ),
+    Reading(
+        "Scored model",
+        paper="the model after local training",
+        here="the same, not the following mixture",
+    ),
+)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,22 +6,6 @@ A participant sets w_i = θ_i = w. On each batch it takes `inner_steps` steps θ
 + lam (θ_i − w_i)) with the learning rate η of the run, and then w_i ← w_i − eta · lam (w_i − θ_i).
 The server sets w ← (1 − beta) w + beta · mean of the w_i.
 
-Readings:
-- The minimum. Paper: θ_i to an accuracy ν. Here: a fixed number of steps of gradient descent.
-  Option: `inner_steps`.
-- Start of θ_i. Paper: open. Here: at w when the client is drawn, then at the θ_i of the batch
-  before. Option: none.
-- Who trains. Paper: all clients in each round; the server averages the drawn ones. Here: drawn
-  clients. Option: none.
-- Weights of the mean. Paper: uniform; its program weights by samples. Here: uniform. Option:
-  `average = "samples"`.
-- Further terms of a step. Paper: none; its program adds 0.001 · θ_i to the gradient. Here: none,
-  and `train.optimizer`, `momentum` and `weight_decay` are refused. Option: none.
-- Scored model. Paper: θ_i; its program scores w_i, which has overwritten θ_i. Here: θ_i. Option:
-  none.
-
-Communication per participant and round: one model down, one update up.
-
 A newcomer, like any client that was not drawn yet, has no θ_i and is scored with w.
 """
 
@@ -31,10 +15,49 @@ import dataclasses
 from collections.abc import Callable
 
 from cfljax.lazy import jax, jnp
+from cfljax.round.about import UNIFORM_UNLIKE_PROGRAM, About, Reading
 from cfljax.round.recipes import AtHome, GradientAt, OwnSteps, StepRule, option
 from cfljax.types import Array, Hyper, Model, Quantity, Tree
 
-PAPER = "Dinh et al. 2020"
+ABOUT = About(
+    title="pFedMe",
+    family="personal",
+    authors="Dinh et al.",
+    year=2020,
+    paper="Personalized federated learning with Moreau envelopes",
+    venue="NeurIPS",
+    link="https://arxiv.org/abs/2006.08848",
+)
+READINGS = (
+    Reading(
+        "The minimum",
+        paper="θ_i to an accuracy ν",
+        here="a fixed number of steps of gradient descent",
+        option="inner_steps",
+    ),
+    Reading(
+        "Start of θ_i",
+        paper="open",
+        here="at w when the client is drawn, then at the θ_i of the batch before",
+    ),
+    Reading(
+        "Who trains",
+        paper="all clients in each round; the server averages the drawn ones",
+        here="drawn clients",
+    ),
+    UNIFORM_UNLIKE_PROGRAM,
+    Reading(
+        "Further terms of a step",
+        paper="none; its program adds 0.001 · θ_i to the gradient",
+        here="none, and `train.optimizer`, `momentum` and `weight_decay` are refused",
+    ),
+    Reading(
+        "Scored model",
+        paper="θ_i; its program scores w_i, which has overwritten θ_i",
+        here="θ_i",
+    ),
+)
+
 Carry = tuple[Tree, Tree]  # What the steps of a client carry: θ_i and w_i
 
 

@@ -6,18 +6,6 @@ Beginning at the global model x, on each batch y ← y − η (∇f_i(y) − c_i
 c_i, and the server sets x ← x + server_lr · mean of (y − x) and c ← c + (1/C) · sum of (c_i⁺ − c_i)
 over the participants. C counts the clients that train in some round. All control variates are 0 at
 first, so that the first round is FedAvg's.
-
-Readings:
-- The new c_i. Paper: the gradient at x (I), or c_i − c + (x − y) / (steps · η) (II). Here: II, as
-  the mean of the gradients at the client's steps, which is the same for plain SGD. Option: none.
-- Optimiser. Paper: SGD. Here: the run's, with its momentum; it gets corrected gradients. Option:
-  none.
-- Weights. Paper: uniform, of x and of c. Here: the same. Option: `average`.
-- Compression. Paper: none. Here: of both vectors; a client adds to its c_i what the server
-  received. Option: none.
-- Privacy. Paper: none. Here: the change of c_i is clipped, and its sum gets noise. Option: none.
-
-Communication per participant and round: one model and c down, one update and the change of c_i up.
 """
 
 from __future__ import annotations
@@ -26,10 +14,50 @@ import dataclasses
 
 from cfljax.lazy import jax, jnp
 from cfljax.local.train import Gradient, Position, make_stepper, start_at
+from cfljax.round.about import About, Reading
 from cfljax.round.recipes import Controlled, GradientAt, OwnSteps, StepRule, option
 from cfljax.types import Array, Hyper, LocalStep, Model, Tree
 
-PAPER = "Karimireddy et al. 2020"
+ABOUT = About(
+    title="SCAFFOLD",
+    family="global",
+    authors="Karimireddy et al.",
+    year=2020,
+    paper="SCAFFOLD: stochastic controlled averaging for federated learning",
+    venue="ICML",
+    link="https://arxiv.org/abs/1910.06378",
+    models="2 down, 2 up",
+    communication="one model and c down, one update and the change of c_i up",
+)
+READINGS = (
+    Reading(
+        "The new c_i",
+        paper="the gradient at x (I), or c_i − c + (x − y) / (steps · η) (II)",
+        here="II, as the mean of the gradients at the client's steps, which is the same for "
+        "plain SGD",
+    ),
+    Reading(
+        "Optimiser",
+        paper="SGD",
+        here="the run's, with its momentum; it gets corrected gradients",
+    ),
+    Reading(
+        "Weights",
+        paper="uniform, of x and of c",
+        option="average",
+    ),
+    Reading(
+        "Compression",
+        paper="none",
+        here="of both vectors; a client adds to its c_i what the server received",
+    ),
+    Reading(
+        "Privacy",
+        paper="none",
+        here="the change of c_i is clipped, and its sum gets noise",
+    ),
+)
+
 Carry = tuple[Position, Tree, Tree, Array]
 """What the steps of a client carry: where they are, c − c_i, the sum of the gradients without it,
 and their number f32[]."""

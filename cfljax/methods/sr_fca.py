@@ -10,28 +10,6 @@ way, and training begins again.
 With `distance = "cross_entropy"` two clients are as far apart as the mean of two losses, of each
 one's local model on the other's data. Of a cluster the one loss is that of its model, the other is
 the mean over its members' data.
-
-Readings:
-- Distance. Paper: its program has Euclidean distances for synthetic data, and losses on each
-  other's data for images and text. Here: Euclidean. Option: `distance = "cross_entropy"`.
-- Loss. Paper: its program divides the sum of the batches' mean losses by the number of samples.
-  Here: the mean over samples. Option: none.
-- Smallest cluster. Paper: its program dissolves first clusters of at most `size_threshold`, and
-  later keeps those of `size_threshold`. Here: clusters of `min_size` are kept both times. Option:
-  none.
-- Near. Paper: below a number; its program can set it by a share of all pairs. Here: by a share.
-  Option: `fraction`.
-- Clients of dissolved clusters. Paper: its program leaves them out. Here: they join the nearest
-  cluster. Option: none.
-- Start of united clusters. Paper: the first model; a second variant of its program has the mean of
-  the models that are united. Here: w_0. Option: none.
-- Start of local models. Paper: its program draws one for each client. Here: w_0. Option: none.
-- Mean. Paper: trimmed. Here: by samples. Option: `average`, `train.robust`.
-
-Communication per participant and round: one model down, one update up; and the same once for every
-client, before the first round. With `"cross_entropy"` every client also gets the local models of
-all others then, and the clusters' models before each refinement, and sends a loss for each. A
-client that arrives later gets all models once, and joins the cluster with the least loss.
 """
 
 from __future__ import annotations
@@ -46,9 +24,71 @@ from cfljax.errors import SpecError
 from cfljax.kernels import host
 from cfljax.lazy import jnp
 from cfljax.methods.fedavg import FedAvg
+from cfljax.round.about import About, Reading
 from cfljax.round.recipes import Before, Begun, State, option, shortened, similarity
 
-PAPER = "Vardhan et al. 2024"
+ABOUT = About(
+    title="SR-FCA",
+    family="clustered",
+    authors="Vardhan, Ghosh and Mazumdar",
+    year=2024,
+    paper="An improved federated clustering algorithm with model-based clustering",
+    venue="TMLR",
+    link="https://arxiv.org/abs/2210.11538",
+    communication="one model down, one update up; and the same once for every client, before the "
+    'first round. With `"cross_entropy"` every client also gets the local models '
+    "of all others then, and the clusters' models before each refinement, and "
+    "sends a loss for each. A client that arrives later gets all models once, and "
+    "joins the cluster with the least loss",
+)
+READINGS = (
+    Reading(
+        "Distance",
+        paper="its program has Euclidean distances for synthetic data, and losses on each "
+        "other's data for images and text",
+        here="Euclidean",
+        option='distance = "cross_entropy"',
+    ),
+    Reading(
+        "Loss",
+        paper="its program divides the sum of the batches' mean losses by the number of samples",
+        here="the mean over samples",
+    ),
+    Reading(
+        "Smallest cluster",
+        paper="its program dissolves first clusters of at most `size_threshold`, and later keeps "
+        "those of `size_threshold`",
+        here="clusters of `min_size` are kept both times",
+    ),
+    Reading(
+        "Near",
+        paper="below a number; its program can set it by a share of all pairs",
+        here="by a share",
+        option="fraction",
+    ),
+    Reading(
+        "Clients of dissolved clusters",
+        paper="its program leaves them out",
+        here="they join the nearest cluster",
+    ),
+    Reading(
+        "Start of united clusters",
+        paper="the first model; a second variant of its program has the mean of the models that "
+        "are united",
+        here="w_0",
+    ),
+    Reading(
+        "Start of local models",
+        paper="its program draws one for each client",
+        here="w_0",
+    ),
+    Reading(
+        "Mean",
+        paper="trimmed",
+        here="by samples",
+        option=("average", "train.robust"),
+    ),
+)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,23 +14,6 @@ says (diagnostic `without_room`). The server keeps the sums of ψ by cluster, of
 numbers or (`similarity = "exact"`) as they are. A client that was never drawn, a newcomer too,
 trains from the anchor when it is scored: it gets the cluster with the most similar mean ψ if that
 cosine is at least `tau`, else ω (`train.score = "assigned"` scores the others alone).
-
-Readings:
-- First move. Paper: the gradient of the client's loss at the anchor; its program trains 10 or 20
-  epochs. Here: the update of one epoch. Option: `pretrain_epochs`.
-- Global model. Paper: each participant trains the server's ω; in its program, and so in the
-  published numbers, the ω of the participant before it. Here: the server's. Option: none.
-- Compared clusters. Paper: its program compares only clusters of the round's participants, by their
-  mean ψ. Here: all clusters, by the mean ψ of all members. Option: none.
-- Model of merged clusters. Paper: its program keeps the larger cluster's. Here: the same. Option:
-  none.
-- Weights of the means. Paper: its program's are equal. Here: by samples. Option: `average =
-  "uniform"`.
-- Number of clusters. Paper: up to one per client. Here: at most `max_clusters`. Option:
-  `max_clusters`.
-
-Communication per participant and round: two models down, two updates up; one more model down and
-update up when it is new.
 """
 
 from __future__ import annotations
@@ -42,10 +25,57 @@ from cfljax.kernels.cosine import cosine_matrix
 from cfljax.kernels.unite import slots, unite
 from cfljax.lazy import jnp
 from cfljax.methods.fedavg import FedAvg
+from cfljax.round.about import About, Reading
 from cfljax.round.recipes import Ask, State, brief, compared_size, option, similarity
 from cfljax.types import Array, Hyper, Quantity
 
-PAPER = "Zeng et al. 2023"
+ABOUT = About(
+    title="StoCFL",
+    family="clustered",
+    authors="Zeng et al.",
+    year=2023,
+    paper="Stochastic clustered federated learning",
+    venue="arXiv",
+    link="https://arxiv.org/abs/2303.00897",
+    models="2 down, 2 up",
+    communication="two models down, two updates up; one more model down and update up when it is "
+    "new",
+)
+READINGS = (
+    Reading(
+        "First move",
+        paper="the gradient of the client's loss at the anchor; its program trains 10 or 20 epochs",
+        here="the update of one epoch",
+        option="pretrain_epochs",
+    ),
+    Reading(
+        "Global model",
+        paper="each participant trains the server's ω; in its program, and so in the published "
+        "numbers, the ω of the participant before it",
+        here="the server's",
+    ),
+    Reading(
+        "Compared clusters",
+        paper="its program compares only clusters of the round's participants, by their mean ψ",
+        here="all clusters, by the mean ψ of all members",
+    ),
+    Reading(
+        "Model of merged clusters",
+        paper="its program keeps the larger cluster's",
+    ),
+    Reading(
+        "Weights of the means",
+        paper="its program's are equal",
+        here="by samples",
+        option='average = "uniform"',
+    ),
+    Reading(
+        "Number of clusters",
+        paper="up to one per client",
+        here="at most `max_clusters`",
+        option="max_clusters",
+    ),
+)
 
 
 class Seen(NamedTuple):

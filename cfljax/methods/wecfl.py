@@ -4,20 +4,6 @@ weights makes the clusters, and a client counts by its samples.
 All clients begin in one cluster, from w_0. A participant trains from its cluster's model. Weighted
 K-means of the last layer of the trained weights then makes new clusters, and the model of each
 becomes the mean of its members' trained weights.
-
-Readings:
-- What is compared. Paper: a representation of each client. Here: the kernel of the last dense
-  layer, as in the authors' program. Option: `compare`.
-- Weights of K-means and of the mean. Paper: by samples; its program counts mini-batches. Here: by
-  samples. Option: `average = "uniform"`.
-- First models. Paper: in its program one for all clients. Here: the same. Option: none.
-- K-means. Paper: in its program K-means++ with 10 restarts in each round. Here: the same. Option:
-  none.
-- Who is clustered. Paper: all clients, in each round. Here: the participants; the others stay in
-  their cluster, and clusters are named so that most participants stay in theirs. Option: none.
-
-Communication per participant and round: one model down, one up. A client that arrives later gets
-the models of all clusters once, and begins in the one with the least loss.
 """
 
 from __future__ import annotations
@@ -28,10 +14,49 @@ from cfljax import keys
 from cfljax.kernels.kmeans import kmeans
 from cfljax.kernels.mix import members
 from cfljax.lazy import jax, jnp
+from cfljax.round.about import About, Reading
 from cfljax.round.recipes import Ask, Clustered, State, compared_columns, option
 from cfljax.types import Array
 
-PAPER = "Ma et al. 2022"
+ABOUT = About(
+    title="WeCFL",
+    family="clustered",
+    authors="Ma et al.",
+    year=2022,
+    paper="On the convergence of clustered federated learning",
+    venue="arXiv",
+    link="https://arxiv.org/abs/2202.06187",
+    communication="one model down, one up. A client that arrives later gets the models of all "
+    "clusters once, and begins in the one with the least loss",
+)
+READINGS = (
+    Reading(
+        "What is compared",
+        paper="a representation of each client",
+        here="the kernel of the last dense layer, as in the authors' program",
+        option="compare",
+    ),
+    Reading(
+        "Weights of K-means and of the mean",
+        paper="by samples; its program counts mini-batches",
+        here="by samples",
+        option='average = "uniform"',
+    ),
+    Reading(
+        "First models",
+        paper="in its program one for all clients",
+    ),
+    Reading(
+        "K-means",
+        paper="in its program K-means++ with 10 restarts in each round",
+    ),
+    Reading(
+        "Who is clustered",
+        paper="all clients, in each round",
+        here="the participants; the others stay in their cluster, and clusters are named so that "
+        "most participants stay in theirs",
+    ),
+)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,19 +5,16 @@ from __future__ import annotations
 
 import json
 import os
-import tomllib
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from cfljax.methods import find_about
 from cfljax.registry.options import Table, show
 from cfljax.results.result import Results
 from cfljax.store import Store
 from cfljax.store.rows import label_of, make_rows, unify_paths
-
-DISPLAYED: dict[str, str] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
-"""Method -> its name in figures and in tables for papers, where the spec gives no label."""
 
 
 class Unit(NamedTuple):
@@ -59,7 +56,8 @@ class Configuration(NamedTuple):
         """The label if the spec gives one, else the name that papers have for the method."""
         if self.label != self.method:
             return self.label
-        return DISPLAYED.get(self.method, self.label)
+        known = find_about(self.method)
+        return known.title if known else self.label
 
     @property
     def name(self) -> str:

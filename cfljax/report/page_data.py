@@ -14,6 +14,7 @@ from typing import Any, TypedDict
 
 import numpy as np
 
+from cfljax.methods import find_about
 from cfljax.quantity import Quantity
 from cfljax.report import tested
 from cfljax.report.comparison import COLUMNS, MAXIMUM, Row, window_of
@@ -26,6 +27,7 @@ from cfljax.report.report_data import ReportData
 from cfljax.report.run_pictures import OverRounds, RunPictures
 from cfljax.report.tables import printable
 from cfljax.results.statistics import mean_and_deviation
+from cfljax.round.about import Family
 
 # The number of colours
 COLOURS = 8
@@ -33,44 +35,13 @@ COLOURS = 8
 DASHES = 4
 # Parts of the seconds of a run
 PARTS_OF_SECONDS = ("setup", "compile", "train", "eval")
-CLUSTERED_COLOURS = (0, 2, 5)
-FAMILIES = {
-    **dict.fromkeys(
-        ("fedavg", "fedprox", "scaffold", "feddyn", "ccs_rfedavg", "adaptive_fedavg", "moon"), (7,)
-    ),
-    **dict.fromkeys(("fedem", "fedrc", "fedsoft"), (3, 6)),
-    **dict.fromkeys(
-        (
-            "local",
-            "ditto",
-            "apfl",
-            "pfedme",
-            "per_fedavg",
-            "fedamp",
-            "pfedgraph",
-            "fedrod",
-            "fedala",
-        ),
-        (1, 4),
-    ),
-    **dict.fromkeys(
-        (
-            "fedper",
-            "lg_fedavg",
-            "fedrep",
-            "fedbabu",
-            "fedbcd",
-            "fedbn",
-            "fedproto",
-            "fedavg_ft",
-            "fedprox_ft",
-        ),
-        (1, 4),
-    ),
-    **dict.fromkeys(("fedpac", "fedccfa"), (1, 4)),
+FAMILY_COLOURS: dict[Family, tuple[int, ...]] = {
+    "global": (7,),
+    "clustered": (0, 2, 5),
+    "soft": (3, 6),
+    "personal": (1, 4),
 }
-"""Method -> the colours of its family: of one model, of mixtures, of personal models. The other
-methods are CLUSTERED_COLOURS."""
+"""Family of methods -> its colours. A plug-in's methods have those of clustered ones."""
 QUANTITIES_FIRST = (
     "accuracy",
     "accuracy_worst10",
@@ -103,7 +74,7 @@ def styles(data: ReportData) -> list[tuple[int, int]]:
     equal colours differ in dash."""
     labels = [(c.folder, c.label) for c in data.drawn]
     family = {
-        label: FAMILIES.get(c.method, CLUSTERED_COLOURS)
+        label: FAMILY_COLOURS[known.family if (known := find_about(c.method)) else "clustered"]
         for label, c in zip(labels, data.drawn, strict=True)
     }
     if len(set(family.values())) == 1:

@@ -5,7 +5,7 @@ from cfljax.kernels.inter_group import inter_group, newcomer_group
 from tests.kernels.compiled import compiled
 
 rng = np.random.default_rng(0)
-READINGS = ["difference", "normalised", "weighted"]
+FORMULAS = ["difference", "normalised", "weighted"]
 
 
 def plain(models, eta, how):
@@ -24,7 +24,7 @@ def plain(models, eta, how):
     return out
 
 
-@pytest.mark.parametrize("how", READINGS)
+@pytest.mark.parametrize("how", FORMULAS)
 def test_readings(how):
     models = rng.normal(size=(4, 30)).astype(np.float32)
     models[2] = models[0]  # identical models contribute zero
@@ -44,7 +44,7 @@ def test_close_models_pull_with_their_full_unit():
     )
 
 
-@pytest.mark.parametrize("how", READINGS)
+@pytest.mark.parametrize("how", FORMULAS)
 def test_inactive_and_broken_groups_take_no_part(how):
     models = rng.normal(size=(5, 8)).astype(np.float32)
     models[1], models[3] = np.nan, 1e30

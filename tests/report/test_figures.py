@@ -1,15 +1,14 @@
 import re
-import tomllib
-from pathlib import Path
 from types import SimpleNamespace
 
 import matplotlib
 import numpy as np
 import pytest
 
+from cfljax.methods import METHODS, find_about
 from cfljax.report import figures, write
 from cfljax.report.curves import MOST_CURVES, Band
-from cfljax.report.page_data import CLUSTERED_COLOURS, COLOURS, DASHES, FAMILIES, styles
+from cfljax.report.page_data import COLOURS, DASHES, FAMILY_COLOURS, styles
 from cfljax.report.report_data import read
 from cfljax.store import Store
 from tests.report import synthetic
@@ -82,25 +81,24 @@ def test_no_two_curves_look_alike(methods):
 
 
 def test_colours_are_those_of_the_families_of_methods():
-    """Each method of a family in docs/families.toml has one of its colours, and no family has a
-    colour of another."""
-    families = tomllib.loads(
-        (Path(__file__).parents[2] / "docs" / "families.toml").read_text()
-    ).values()
+    """Each method has a colour of its family, and no family has a colour of another."""
+    built_in = list(filter(METHODS.is_built_in, METHODS))
+    first = {
+        family: [name for name in built_in if find_about(name).family == family][:3]
+        for family in FAMILY_COLOURS
+    }
     drawn = [
         SimpleNamespace(folder="", method=name, label=name)
-        for family in families
-        for name in list(family["methods"])[:3]
+        for names in first.values()
+        for name in names
     ]
     made = dict(
         zip((each.method for each in drawn), styles(SimpleNamespace(drawn=drawn)), strict=True)
     )
-    shades = [{made[name][0] for name in family["methods"] if name in made} for family in families]
-    assert sum(map(len, shades)) == len(set.union(*shades)) == 8
-    assert all(
-        len({FAMILIES.get(name, CLUSTERED_COLOURS) for name in family["methods"]}) == 1
-        for family in families
-    )
+    for family, names in first.items():
+        assert {made[name][0] for name in names} == set(FAMILY_COLOURS[family]), family
+    shades = sum(FAMILY_COLOURS.values(), ())
+    assert sorted(shades) == list(range(COLOURS))
 
 
 def test_a_legend_of_many_curves_has_room():

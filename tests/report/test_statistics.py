@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from scipy.stats import f, friedmanchisquare, t
 
+from cfljax.methods import find_about
 from cfljax.report import page_data, tables, tested, tuning, write
 from cfljax.report.comparison import headline, rows
-from cfljax.report.configurations import DISPLAYED, collect
+from cfljax.report.configurations import collect
 from cfljax.report.critical_difference import MAX_DRAWN_METHODS, WIDTH, picture, svg
 from cfljax.report.report_data import read
 from cfljax.results.statistics import difference, interval, mean_and_deviation, ranks
@@ -288,7 +289,7 @@ def test_a_row_of_which_runs_diverged_has_no_star_no_rank_and_a_word_in_every_fo
 
 def test_the_sentence_names_no_survivor_as_the_best(tmp_path):
     best, _, table = survivors(tmp_path, ("digits",))
-    said, best = tested.write_paragraph(table), DISPLAYED[best]
+    said, best = tested.write_paragraph(table), find_about(best).title
     assert (
         f"{best} is significantly better" not in said and f"{best} (3 diverged of 6 runs)" in said
     )

@@ -1,0 +1,20 @@
+"""FedProx with fine-tuning (Wang et al. 2019): when all rounds are over, each client goes on from
+the global model on its own samples, as with `fedavg_ft`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from cfljax.methods import fedavg_ft
+from cfljax.methods.fedprox import FedProx
+
+ABOUT = fedavg_ft.ABOUT._replace(title="FedProx + FT")
+READINGS = fedavg_ft.READINGS
+
+
+@dataclasses.dataclass(frozen=True)
+class FedProxFT(FedProx):
+    """FedProx + FT: FedProx's global model, which each client fine-tunes in the end."""
+
+    one_sum, finetune_steps = True, 50
