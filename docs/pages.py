@@ -211,8 +211,8 @@ def spec() -> str:
     """Every key of a spec."""
     parts = ["# Spec keys", "", MADE]
     parts.append(
-        "A spec is a TOML file, or a dict for `cfljax.sweep`. Any value may be a list: an "
-        "axis of the grid. "
+        "A spec is a TOML file, or a dict for `cfljax.sweep`. Any value may be a list; "
+        "the sweep runs every combination. "
         "`cfljax sweep SPEC.toml --dry-run` checks a spec and prints what it would run. "
         "A grid over values marked * compiles once.\n\n"
         "`cfljax schema` prints the JSON Schema of specs. Save it as `spec.schema.json` and "
@@ -223,7 +223,7 @@ def spec() -> str:
     )
     parts += ["## Top level", "", keys(TOP), ""]
     words = (
-        'An axis of numbers may also be written `"0:10"` (integers), `"log(0.001, 0.1, 5)"` or '
+        'A list of numbers may also be written `"0:10"` (integers), `"log(0.001, 0.1, 5)"` or '
         '`"lin(0, 1, 5)"`.'
     )
     parts += [
@@ -477,7 +477,7 @@ def names() -> str:
             parts += [
                 "Further names are files and folders in `$CFLJAX_DATA`: `NAME.npz` (arrays "
                 "`x_train`, `y_train`, `x_test`, "
-                "`y_test`, and `user_train`, `user_test` if samples have owners), MNIST's "
+                "`y_test`, and `user_train`, `user_test` if samples belong to users), MNIST's "
                 "IDX files, CIFAR's binary files, LEAF's "
                 "JSON, data of `cfljax data import SOURCE`, and the "
                 "image classification sets of tensorflow-datasets (`cfljax data prepare "

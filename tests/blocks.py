@@ -3,7 +3,7 @@
 `<!-- test: skip WHY -->` before a block leaves it out, `<!-- test: needs PACKAGE -->` skips it
 where the package is not there. A block with `title="FILE"` becomes that file; one without a
 language is text. Python blocks of a page share their names; shell lines may be `cfljax …` and
-`python FILE …`, which are run in this process.
+`python FILE …`, which are run in this process; a line that ends in a backslash goes on in the next.
 """
 
 import importlib.util
@@ -72,7 +72,7 @@ def run(page, monkeypatch):
         elif block.lang == "python":
             exec(compile(block.text, where, "exec"), names)
         elif block.lang == "bash":
-            for line in block.text.splitlines():
+            for line in block.text.replace("\\\n", "").splitlines():
                 shell(line, where, monkeypatch)
         elif block.lang == "toml":
             raise AssertionError(f"{where}: a spec without a title is never run")

@@ -44,7 +44,7 @@ def parser(prog: str = "python -m cfljax.data") -> argparse.ArgumentParser:
         help="override, as in a sweep",
     )
     add_plugin_flag(describe, "load your own sources and partitions")
-    describe.add_argument("--png", metavar="FILE", help="draw who holds which classes")
+    describe.add_argument("--png", metavar="FILE", help="draw which classes each client holds")
     describe.add_argument(
         "--draw", metavar="FILE", help="draw samples of each true group, as its clients see them"
     )
@@ -87,7 +87,7 @@ def _add_flags_of_columns(parser: argparse.ArgumentParser) -> None:
     add(
         "--user",
         metavar="COLUMN",
-        help="column of the samples' owners: one client each (default: user or client)",
+        help="column that says which user a sample belongs to (default: user or client)",
     )
     add(
         "--coarse",
@@ -118,7 +118,7 @@ def _add_flags_of_columns(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_flags_of_samples(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of images and sounds, and of how folders name classes and owners."""
+    """Add the flags of images and sounds, and of how folders name classes and users."""
     add = parser.add_argument
     shape = "shape of a sample: images are resized, numbers reshaped"
     add("--shape", type=_parse_shape, metavar="32x32", default="", help=shape)
@@ -134,7 +134,7 @@ def _add_flags_of_samples(parser: argparse.ArgumentParser) -> None:
         help="images: folders are DOMAIN/CLASS/image.png, or DOMAIN/train/CLASS/image.png",
     )
     named = (
-        "sounds: pattern of file names with the owner, * matches anything, as in '{user}_nohash_*'"
+        "sounds: pattern of file names with the user, * matches anything, as in '{user}_nohash_*'"
     )
     add("--user-in-name", metavar="PATTERN", help=named)
     add(
@@ -183,7 +183,7 @@ def _add_flags_of_the_test_part(parser: argparse.ArgumentParser) -> None:
     add(
         "--test",
         metavar="PLACE",
-        help="test samples (default: a test folder or split, else a share of each owner's samples)",
+        help="test samples (default: a test folder or split, else a share of each user's samples)",
     )
     add(
         "--test-fraction",
@@ -268,18 +268,18 @@ def import_files(arguments: argparse.Namespace) -> dict[str, Value]:
     )
     name = arguments.name or (arguments.source if arguments.source.startswith("hf:") else path.name)
     source = read(name, path)
-    what = "domains" if wanted.by_domain else "owners"
-    owners = "" if source.user_train is None else f", {len(set(source.user_train.tolist()))} {what}"
+    what = "domains" if wanted.by_domain else "users"
+    users = "" if source.user_train is None else f", {len(set(source.user_train.tolist()))} {what}"
     print(
         f"{name}: {len(source.y_train)} training and {len(source.y_test)} test samples of shape "
         f"{list(source.x_train.shape[1:])} ({source.x_train.dtype}), {source.classes} "
-        f"classes{owners}, in {path}"
+        f"classes{users}, in {path}"
     )
     return table_of(source, wanted.by_domain) | ({"path": str(path)} if arguments.dir else {})
 
 
 def table_of(source: Source, by_domain: bool = False) -> dict[str, Value]:
-    """Return the table of a spec that uses the data: their owners are the clients, else clients
+    """Return the table of a spec that uses the data: their users are the clients, else clients
     with label skew are drawn."""
     drawn = {
         "partition": "dirichlet" if source.y_train.ndim == 1 else "iid",

@@ -114,8 +114,9 @@ def _describe_parts(name: str, parts: Parts, counts: np.ndarray) -> list[tuple[s
     )
     lines.append(("test samples", tests))
     lines.append(("classes of a client", _format_spread((counts > 0).sum(axis=1))))
-    used = np.concatenate(parts.train) if len(parts.train) else np.zeros(0, int)
-    lines.append(("rows held twice", str(len(used) - len(np.unique(used)))))
+    used = np.concatenate([np.zeros(0, int), *map(np.unique, parts.train)])
+    shared = np.unique(used, return_counts=True)[1] > 1
+    lines.append(("shared samples", f"{int(shared.sum())} held by several clients"))
     groups, sizes = np.unique(parts.group[parts.group >= 0], return_counts=True)
     shown = " ".join(f"{g}:{n}" for g, n in zip(groups[:20], sizes[:20], strict=True)) + (
         " …" if len(groups) > 20 else ""

@@ -34,7 +34,7 @@ class Names(NamedTuple):
 
     classes: list[str] | None
     tokens: Table | None
-    owners: list[str] | None  # The domains, which are the owners of the samples
+    owners: list[str] | None  # The names of the domains, if the data have domains
 
 
 def names_of(name: str, path: str | None) -> Names:

@@ -98,7 +98,7 @@ def register_data(
     name: str, options: type = NoOptions, *, version: object = None
 ) -> Callable[[SourceT], SourceT]:
     """Register `make(options, rng)`, which returns a dict of arrays `x_train, y_train, x_test,
-    y_test` (and `user_train, user_test` where samples have owners), or a `cfljax.extend.Source`."""
+    y_test` (and `user_train, user_test` if samples have users), or a `cfljax.extend.Source`."""
     from cfljax.data import SOURCES
 
     return _register(SOURCES, name, options, version)

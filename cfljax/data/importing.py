@@ -20,7 +20,7 @@ from cfljax.data.importing_folders import find_domains, has_sounds
 from cfljax.data.importing_images import read_images
 from cfljax.data.importing_sounds import read_sounds
 from cfljax.data.importing_tables import is_hub_name, read_csv, read_parquet, read_saved
-from cfljax.data.parts import Part, Wanted, number_classes, number_coarse, number_owners, split_test
+from cfljax.data.parts import Part, Wanted, number_classes, number_coarse, number_users, split_test
 from cfljax.data.sources import FileOptions
 from cfljax.errors import DataError, DataWarning, SpecError
 from cfljax.types import Source
@@ -195,7 +195,7 @@ def read(name: str, where: Path, kind: str, wanted: Wanted) -> tuple[Source, lis
         source = npz.read(name, where)
         if source.user_train is not None and source.user_test is None:
             raise DataError(
-                f"{where}: the training samples have owners and the test samples have none; "
+                f"{where}: the training samples have users and the test samples have none; "
                 "give both or none"
             )
         if wanted.shape or wanted.test:
@@ -216,14 +216,14 @@ def read(name: str, where: Path, kind: str, wanted: Wanted) -> tuple[Source, lis
 
 def make_source(name: str, where: str, parts: list[Part], share: float) -> tuple[Source, list[str]]:
     """Make a Source and the names of its classes from the parts that were read: training, and test
-    if there are two. Otherwise a share of each owner's samples (without owners: of each class)
+    if there are two. Otherwise a share of each user's samples (without users: of each class)
     becomes the test part."""
     train, test = parts if len(parts) > 1 else split_test(parts[0], share)
     names, (y_train, y_test) = number_classes(where, train, test)
     if len(y_train) + len(y_test) == 1:
         raise DataError(f"{where}: has a single sample; there is nothing to train and to test on")
     if not len(y_test):
-        each = "class" if train.user is None else "owner"
+        each = "class" if train.user is None else "user"
         line = (
             f"{where}: no test samples, because each {each} has few samples; give a larger "
             "--test-fraction, or --test"
@@ -236,13 +236,13 @@ def make_source(name: str, where: str, parts: list[Part], share: float) -> tuple
         )
         warnings.warn(line, DataWarning, stacklevel=2)
     named = {"x_train": train.x, "y_train": y_train, "x_test": test.x, "y_test": y_test}
-    named |= number_owners(where, train.user, test.user) | number_coarse(where, train, test)
+    named |= number_users(where, train.user, test.user) | number_coarse(where, train, test)
     return arrays.source(name, where, named, len(names)), names
 
 
 def read_numpy(path: Path, _: Wanted) -> list[Part]:
     """Return the parts of a folder with x_train.npy, y_train.npy, … or x.npy and y.npy, and
-    user_train.npy or user.npy for owners, y_coarse_train.npy or y_coarse.npy for coarse labels; or
+    user_train.npy or user.npy for users, y_coarse_train.npy or y_coarse.npy for coarse labels; or
     of an .npz file with arrays of these names."""
     held = npz.list_arrays(path) if path.is_file() else {file.stem for file in path.glob("*.npy")}
     sides = (

@@ -1,4 +1,4 @@
-"""From the columns of a training and a test table to samples, labels and owners. Columns go by
+"""From the columns of a training and a test table to samples, labels and users. Columns go by
 name, alike in both."""
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def make_parts(tables: list[Table], wanted: Wanted) -> list[Part]:
         Part(
             rows,
             table.names("label", label),
-            table.owners if user is None else table.names("user", user),
+            table.users if user is None else table.names("user", user),
             table.class_names.get(label),
             None if coarse is None else table.names("coarse label", coarse),
         )
@@ -81,7 +81,7 @@ def _doubt_label(train: Table, label: str) -> str:
 
 
 def _find_roles(train: Table, wanted: Wanted) -> tuple[str, str | None, str | None, list[str]]:
-    """Return the columns of the labels, owners and coarse labels, and those of the samples."""
+    """Return the columns of the labels, users and coarse labels, and those of the samples."""
     left = [c for c in train.data.column_names if c not in wanted.drop]
     label = find_label(train, left, wanted)
     if label is None:
@@ -114,8 +114,8 @@ def find_label(table: Table, left: list[str], wanted: Wanted) -> str | None:
 
 
 def find_user(table: Table, left: list[str], wanted: Wanted) -> str | None:
-    """Return the column of the owners; None where no column names them."""
-    usual = () if table.owners is not None else USER_NAMES
+    """Return the column of the users; None where no column names them."""
+    usual = () if table.users is not None else USER_NAMES
     return _choose_column(
         table, [c for c in left if c not in wanted.x], wanted.user, usual, "--user"
     )
@@ -178,9 +178,9 @@ def _check_test(
             )
     if user is not None and user not in names:
         raise DataError(
-            f"{test.where}: has no column {user}, so that its samples have no owner: add it, "
+            f"{test.where}: has no column {user}, so that its samples have no user: add it, "
             f"or --drop {user}, or "
-            "leave out the test table, so that a share of each owner's samples is used for testing"
+            "leave out the test table, so that a share of each user's samples is used for testing"
         )
     check_names(train, test, label=needed[0], user=user)
     more = [c for c in names if c not in (*needed, user, *wanted.drop) and not _INDEX.fullmatch(c)]
@@ -245,8 +245,8 @@ def _read_numbers(table: Table, name: str, wanted: Wanted) -> np.ndarray:
                 f"it, or --drop {name}"
             )
         flags = (
-            f"--drop {name}, --one-hot {name}, --text {name}, or --user {name} if it names the "
-            "owner of the sample"
+            f"--drop {name}, --one-hot {name}, --text {name}, or --user {name} if it says which "
+            "user a sample belongs to"
         )
         cell = repr(str(values[row])[:30])
         raise DataError(
@@ -256,8 +256,8 @@ def _read_numbers(table: Table, name: str, wanted: Wanted) -> np.ndarray:
     narrow = wide.astype(np.float32)
     if (wide == np.round(wide)).all() and (narrow != wide).any():
         line = (
-            f"{table.where}: column {name} has whole numbers of more than 24 bits, some of which "
-            "become equal as float32"
+            f"{table.where}: column {name} has integers above 2^24, some of which lose precision "
+            "in float32"
         )
         warnings.warn(f"{line}; subtract an offset, or --drop {name}", DataWarning, stacklevel=2)
     return narrow[:, None]

@@ -23,7 +23,7 @@ SOUND_ENDINGS = {".wav", ".wave"}
 
 
 class Found(NamedTuple):
-    """Files that have been found and not read, with the class and the owner of each."""
+    """Files that have been found and not read, with the class and the user of each."""
 
     files: list[Path]
     labels: list[str]
@@ -112,7 +112,7 @@ def list_files(folder: Path, wanted: Wanted, endings: set[str], example: str) ->
 
 
 def _list_domains(folder: Path, wanted: Wanted, endings: set[str], example: str) -> list[Found]:
-    """List the files of all domains, whose names are the owners: the training part, and the test
+    """List the files of all domains, whose names are the users: the training part, and the test
     part if the domains have one."""
     if wanted.by_user:
         raise SpecError(
@@ -172,8 +172,8 @@ def _find_files(folder: Path, wanted: Wanted, endings: set[str], example: str) -
     found = Found([], [], [])
     others = []
     empty = []
-    for owner in folders_in(folder) if wanted.by_user else [folder]:
-        for kind in folders_in(owner):
+    for user in folders_in(folder) if wanted.by_user else [folder]:
+        for kind in folders_in(user):
             if kind.name in wanted.drop:
                 continue
             every = sorted(f for f in kind.rglob("*") if f.is_file() and not _is_hidden(f, kind))
@@ -182,9 +182,7 @@ def _find_files(folder: Path, wanted: Wanted, endings: set[str], example: str) -
             empty += [] if files else [kind.name]
             found.files.extend(files)
             found.labels.extend([_normalise_name(kind)] * len(files))
-            found.users.extend(
-                [_find_owner(file, wanted, _normalise_name(owner)) for file in files]
-            )
+            found.users.extend([_find_user(file, wanted, _normalise_name(user)) for file in files])
     if not found.files:
         what = "WAV files" if endings == SOUND_ENDINGS else "images"
         example = f"USER/{example}" if wanted.by_user else example
@@ -205,8 +203,8 @@ def _find_files(folder: Path, wanted: Wanted, endings: set[str], example: str) -
     return found
 
 
-def _find_owner(file: Path, wanted: Wanted, folder: str) -> str:
-    """Return the owner of a file: as `--user-in-name` finds it in the name, else the folder."""
+def _find_user(file: Path, wanted: Wanted, folder: str) -> str:
+    """Return the user of a file: as `--user-in-name` finds it in the name, else the folder."""
     if wanted.user_in_name is None:
         return folder
     match = compile_pattern(wanted.user_in_name).fullmatch(file.stem)
@@ -219,10 +217,10 @@ def _find_owner(file: Path, wanted: Wanted, folder: str) -> str:
 
 def compile_pattern(text: str) -> re.Pattern[str]:
     """Return the names, without ending, that a form such as "{user}_nohash_*" stands for: {user} is
-    the owner, * anything."""
+    the user, * anything."""
     if text.count("{user}") != 1:
         raise SpecError(
-            f'--user-in-name "{text}": must have {{user}} once, where a name has the owner, '
+            f'--user-in-name "{text}": must have {{user}} once, where a name has the user, '
             f'as in "{{user}}_*"'
         )
     parts = re.split(r"(\{user\}|\*)", text.removesuffix(".wav"))

@@ -28,7 +28,7 @@ def read_sounds(folder: Path, wanted: Wanted) -> list[Part]:
     """Return the parts (training, test) of WAV files in folders."""
     if wanted.by_user and wanted.user_in_name:
         raise SpecError(
-            "--by-user: has the owners as folders, --user-in-name in names of files; leave "
+            "--by-user: has the users as folders, --user-in-name in names of files; leave "
             "one of the two out"
         )
     if wanted.seconds is not None and not 0 < wanted.seconds < float("inf"):

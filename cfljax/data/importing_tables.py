@@ -34,8 +34,8 @@ class Table(NamedTuple):
     data: arrow.Table
     # Column -> the names of the classes that its numbers stand for
     class_names: dict[str, list[str]] = {}
-    # The owner of each row, if the folder names it
-    owners: np.ndarray | None = None
+    # The user of each row, if the folder names it
+    users: np.ndarray | None = None
 
     def values(self, name: str, wanted: Wanted) -> np.ndarray:
         """Convert a column: numbers or objects [n], lists of numbers [n, …], images u8[n, height,
@@ -279,8 +279,8 @@ def _choose_splits(folder: Path, found: Any) -> list[datasets.Dataset]:
 
 
 def concatenate_datasets(where: str, sets: dict[Any, datasets.Dataset]) -> Table:
-    """Return the data sets of clients as one table, with the owner of each row; the table of the
-    client None has no owners."""
+    """Return the data sets of clients as one table, with the user of each row; the table of the
+    client None has no users."""
     import pyarrow as arrow
 
     first = next(iter(sets.values()))
@@ -292,11 +292,11 @@ def concatenate_datasets(where: str, sets: dict[Any, datasets.Dataset]) -> Table
         if held.features != first.features:
             line = f"{where}: {client} has other columns, types or classes than {next(iter(sets))}"
             raise DataError(f"{line}; give all clients the same")
-    owners = None
+    users = None
     if None not in sets:
         numbered = all(isinstance(client, int) for client in sets)
         names = pack_integers(sets) if numbered else np.array(list(sets))
-        owners = np.repeat(names, [len(held) for held in sets.values()])
+        users = np.repeat(names, [len(held) for held in sets.values()])
     named = {
         c: list(map(str, kind.names))
         for c, kind in first.features.items()
@@ -306,7 +306,7 @@ def concatenate_datasets(where: str, sets: dict[Any, datasets.Dataset]) -> Table
         where,
         arrow.concat_tables(held.with_format("arrow")[:] for held in sets.values()),
         named,
-        owners,
+        users,
     )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from cfljax.data import arrays, leaf, tokens
 from cfljax.data.importing_columns import check_names, find_label, find_user
 from cfljax.data.importing_tables import Table, is_number
-from cfljax.data.parts import Part, Wanted, number_classes, number_owners, split_test
+from cfljax.data.parts import Part, Wanted, number_classes, number_users, split_test
 from cfljax.errors import DataError, DataWarning, SpecError, suggest
 from cfljax.registry import options
 from cfljax.registry.options import Value
@@ -64,8 +64,8 @@ def read_tables(tables: list[Table], wanted: Wanted) -> tuple[list[Part], bool]:
                 "the row out"
             )
         y = np.zeros(len(texts), np.int64) if label is None else table.names("label", label)
-        owners = table.owners if user is None else table.names("user", user)
-        parts.append(Part(texts, y, owners, table.class_names.get(label or "")))
+        users = table.users if user is None else table.names("user", user)
+        parts.append(Part(texts, y, users, table.class_names.get(label or "")))
     for test in tables[1:]:
         check_names(train, test, label=label, user=user)
     return parts, label is None
@@ -141,7 +141,7 @@ def make_data_set(
     name: str, where: str, parts: list[Part], following: bool, wanted: Wanted
 ) -> Imported:
     """Make the data set of texts. Tokens are learned in training; without a test part a share of
-    each owner's texts becomes it."""
+    each user's texts becomes it."""
     train, test = parts if len(parts) > 1 else split_test(parts[0], wanted.test_fraction)
     listed = len(train.x) and not isinstance(train.x[0], str)
     kind = wanted.tokens or ("words" if listed or not following else "characters")
@@ -164,7 +164,7 @@ def make_data_set(
         raise DataError(
             f"{where}: no training text has two {kind}; a sample is some, and the one after them"
         )
-    users = number_owners(where, sides[0][2], sides[1][2])
+    users = number_users(where, sides[0][2], sides[1][2])
     named = {
         "x_train": sides[0][0],
         "y_train": sides[0][1],
@@ -189,7 +189,7 @@ def _split_texts(
     where: str, name: str, part: Part, learned: tokens.Tokens, length: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """Split texts into segments of `length` tokens, each with the token after it, which is the
-    first of the next segment. Return x i32[n, length], y i64[n], owners. Short segments are padded
+    first of the next segment. Return x i32[n, length], y i64[n], users. Short segments are padded
     at the front. A segment before an unknown token is left out with a warning, as that is no
     word."""
     segments = []

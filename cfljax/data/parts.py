@@ -1,5 +1,5 @@
 """The flags of an import, the form of its samples, and what readers share: a test part, numbers for
-classes and owners."""
+classes and users."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Wanted:
 
 
 class Part(NamedTuple):
-    """Training or test samples as they were read: labels and owners are still names."""
+    """Training or test samples as they were read: labels and users are still names."""
 
     x: np.ndarray
     y: np.ndarray
@@ -54,10 +54,10 @@ class Part(NamedTuple):
     coarse: np.ndarray | None = None
 
 
-def number_owners(
+def number_users(
     where: str, train: np.ndarray | None, test: np.ndarray | None
 ) -> dict[str, np.ndarray]:
-    """Return the owners of the training and the test samples as numbers, by the names of arrays;
+    """Return the users of the training and the test samples as numbers, by the names of arrays;
     empty if there are none."""
     if train is not None and test is not None:
         _, (of_train, of_test) = number_names(where, [train, test])
@@ -65,7 +65,7 @@ def number_owners(
     if train is not None or test is not None:
         sides = ("training", "test") if test is None else ("test", "training")
         raise DataError(
-            f"{where}: the {sides[0]} samples have owners and the {sides[1]} samples have "
+            f"{where}: the {sides[0]} samples have users and the {sides[1]} samples have "
             "none; give both or none"
         )
     return {}
@@ -86,7 +86,7 @@ def number_coarse(where: str, train: Part, test: Part) -> dict[str, np.ndarray]:
 
 
 def split_test(part: Part, share: float) -> tuple[Part, Part]:
-    """Split off a test part: `share` of the samples of every owner (without owners: class), but not
+    """Split off a test part: `share` of the samples of every user (without users: class), but not
     all."""
     if part.user is not None:
         by = part.user

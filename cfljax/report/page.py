@@ -136,14 +136,16 @@ def _write_cards(data: ReportData) -> str:
     best = next((row for row in data.table if first and row.cells[first.key].best), None)
     if first and best and len(blocks) == 1:
         accuracy = tables.number(first._replace(interval=False), best.cells[first.key])
-        cards.append((f"Best, {first.heading}", f"{accuracy} %", best.configuration.legend))
+        cards.append(
+            (f"Best accuracy ({first.heading})", f"{accuracy} %", best.configuration.legend)
+        )
     waited = count_busy_seconds(collected.stores)
-    summed = f"{_duration(spent)} of computing"
+    summed = f"{_duration(spent)} of compute"
     cards.append(
         (
             "Time",
             _duration(waited or spent),
-            f"{summed} side by side" if waited else "of computing, all runs together",
+            f"{summed} in parallel" if waited else "of compute, all runs together",
         )
     )
     cards.append(
@@ -184,7 +186,7 @@ def _write_notes(data: ReportData) -> str:
     if len(data.table) > MOST_ROWS:
         lines.append(f"the first {MOST_ROWS} of {len(data.table)} rows; table.csv has all")
     if data.collected.left_out:
-        lines.append(f"{data.collected.left_out} runs of an earlier spec are left out")
+        lines.append(f"{data.collected.left_out} runs of an earlier spec or a search are not shown")
     marks = [line for line in lines if line.startswith(("Bold:", "≈"))]
     folded = "<br>".join(escape_html(line) for line in lines if line not in marks)
     legend = escape_html(" · ".join([*marks, "click on a heading to sort"]))

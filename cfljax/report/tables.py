@@ -190,12 +190,13 @@ def _note_draws(table: Sequence[Row]) -> list[str]:
     if followed == {True}:
         return ['each seed draws its own partition (data.seed = "run"): ± and intervals include it']
     rest = (
-        'rows with data.seed = "run" include the draw of the partition, in the others'
+        'rows with data.seed = "run": ± and intervals include the draw of the partition. Others:'
         if len(followed) > 1
         else ""
     )
     words = (
-        f"{rest} ± and intervals do not include the draw of the partition, which all seeds share"
+        f"{rest} ± and intervals cover seeds only: all seeds share one partition "
+        '(data.seed = "run" draws one for each)'
     )
     return [words.strip()] if followed else []
 
@@ -270,7 +271,7 @@ def terminal(table: Sequence[Row], width: int | None = None, bold: bool = False)
     ):
         text += ["", *list_notes(table, "*", "≈")[1:]]
     if left_out:
-        text.append(f"left out for want of space: {', '.join(left_out)}")
+        text.append(f"left out for lack of space: {', '.join(left_out)}")
     return "\n".join(text)
 
 

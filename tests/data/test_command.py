@@ -55,7 +55,7 @@ def test_describe_is_a_table_of_the_partition(folder, capsys):
     assert rows["true groups"] == "2 (group:clients 0:2 1:2)"
     assert (
         rows["training samples"] == "20 to 20, median 20, 80 in all"
-        and rows["rows held twice"] == "40"
+        and rows["shared samples"] == "40 held by several clients"
     )
 
 

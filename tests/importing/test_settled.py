@@ -100,7 +100,7 @@ def test_files_that_are_no_images_and_empty_classes_are_told(home, capsys):
 def test_numbers_that_float32_does_not_hold_are_told(home, capsys):
     rows = "".join(f"{1_700_000_000_000 + i},{i % 2}\n" for i in range(20))
     imported(csv(home / "t.csv", f"time,label\n{rows}"))
-    assert "column time has whole numbers of more than 24 bits" in capsys.readouterr().err
+    assert "column time has integers above 2^24" in capsys.readouterr().err
 
 
 def test_the_word_test_ends_where_a_letter_follows(home):
@@ -153,7 +153,7 @@ def test_owners_of_arrays_may_have_names_and_columns_semicolons(home, capsys):
     )
     assert main(["import", str(home / "named.npz")]) == 0
     said = capsys.readouterr().out
-    assert "4 owners" in said and 'normalise = "pixel"' in said
+    assert "4 users" in said and 'normalise = "pixel"' in said
     (home / "semi.csv").write_text("a;b;label\n" + "1;2;0\n3;4;1\n" * 4)
     assert main(["import", str(home / "semi.csv")]) == 0
     said = capsys.readouterr().out

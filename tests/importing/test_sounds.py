@@ -1,4 +1,4 @@
-"""WAV files in folders by word: numbers of all widths, channels, lengths, owners, and features."""
+"""WAV files in folders by word: numbers of all widths, channels, lengths, users, and features."""
 
 import wave
 
@@ -77,7 +77,7 @@ def test_short_sounds_are_filled_up_with_silence_and_long_ones_cut(home):
 def test_names_of_files_say_who_speaks(home, capsys):
     made = words(home / "speech", speakers=("ann_b", "c"), form="{word}/{speaker}_nohash_{n}.wav")
     imported(home / "speech", "--user-in-name", "{user}_nohash_*", "--test-fraction", "0.25")
-    assert "2 owners" in (said := capsys.readouterr().out) and 'partition = "user"' in said
+    assert "2 users" in (said := capsys.readouterr().out) and 'partition = "user"' in said
     source = data.load("speech")
     assert (
         source.x_train.shape == (12, 100)

@@ -84,12 +84,12 @@ def test_owners_of_the_training_samples_alone_are_refused(home, capsys):
     x = np.ones((6, 2), np.float32)
     arrays = {"x_train": x, "y_train": np.arange(6) % 2, "x_test": x[:2], "y_test": [0, 1]}
     np.savez(home / "z.npz", **arrays, user_train=np.arange(6) // 3)
-    assert "the training samples have owners" in refused(capsys, home / "z.npz")
+    assert "the training samples have users" in refused(capsys, home / "z.npz")
     (home / "folder").mkdir()
     for name, value in arrays.items():
         np.save(home / "folder" / f"{name}.npy", value)
     np.save(home / "folder" / "user_test.npy", np.zeros(2, int))
-    assert "the test samples have owners" in refused(capsys, home / "folder")
+    assert "the test samples have users" in refused(capsys, home / "folder")
 
 
 def test_row_numbers_that_pandas_writes_are_left_out_with_a_line(home, capsys):

@@ -175,7 +175,7 @@ def test_a_picture_of_many_methods_says_what_it_leaves_out_and_no_number_of_its_
 
 def test_one_partition_of_the_data_is_told_from_a_draw_per_seed(tmp_path):
     shared, drawn = grid(tmp_path / "a"), grid(tmp_path / "b", follow=True)
-    assert any("do not include the draw" in note for note in tables.list_notes(shared, "*", "≈"))
+    assert any("cover seeds only" in note for note in tables.list_notes(shared, "*", "≈"))
     assert any('data.seed = "run"' in note for note in tables.list_notes(drawn, "*", "≈"))
     assert "share one partition" in tested.write_paragraph(
         shared

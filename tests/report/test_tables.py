@@ -72,7 +72,7 @@ def test_a_narrow_terminal_gets_fewer_columns_and_is_told(tmp_path):
         tables.terminal(table(tmp_path), 80).splitlines(),
     )
     assert max(map(len, wide[:4])) > 80 >= max(map(len, narrow[:4]))
-    assert narrow[-1].startswith("left out for want of space: NMI")
+    assert narrow[-1].startswith("left out for lack of space: NMI")
     assert "last " in narrow[0] and "worst tenth" in narrow[0]
 
 

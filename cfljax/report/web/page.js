@@ -100,7 +100,7 @@ const FIGURES = {
 function settle() {
   const missing = [...document.querySelectorAll("figure")].filter(figure => !figure.querySelector(".plot svg"));
   for (const figure of missing) figure.classList.add("empty");
-  const names = missing.map((figure, i) => [i ? " · " : "Not in these runs: ", tag("span", { title: (figure.querySelector(".nothing") || figure).textContent }, figure.querySelector("h3").textContent)]);
+  const names = missing.map((figure, i) => [i ? " · " : "No data for: ", tag("span", { title: (figure.querySelector(".nothing") || figure).textContent }, figure.querySelector("h3").textContent)]);
   document.getElementById("missing").append(...names.flat());
   for (const figure of document.querySelectorAll("figure")) figure.querySelector("figcaption").prepend(savers(figure));
   draw();
