@@ -73,7 +73,8 @@ def run_module(name: str) -> NoReturn:
     """Run the command as `python -m cfljax.NAME` does, and exit."""
     # In a notebook that runs this module the main module is another: it must not exit
     main_module = getattr(sys.modules["__main__"], "__spec__", None)
-    if getattr(main_module, "name", "") == f"cfljax.{name}":
+    # The main module of a package, as of cfljax.report, is its __main__
+    if getattr(main_module, "name", "").removesuffix(".__main__") == f"cfljax.{name}":
         answer_signals()
         lazy.wait()
     sys.exit(run_command(name, f"python -m cfljax.{name}", None))
