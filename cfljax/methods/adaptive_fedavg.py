@@ -38,7 +38,12 @@ READINGS = (
 
 @dataclasses.dataclass(frozen=True)
 class AdaptiveFedAvg(FedAvg):
-    """Adaptive-FedAvg: FedAvg whose learning rate follows how the global model moves."""
+    """Adaptive-FedAvg: FedAvg whose learning rate follows how the global model moves.
+
+    A round is FedAvg's, at the learning rate η · min(1, r / t) instead of η. `beta1`, `beta2` and
+    `beta3` are β₁, β₂ and β₃ of the running means m f32[d], v f32[] and r f32[], which the server
+    updates by the new global model f32[d] after each round.
+    """
 
     diagnostics = {
         "rate": Quantity("factor of the next round's learning rate"),

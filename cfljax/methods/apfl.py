@@ -63,7 +63,12 @@ Carry = tuple[
 
 @dataclasses.dataclass(frozen=True)
 class APFL(AtHome):
-    """APFL: FedAvg, and personalized models mixed with its model."""
+    """APFL: FedAvg, and personalized models mixed with its model.
+
+    A participant gets w f32[d], has v_i f32[d] and α_i f32[] at home, and on each batch follows
+    ∇f(w) with w and α_i ∇f(α_i v_i + (1 − α_i) w) with v_i. `alpha` is the first α_i, `adapt` says
+    whether α_i follows its own gradient once a round, and `average` how the w are averaged.
+    """
 
     diagnostics = {
         "alpha": Quantity("mean share of the personal model in the mixture", "share"),

@@ -1,7 +1,13 @@
-"""CCS + RFedAvg: one global model; in each round the participants are clustered by the directions
-of their gradients, and the clusters are weighted so that together they look class-balanced. The
-greedy cover is Algorithm 1, the imbalance levels are eq. 17, the best weights eq. 16 (Q1), the
-reshaped balance vector is eq. 14.
+"""CCS + RFedAvg (Wang, Zhang and Tao 2021): one global model; in each round the participants are
+clustered by the directions of their gradients, and the clusters are weighted so that together they
+look class-balanced.
+
+CCS (Algorithm 1) finds the clusters: of the participants without one, the one with the most others
+at a cosine (eq. 6) of at least ε_t forms a cluster with these, until all have one. The threshold
+ε_t falls with the loss (eq. 7). A cluster's gradient g_n is its members' mean by samples (eq. 4),
+and w ← w − η Σ_n p_n g_n (eq. 5). RFedAvg's weights p_n are inverse to a cluster's imbalance, from
+the levels I_k (eq. 17). The best weights solve Q1 (eq. 16), and eq. 14 is the class balance that
+weights amount to.
 
 A participant whose message is not finite is left out of the clustering, and counted. With
 `similarity = "sketch"` participants are clustered by sketches of their messages, and send once more
@@ -113,7 +119,12 @@ READINGS = (
 
 @dataclasses.dataclass(frozen=True)
 class Config(MethodConfig):
-    """Options of CCS + RFedAvg."""
+    """Options of CCS + RFedAvg.
+
+    `local` says what participants send, `weights` how clusters are weighted, `clustering` how they
+    are found: by CCS with `theta` and `l_star` of eq. 7, or by K-means into `clusters`.
+    `similarity = "sketch"` compares sketches of what is sent.
+    """
 
     diagnostics = {
         "balance": Quantity("share of each class, as the weights reshape it", "share"),
@@ -181,7 +192,22 @@ class State(NamedTuple):
 
 
 def make(config: Config, model: Model, solver: Solver) -> Method:
-    """CCS + RFedAvg: gradient clusters of each round, weighted towards class balance."""
+    """CCS + RFedAvg: gradient clusters of each round, weighted towards class balance.
+
+    A round: each participant sends its gradient g_k, or what `config.local` says, with its loss and
+    class counts. Participants whose gradients have a cosine (eq. 6) of at least ε_t (eq. 7) form
+    clusters (Algorithm 1; or K-means). g_n is the mean of a cluster's gradients by samples (eq. 4),
+    and the model moves by w ← w − η Σ_n p_n g_n (eq. 5). The p_n make the classes weigh more alike:
+    RFedAvg's from the imbalance levels (eq. 17), or the best ones (eq. 16).
+
+    Args:
+        config: the options.
+        model: the network, whose parameters are a vector f32[d].
+        solver: local training; with `config.local = "gradient"` it takes one full-batch gradient.
+
+    Returns:
+        The method, whose state is a `State`: one global model f32[1, d] for all clients.
+    """
     local = OneGradient(**vars(solver)) if (by_gradient := config.local == "gradient") else solver
     sender = (
         local.with_step(lambda _: LocalStep(jnp.float32(1))) if by_gradient else local

@@ -81,7 +81,13 @@ READINGS = (
 
 @dataclasses.dataclass(frozen=True)
 class CFLGP(Clustered):
-    """CFL-GP: clients clustered by the leading directions of their updates of one model."""
+    """CFL-GP: clients clustered by the leading directions of their updates of one model.
+
+    All clients train from the first model every `period` rounds until round `last`. The update of
+    client i joins its profile, a row of f32[C, d] (or of sketches, by `similarity`), with the
+    weight β. The left singular vectors of the profiles times the `clusters` largest singular values
+    are the points of K-means. Between clusterings each cluster runs FedAvg by `average`.
+    """
 
     compares_all, pairs = True, 0
 

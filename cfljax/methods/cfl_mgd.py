@@ -1,5 +1,5 @@
-"""CFL-MGD (clustered federated learning by momentum gradient descent): IFCA's choice by loss, and a
-momentum buffer u_p beside each of the P models χ_p (P is `clusters`).
+"""CFL-MGD (clustered federated learning by momentum gradient descent, Zhao et al. 2023): IFCA's
+choice by loss, and a momentum buffer u_p beside each of the P models χ_p (P is `clusters`).
 
 `aggregate = "model"` (option II, the paper's Table 2): from (χ_p, u_p) each member runs its local
 steps u ← βu + ∇φ(χ), χ ← χ − ηu (eq. 4); χ_p and u_p become the members' means (eq. 6).
@@ -66,7 +66,13 @@ READINGS = (
 
 @dataclasses.dataclass(frozen=True)
 class CFLMGD(Clustered):
-    """CFL-MGD: IFCA with a momentum buffer per cluster."""
+    """CFL-MGD: IFCA with a momentum buffer per cluster.
+
+    A participant gets the P models f32[P, d] and joins the one with the least loss on the data of
+    `estimate`. `aggregate = "model"`: it runs eq. 4 from χ_p and u_p, and eq. 6 averages both over
+    the members. `"gradient"`: it adds its gradient to β u_p, and eq. 5 moves χ_p along the members'
+    buffers. The buffers u_p are f32[P, d]; `clusters` is P, and `beta` the momentum β.
+    """
 
     chooses, buffers, average = True, True, "uniform"
 

@@ -93,7 +93,14 @@ class Looked(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Sattler(FedAvg):
-    """Sattler's CFL: clusters split in two while their members' updates disagree."""
+    """Sattler's CFL: clusters split in two while their members' updates disagree.
+
+    After each round the host looks at the cosines f32[C, C] and norms f32[C] of the members'
+    updates. A cluster is split in two (complete linkage of 1 − cosine) if the norm of its mean
+    update is below `eps1`, the largest norm of a member's above `eps2`, `min_rounds` rounds are
+    done and it has more than `min_size` members. `gamma_max` adds the paper's guard, `split_every`
+    says how often the host looks, and `max_clusters` is K, the rows of the models f32[K, d].
+    """
 
     diagnostics = {
         "mean_norm": Quantity("norm of each cluster's mean update"),

@@ -49,7 +49,13 @@ READINGS = (
 
 @dataclasses.dataclass(frozen=True)
 class Ditto(AtHome):
-    """Ditto: FedAvg, and personalized models pulled towards its model."""
+    """Ditto: FedAvg, and personalized models pulled towards its model.
+
+    A participant gets w f32[d] and trains it as in FedAvg. On the same batches it trains its own
+    model v_i f32[d] with the gradient of f_i(v) + lam/2 · ‖v − w‖². `lam` is the strength of this
+    pull, and `average` says how the trained w are averaged. The v_i, f32[C, d], stay with the
+    clients.
+    """
 
     diagnostics = {
         "personal_distance": Quantity("mean distance of personal models from the global one"),

@@ -87,7 +87,13 @@ Carry = tuple[
 
 @dataclasses.dataclass(frozen=True)
 class FedALA(AtHome):
-    """FedALA: FedAvg whose clients begin with a mixture of the global head and their own."""
+    """FedALA: FedAvg whose clients begin with a mixture of the global head and their own.
+
+    A client keeps v f32[d] and the weights W f32[d], of which the head's are used. When w f32[d]
+    arrives it takes steps of length `eta` on W over `share` of its samples: `first_epochs` passes
+    when it does so for the first time, then one pass a round. It trains from v + (w − v) ⊙ W, and
+    `average` says how the results are averaged.
+    """
 
     own_steps, vectors_kept = True, 2
 

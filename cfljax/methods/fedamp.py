@@ -61,7 +61,12 @@ READINGS = (
 
 @dataclasses.dataclass(frozen=True)
 class FedAMP(Peers):
-    """FedAMP: personalized models, each pulled to a mixture of similar models."""
+    """FedAMP: personalized models, each pulled to a mixture of similar models.
+
+    A participant gets u_i = (1 − Σ_j ξ_ij) w_i + Σ_j ξ_ij w_j, a row of f32[S, d], with the
+    attention ξ_ij = alpha / sigma · exp(−‖w_i − w_j‖² / sigma), and minimises its loss plus lam /
+    (2 alpha) · ‖w − u_i‖² from w_i. The server keeps the last models w_i of all clients, f32[C, d].
+    """
 
     alpha: float = option(0.1, "step towards the others' models", above=0.0, traced=True)
     sigma: float = option(

@@ -28,7 +28,13 @@ READINGS = (
 
 @dataclasses.dataclass(frozen=True)
 class FedAvg(Clustered):
-    """FedAvg: one global model for all clients."""
+    """FedAvg: one global model for all clients.
+
+    In a round every participant trains the global model f32[d] on its own samples, and the model
+    becomes the mean of what they send, weighted by `average`: "samples" as in the paper, "uniform",
+    or "nova", which first divides each update by its number of steps (FedNova). Other methods
+    derive from this class: alone it is one cluster, f32[1, d].
+    """
 
     one_sum = True
 

@@ -39,6 +39,11 @@ READINGS = (
 
 @dataclasses.dataclass(frozen=True)
 class FedAvgFT(FedAvg):
-    """FedAvg + FT: one global model, which each client fine-tunes in the end."""
+    """FedAvg + FT: one global model, which each client fine-tunes in the end.
+
+    The rounds are FedAvg's. After the last one each client takes `train.finetune_steps` steps (50
+    if the spec does not say it) from the global model f32[d] on its own samples, for a second
+    score.
+    """
 
     one_sum, finetune_steps = True, 50

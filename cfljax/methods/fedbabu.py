@@ -54,6 +54,11 @@ READINGS = (
 
 @dataclasses.dataclass(frozen=True)
 class FedBABU(FedAvg):
-    """FedBABU: a global body below a fixed head; in the end clients fine-tune both."""
+    """FedBABU: a global body below a fixed head; in the end clients fine-tune both.
+
+    The rounds are FedAvg on the body; the head, the last layer, keeps its random initial weights.
+    After the last round each client takes `train.finetune_steps` steps (50 if the spec does not say
+    it) with the whole model, for a second score. `average` says how the bodies are averaged.
+    """
 
     parts, finetune_steps = (("head", "frozen"),), 50

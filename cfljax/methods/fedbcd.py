@@ -60,7 +60,12 @@ READINGS = (
 
 @dataclasses.dataclass(frozen=True)
 class Config(PersonalConfig):
-    """Options of FedBCD."""
+    """Options of FedBCD.
+
+    `rho` is ρ, the pull between personal and global models, and `lr_z` the step of z. `local_lr`,
+    `local_momentum`, `local_weight_decay` and `local_batch` are those of local SGD, which takes 1
+    to `max_steps` steps.
+    """
 
     diagnostics = {
         "personal_distance": Quantity("mean distance of personal models from the global one"),
@@ -101,7 +106,21 @@ class State(NamedTuple):
 
 
 def make(config: Config, model: Model, solver: Solver) -> Method:
-    """FedBCD: personalized models pulled to a global one, which follows their mean."""
+    """FedBCD: personalized models pulled to a global one, which follows their mean.
+
+    A round: each participant takes 1 to `config.max_steps` steps of SGD on f_i(x_i) + ρ ‖x_i − z‖²,
+    from its personal model x_i, where `config.rho` is ρ. The server sets z ← z − lr_z (z − mean of
+    all x_i), f32[d], over the clients that have arrived and hold data.
+
+    Args:
+        config: the options; `local_lr`, `local_momentum`, `local_weight_decay` and `local_batch`
+            are those of local SGD.
+        model: the network, whose parameters are a vector f32[d].
+        solver: local training, with which the method takes its own number of steps.
+
+    Returns:
+        The method, whose state is a `State`: z f32[1, d], and the x_i f32[C, d].
+    """
     working = solver.with_work(Work(None, config.max_steps, config.local_batch))
 
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> State:

@@ -52,6 +52,11 @@ READINGS = (
 
 @dataclasses.dataclass(frozen=True)
 class FedBN(FedAvg):
-    """FedBN: a global model, and layers of normalisation for each client."""
+    """FedBN: a global model, and layers of normalisation for each client.
+
+    The rounds are FedAvg's, but scales, biases and statistics of the layers of normalisation are a
+    row of their client, f32[C, n] for n parameters, and are never averaged. `average` says how all
+    else is averaged.
+    """
 
     parts, own = (("norm", "client"),), True

@@ -124,7 +124,15 @@ READINGS = (
 @dataclasses.dataclass(frozen=True)
 class FedCCFA(Peers):
     """FedCCFA: a global body, and for each client a head whose rows are means over clients with the
-    same concept of a class."""
+    same concept of a class.
+
+    A participant keeps its model f32[d] and gets the averaged body. It trains a balanced head
+    (`balanced_steps` steps on at most `balanced_samples` samples of each class), then its own head
+    for `head_epochs` epochs, both at the rate `head_lr`, and the body by ℓ + λ ℓ_c, where `gamma`
+    and `tau` shape λ and ℓ_c and `align_after` is the number of rounds without ℓ_c. The server
+    compares the balanced heads class by class: those at most `eps` apart form a cluster, and get
+    the mean of their own heads' rows, f32[M, width + 1], and of their prototypes, f32[M, width].
+    """
 
     own_steps, vectors_kept = True, 2
     counts_labels = "has clusters for each label, and here samples have several"

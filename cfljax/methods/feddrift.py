@@ -119,7 +119,15 @@ class Look(NamedTuple):
 @dataclasses.dataclass(frozen=True)
 class FedDrift(FedAvg):
     """FedDrift: clients whose loss rises begin new models; models that fit each other's clients
-    merge."""
+    merge.
+
+    Participants look at all models f32[K, d] once in each time step of `every` rounds. One whose
+    least loss has risen by more than `delta` gets a new model, which starts at w_0; the others take
+    the model of their least loss. At the start of a step, models at most `delta` apart (complete
+    linkage of D(i, j), f32[K, K]) become one. Between, FedAvg trains each model on its clients by
+    `average`. `max_clusters` is K, and `begin` says whether all start with one model or each with
+    its own.
+    """
 
     diagnostics = {
         "models": Quantity("models in use"),

@@ -62,7 +62,13 @@ READINGS = (
 
 @dataclasses.dataclass(frozen=True)
 class FedDyn(Controlled):
-    """FedDyn: FedAvg whose local objectives are corrected until their minima agree."""
+    """FedDyn: FedAvg whose local objectives are corrected until their minima agree.
+
+    A participant minimises f_i(w) − ⟨h_i, w⟩ + alpha/2 · ‖w − w_t‖² from the global model w_t
+    f32[d], then takes alpha times its move from h_i. The server takes alpha / C times the sum of
+    the moves from h, and adds −h / alpha to the mean of the local models. `alpha` is the strength
+    of both terms. The state has −h_i / alpha, f32[C, d], and −h / alpha, f32[1, d].
+    """
 
     alpha: float = option(
         0.1,

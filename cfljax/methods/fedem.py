@@ -71,4 +71,10 @@ READINGS = (
 
 @dataclasses.dataclass(frozen=True)
 class FedEM(Soft):
-    """FedEM: every client has a mixture of models, found by expectation and maximisation."""
+    """FedEM: every client has a mixture of models, found by expectation and maximisation.
+
+    The server has `clusters` models f32[K, d], and each client a mixture π_i, a row of f32[C, K]. A
+    participant computes q_ijk ∝ π_ik exp(−ℓ_k(x_ij)) for its n samples, f32[K, n] (E-step), sets
+    π_ik to the mean of q over its samples, and trains all models on the losses weighted by q
+    (M-step). `average` says how each model is averaged over the participants.
+    """

@@ -3,6 +3,13 @@ and FedAvg runs inside the groups. A client that takes part later (a newcomer) j
 direction is closest to its first update's. With `mu` the method is FedGrouProx: FedProx inside the
 groups.
 
+The cold start (Algorithm 3) lets some clients pre-train from w_0. EDC (eq. 8) is the distance of
+the cosines between their updates and the leading singular directions of all these updates, and
+K-means++ by EDC makes the groups; MADC (eq. 7) compares each pair by its cosines with all others. A
+newcomer takes the group with the least (1 − cosine) / 2 (eq. 9). A round (Algorithm 2) is FedAvg
+inside each group, then inter-group aggregation (line 19), then the mean of the groups' models,
+which is the auxiliary global model.
+
 Ablations: `cold_start = "rcc"` (random clients are the centres), `assign = "random"` (RAC:
 newcomers join at random, without pre-training, once or at each selection). A group without
 participants keeps its latest update; inter-group aggregation moves its model, too. A group that the
@@ -129,7 +136,21 @@ class Compass(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class FedGroup(FedAvg):
-    """FedGroup: clusters from the directions of first updates; FedGrouProx with mu."""
+    """FedGroup: clusters from the directions of first updates; FedGrouProx with mu.
+
+    Cold start, once before the first round (Algorithm 3): `alpha` · `clusters` clients pre-train
+    from w_0 for `pretrain_steps` or `pretrain_epochs`. Their updates f32[n, d] are clustered by EDC
+    (eq. 8), by MADC (eq. 7), or around random clients, as `cold_start` says. The mean update of a
+    group is its direction, a row of f32[K, d], and its model starts at w_0 plus this direction.
+
+    A round (Algorithm 2): a newcomer pre-trains and joins the group with the most similar direction
+    (eq. 9; `assign`, `newcomer` and `rac` have the other ways). FedAvg runs inside each group
+    (FedProx, if `mu` is above 0) with weights by `average`. Then every model f32[d] moves towards
+    the others' with the step `eta_g` (line 19; `inter_group` has the other formulas).
+
+    `every` repeats the cold start every so many rounds, `similarity = "sketch"` compares sketches
+    of updates, and `snapshots` keeps the matrices of EDC and MADC with the results.
+    """
 
     diagnostics = {
         "members": Quantity("clients of each group so far"),

@@ -61,7 +61,14 @@ At = tuple[
 
 @dataclasses.dataclass(frozen=True)
 class FedGWC(FedAvg):
-    """FedGWC: clusters split by how usual their members' training losses are."""
+    """FedGWC: clusters split by how usual their members' training losses are.
+
+    Each cluster draws `clients_per_cluster` participants, who train as in FedAvg and note the
+    losses of their first `notes` steps. Losses near the cluster's mean give a participant a large
+    reward, which moves its row of W f32[C, C] at its cluster mates' columns. The host splits a
+    cluster whose W has changed by less than `eps` for long enough, by spectral clustering of
+    affinities that decay with `gamma`. `max_clusters` is K, the rows of the models f32[K, d].
+    """
 
     splits, own_steps, joins_on_arrival, compares_all, pairs = True, True, True, True, 1
     reveals = "the clustering by losses"

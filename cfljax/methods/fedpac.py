@@ -86,7 +86,14 @@ Carry = tuple[
 @dataclasses.dataclass(frozen=True)
 class FedPAC(Peers):
     """FedPAC: a global body whose features are pulled to global centroids, and for each client a
-    mixture of all heads."""
+    mixture of all heads.
+
+    A participant trains its head for `head_epochs` epochs, then the body by ℓ + lam · d, where d is
+    the distance of its samples' features to the global centroids f32[M, width]. It sends its model,
+    new centroids, and the mean features H_j and their variance V_j under the body that it was sent.
+    The server averages bodies and centroids by samples, and gives each client the mixture of heads
+    whose weights α minimise Σ_j α_j² V_j + ‖H_i − Σ_j α_j H_j‖². `lam` is the strength of the pull.
+    """
 
     own_steps = True
     counts_labels = "has a centroid for each label, and here samples have several"

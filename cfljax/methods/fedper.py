@@ -45,6 +45,11 @@ READINGS = (
 
 @dataclasses.dataclass(frozen=True)
 class FedPer(FedAvg):
-    """FedPer: a global body, and a head for each client."""
+    """FedPer: a global body, and a head for each client.
+
+    The rounds are FedAvg's, but the head, the last layer, is a row of its client, f32[C, n] for n
+    parameters, and is never averaged. Body and head are trained together. `average` says how bodies
+    are averaged.
+    """
 
     parts, own = (("head", "client"),), True

@@ -79,7 +79,13 @@ READINGS = (
 @dataclasses.dataclass(frozen=True)
 class FedProto(Peers):
     """FedProto: a model for each client, whose features are pulled to global prototypes of the
-    classes."""
+    classes.
+
+    A participant trains its own model, a row of f32[C, d], by ℓ + lam · d, where d is the mean
+    squared difference between the features of a sample and the global prototype of its class, a row
+    of f32[M, width]. It sends the mean features of each of its classes, and the server averages
+    them over the participants. `lam` is the strength of the pull.
+    """
 
     diagnostics = {
         "accuracy_prototypes": Quantity("accuracy by the nearest prototype", "share"),

@@ -37,7 +37,12 @@ READINGS = (
 
 @dataclasses.dataclass(frozen=True)
 class FedProx(FedAvg):
-    """FedProx: FedAvg with a proximal term in the local objective."""
+    """FedProx: FedAvg with a proximal term in the local objective.
+
+    A participant minimises f_i(w) + mu/2 · ‖w − w_start‖² from the global model w_start f32[d]; the
+    rest of a round is FedAvg's. `mu` is the strength of the pull (0: FedAvg), `average` the
+    weights.
+    """
 
     one_sum = True
 

@@ -15,6 +15,11 @@ READINGS = fedavg_ft.READINGS
 
 @dataclasses.dataclass(frozen=True)
 class FedProxFT(FedProx):
-    """FedProx + FT: FedProx's global model, which each client fine-tunes in the end."""
+    """FedProx + FT: FedProx's global model, which each client fine-tunes in the end.
+
+    The rounds are FedProx's. After the last one each client takes `train.finetune_steps` steps (50
+    if the spec does not say it) from the global model f32[d] on its own samples, without the
+    proximal term, for a second score.
+    """
 
     one_sum, finetune_steps = True, 50

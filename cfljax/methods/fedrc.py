@@ -74,7 +74,14 @@ TOGETHER = 16
 
 @dataclasses.dataclass(frozen=True)
 class FedRC(Soft):
-    """FedRC: FedEM whose clusters differ in the meaning of labels, not in their frequencies."""
+    """FedRC: FedEM whose clusters differ in the meaning of labels, not in their frequencies.
+
+    The server has `clusters` models f32[K, d], and each client a mixture π_i, a row of f32[C, K],
+    as in FedEM. A participant divides the share of model k in a sample by C_k(y) of the sample's
+    label, an entry of f32[K, M]: q_ijk ∝ π_ik exp(−ℓ_k) / C_k(y_ij). It sends its sums of q by
+    label, f32[K, M], from which the server makes the next C. `average` says how each model is
+    averaged.
+    """
 
     diagnostics = {
         "label_weights": Quantity("weight of each label in each cluster", "share"),

@@ -45,7 +45,12 @@ READINGS = (
 
 @dataclasses.dataclass(frozen=True)
 class FedRep(Clustered):
-    """FedRep: a global body, and a head for each client, trained in turns."""
+    """FedRep: a global body, and a head for each client, trained in turns.
+
+    A participant gets the body, trains its own head for `head_epochs` epochs with that body fixed,
+    then the body for `train.epochs` epochs with the head fixed. The heads, f32[C, n] for n
+    parameters each, stay with their clients, and the bodies are averaged by `average`.
+    """
 
     parts, own = (("head", "client"),), True
 

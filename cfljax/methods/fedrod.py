@@ -69,7 +69,13 @@ elsewhere; log n_c, in the slot of the head's bias in such a model."""
 
 @dataclasses.dataclass(frozen=True)
 class FedRoD(AtHome):
-    """FedRoD: a global model by a balanced loss, and a personal head that is added to its own."""
+    """FedRoD: a global model by a balanced loss, and a personal head that is added to its own.
+
+    A participant gets the global model f32[d]. On each batch the global model follows the balanced
+    softmax loss, whose outputs have log n_c added for the client's n_c samples of class c, f32[M];
+    the personal head, kept in f32[C, d + M] beside log n_c, follows the plain loss of both heads'
+    summed outputs. `average` says how the global models are averaged.
+    """
 
     own_steps, one_sum = True, True
     counts_labels = "counts samples by their label, and here they have several"

@@ -106,7 +106,11 @@ READINGS = (
 
 @dataclasses.dataclass(frozen=True)
 class Config(PersonalConfig):
-    """Options of FedSoft."""
+    """Options of FedSoft.
+
+    `clusters` is K, `tau` the rounds between estimates of the shares, `lam` the pull of personal
+    models to the cluster models. `selected`, `floor` and `start` are readings of the paper.
+    """
 
     diagnostics = {
         "mixture": Quantity("share of each cluster in each client", "share"),
@@ -162,8 +166,22 @@ class State(NamedTuple):
 
 
 def make(config: Config, model: Model, solver: Solver) -> Method:
-    """FedSoft: personalized models pulled to several cluster models, by the client's share of
-    each."""
+    """FedSoft: personalized models pulled to several cluster models, by the client's share of each.
+
+    A round: every `config.tau` rounds each client estimates its shares u_is of the clusters, f32[C,
+    K], by which cluster model has the least loss on each of its samples. A participant trains its
+    personal model w_i on f_i(w) + lam/2 · Σ_s u_is ‖w − c_s‖². A cluster model c_s becomes the mean
+    of the w_i of participants that it draws with odds u_is n_i.
+
+    Args:
+        config: the options; `selected` is the share of the participants that a cluster draws,
+            `floor` the least share u_is, and `start` where local training begins.
+        model: the network, whose parameters are a vector f32[d].
+        solver: local training, to which the method adds the pull.
+
+    Returns:
+        The method, whose state is a `State`: the c_s f32[K, d], the w_i f32[C, d] and the shares.
+    """
     k = config.clusters
     pulling = solver.with_step(lambda hyper: LocalStep.of(hyper)._replace(mu=hyper["lam"]))
 

@@ -112,7 +112,14 @@ class Centres(Clustered):
 
 @dataclasses.dataclass(frozen=True)
 class FeSEM(Centres):
-    """FeSEM: K-means of the clients' last weights, one step a round."""
+    """FeSEM: K-means of the clients' last weights, one step a round.
+
+    Before a round, one step of K-means (Lloyd) moves the clusters: each client whose weights W_i
+    are known joins the nearest of the means f32[K, p], which then become the means of their
+    members' W_i, f32[C, p]. A participant trains from the centre f32[d] of its cluster, and the
+    centre becomes the mean of its members' models by `average`. `clusters` is K, and `compare` says
+    which p of the d weights are compared.
+    """
 
     compare: str = option(
         "last", 'kernel of the last dense layer, or "head", "whole", or a prefix of parameter paths'

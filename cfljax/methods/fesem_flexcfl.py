@@ -48,7 +48,12 @@ READINGS = (
 
 @dataclasses.dataclass(frozen=True)
 class FeSEMFlexCFL(Centres):
-    """FeSEM (FedGroup): each client joins the centre nearest to its last weights."""
+    """FeSEM (FedGroup): each client joins the centre nearest to its last weights.
+
+    The `clusters` centres f32[K, d] are different random models. A participant joins the centre
+    nearest in l2 to its last weights W_i, a row of f32[C, d], which are w_0 before it has trained.
+    It trains from that centre, and the centre becomes the mean of its members' models by `average`.
+    """
 
     def first(self, ask: Ask, state: State) -> State:
         """Random centres, none of which is w_0; `memory` f32[C, d]: W_i, at first w_0."""

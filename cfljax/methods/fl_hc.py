@@ -53,7 +53,13 @@ METRICS = {"l1": "l1", "l2": "euclidean", "cosine": "cosine"}
 
 @dataclasses.dataclass(frozen=True)
 class FLHC(FedAvg):
-    """FL+HC: a few rounds of FedAvg, then hierarchical clustering of the clients' updates."""
+    """FL+HC: a few rounds of FedAvg, then hierarchical clustering of the clients' updates.
+
+    All clients train in `warmup_rounds` rounds of FedAvg on one model f32[d], then once more for
+    their updates f32[C, d]. Agglomerative clustering with `metric` and `linkage` merges clusters up
+    to the distance `threshold`, in units of `unit`. FedAvg by `average` runs inside the clusters,
+    at most `max_clusters`, from then on. `similarity = "sketch"` compares sketches of the updates.
+    """
 
     splits, compares_all = True, True
 

@@ -80,7 +80,13 @@ READINGS = (
 
 @dataclasses.dataclass(frozen=True)
 class Flux(FedAvg):
-    """FLUX: one clustering by descriptors of what clients' data give to the last layer."""
+    """FLUX: one clustering by descriptors of what clients' data give to the last layer.
+
+    After `cluster_after` rounds of FedAvg each client describes its data by means and deviations of
+    the last layer's inputs, over all samples and over each label's: a row of f64[C, 2, M + 1, L],
+    where L is the number of directions. DBSCAN of the descriptors finds the clusters, at most
+    `max_clusters`, and FedAvg by `average` runs inside them from then on.
+    """
 
     splits, newcomers_train, compares_all, places_unlabelled = True, False, True, True
     reveals = "the clustering by means and deviations of features"

@@ -77,7 +77,14 @@ READINGS = (
 
 @dataclasses.dataclass(frozen=True)
 class IFCA(Clustered):
-    """IFCA: each client joins the model with the smallest loss on its data."""
+    """IFCA: each client joins the model with the smallest loss on its data.
+
+    A participant gets the `clusters` models f32[K, d] and joins the one with the smallest loss on
+    all its samples, or on its first mini-batch (`estimate`). Option II, `aggregate = "model"`: it
+    trains from that model, which becomes the members' mean. Option I, `"gradient"`: it sends one
+    gradient, and the model moves by −lr/m times the members' sum. `average` has the weights of the
+    mean, and `reseed` says when random participants are put into clusters.
+    """
 
     chooses = True
 

@@ -1,6 +1,8 @@
-"""Joint gradient and loss based clustering (Lin et al.): K models; each device joins s_i = argmax_k
-λ S_ik + (1 − λ)(−L_ik), S_ik being the similarity of its gradient at model k with the last move
-Δw_k = w_k^t − w_k^{t−1} of that model.
+"""Joint gradient and loss based clustering (Lin et al. 2023): K models; each device joins s_i =
+argmax_k λ S_ik + (1 − λ)(−L_ik) (eq. 4). L_ik is its loss on model k (eq. 1), and S_ik the
+similarity (eq. 3) of its gradient there with the last move Δw_k = w_k^t − w_k^{t−1} of that model
+(eq. 2). It takes a step along this gradient (eq. 5), and each model becomes the mean of its
+members' (eq. 7).
 
 Loss and gradient are of one mini-batch Z_i of `batch` samples, with which the local step is then
 taken: `batch` and `local_steps` are all there is to a device's round; `train.batch`, `train.epochs`
@@ -80,7 +82,15 @@ accelerator, so that it is busy)."""
 
 @dataclasses.dataclass(frozen=True)
 class Joint(Clustered):
-    """Joint: each client joins a model by its loss and by the direction of its gradient."""
+    """Joint: each client joins a model by its loss and by the direction of its gradient.
+
+    A participant gets the `clusters` models w_k f32[K, d] and draws a mini-batch of `batch`
+    samples. On it, it computes the loss L_ik (eq. 1, reduced by `loss_reduction`) and the
+    `similarity` S_ik of its gradient with Δw_k f32[K, d], the models' last moves (eq. 2 and 3). It
+    joins s_i = argmax_k λ S_ik + (1 − λ)(−L_ik) (eq. 4), where `lam` is λ, and takes `local_steps`
+    steps from w_{s_i} (eq. 5). The model becomes its members' mean (eq. 7) by `average`, and
+    `reseed` says when random participants are put into clusters.
+    """
 
     chooses, memory_of_clusters = True, True
 

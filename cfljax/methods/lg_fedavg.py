@@ -54,6 +54,11 @@ READINGS = (
 
 @dataclasses.dataclass(frozen=True)
 class LGFedAvg(FedAvg):
-    """LG-FedAvg: a global head, and a body for each client."""
+    """LG-FedAvg: a global head, and a body for each client.
+
+    The rounds are FedAvg's, but the body, all below the last layer, is a row of its client, f32[C,
+    n] for n parameters, and is never averaged. Both are trained together. `average` says how heads
+    are averaged.
+    """
 
     parts, own = (("body", "client"),), True

@@ -20,6 +20,10 @@ ABOUT = About(
 
 @dataclasses.dataclass(frozen=True)
 class Local(Peers):
-    """Local only: every client trains its own model alone."""
+    """Local only: every client trains its own model alone.
+
+    A participant trains its own model, a row of f32[C, d], on its own samples, as a participant of
+    FedAvg trains the global one. Nothing is sent.
+    """
 
     sends = False

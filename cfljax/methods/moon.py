@@ -54,7 +54,13 @@ Carry = tuple[
 @dataclasses.dataclass(frozen=True)
 class Moon(AtHome):
     """MOON: FedAvg whose clients keep their features near the global model's, and away from their
-    last model's."""
+    last model's.
+
+    A participant trains the global model f32[d] by ℓ − mu · log(e^a / (e^a + e^b)), where a and b
+    are the cosines, over `tau`, of a sample's features with those under the global model and under
+    the model that the client had when it last trained, a row of f32[C, d]. `mu` is the weight of
+    the contrast, and `average` says how models are averaged.
+    """
 
     own, own_steps, places_unlabelled = False, True, True
 

@@ -90,7 +90,17 @@ READINGS = (
 
 @dataclasses.dataclass(frozen=True)
 class OCFL(FedAvg):
-    """OCFL: clusters found once by OPTICS on the weights after one local epoch."""
+    """OCFL: clusters found once by OPTICS on the weights after one local epoch.
+
+    Before the first round all clients train `pretrain_epochs` epochs from w_0, and OPTICS with
+    `min_samples`, `xi` and `metric` clusters their weights f32[C, d]. Noise points are assigned as
+    `noise` says, and the most similar clusters are merged down to `merge_to`, by mean weights or
+    updates (`merge_by`). In a round each cluster draws `clients_per_cluster` participants, and
+    FedAvg by `average` trains its model.
+
+    `every` repeats the clustering every so many rounds, with at most `max_clusters` clusters, and
+    `similarity = "sketch"` clusters sketches of the weights.
+    """
 
     diagnostics = {
         "participants": Quantity("participants of the round"),

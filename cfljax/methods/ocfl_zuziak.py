@@ -58,7 +58,13 @@ READINGS = (
 
 @dataclasses.dataclass(frozen=True)
 class OCFLZuziak(FedAvg):
-    """OCFL (Zuziak): one clustering, as soon as the clients' updates diverge."""
+    """OCFL (Zuziak): one clustering, as soon as the clients' updates diverge.
+
+    All clients take part in rounds of FedAvg on one model. After the first round in which the
+    temperature ‖D‖ / √(4 n (n − 1)) of the updates' cosine distances D, f32[n, n], has risen,
+    `algorithm` clusters the clients by D, into at most `max_clusters` clusters. FedAvg by `average`
+    runs inside them from then on. `similarity = "sketch"` takes the cosines of sketches.
+    """
 
     splits, compares, compares_all, everybody = True, True, True, True
 

@@ -58,7 +58,12 @@ READINGS = (
 
 @dataclasses.dataclass(frozen=True)
 class OneShot(FedAvg):
-    """One-shot K-means: clusters found once by K-means on locally trained weights."""
+    """One-shot K-means: clusters found once by K-means on locally trained weights.
+
+    Before the first round every client trains `pretrain_epochs` epochs from w_0. K-means of the
+    trained weights f32[C, d] makes the `clusters` clusters, and all rounds are FedAvg by `average`
+    inside them. `similarity = "sketch"` clusters sketches of the weights.
+    """
 
     joins_on_arrival, compares_all, pairs = True, True, 0
 

@@ -18,6 +18,10 @@ ABOUT = About(
 
 @dataclasses.dataclass(frozen=True)
 class Oracle(FedAvg):
-    """Oracle: FedAvg inside each true group."""
+    """Oracle: FedAvg inside each true group.
+
+    The true groups are known, and each has a model, a row of f32[K, d]. A participant trains its
+    group's model, which becomes its members' mean by `average`.
+    """
 
     true_groups = True

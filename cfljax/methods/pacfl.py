@@ -97,7 +97,13 @@ BY_LABEL = (
 
 @dataclasses.dataclass(frozen=True)
 class PACFL(FedAvg):
-    """PACFL: clusters from the angles between the clients' data subspaces."""
+    """PACFL: clusters from the angles between the clients' data subspaces.
+
+    Before the first round each client sends the `p` leading left singular vectors of its data, or
+    of each label's samples, f64[M, p, F] for F features. Agglomerative clustering with `linkage`
+    merges clusters up to the distance `threshold` in degrees, by the angles that `how` names. All
+    rounds are FedAvg by `average` inside the clusters.
+    """
 
     diagnostics = {
         "found": Quantity("clusters that were found"),

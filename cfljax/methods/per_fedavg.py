@@ -63,7 +63,13 @@ READINGS = (
 
 @dataclasses.dataclass(frozen=True)
 class PerFedAvg(Clustered):
-    """Per-FedAvg: a global model that each client adapts by one gradient step."""
+    """Per-FedAvg: a global model that each client adapts by one gradient step.
+
+    On each batch a participant takes the step ahead w' = w − alpha ∇f(w; B1) on one half of the
+    samples and moves w f32[d] along ∇f(w'; B2), the gradient on the other half. `hessian` adds the
+    term of second derivatives. The w are averaged by `average`, and a client is scored after a step
+    of length `alpha` on its own training samples.
+    """
 
     own_steps, one_sum = True, True
 

@@ -63,7 +63,13 @@ READINGS = (
 
 @dataclasses.dataclass(frozen=True)
 class PFedGraph(Peers):
-    """pFedGraph: each client trains from its own mixture, by similarity and samples."""
+    """pFedGraph: each client trains from its own mixture, by similarity and samples.
+
+    A participant starts at its own mixture Σ_j x_j w_j of the clients' last models f32[C, d]. The
+    weights x f32[C] minimise lam · ‖x − p‖² − ⟨x, c⟩ on the simplex, where p are the shares of
+    samples and c the cosines of the models' moves since w_0. `lam` weighs the former against the
+    latter.
+    """
 
     vectors_kept = 2  # its model, and how far that has moved
 

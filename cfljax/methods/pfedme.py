@@ -63,7 +63,12 @@ Carry = tuple[Tree, Tree]  # What the steps of a client carry: θ_i and w_i
 
 @dataclasses.dataclass(frozen=True)
 class PFedMe(AtHome):
-    """pFedMe: personalized models near a global one, which moves towards them."""
+    """pFedMe: personalized models near a global one, which moves towards them.
+
+    A participant sets θ_i = w_i = w f32[d]. On each batch it takes `inner_steps` steps θ_i ← θ_i −
+    η (∇f(θ_i) + lam (θ_i − w_i)), then w_i ← w_i − eta · lam (w_i − θ_i). The server sets w ← (1 −
+    beta) w + beta · mean of the w_i, by `average`. The θ_i, f32[C, d], stay with their clients.
+    """
 
     diagnostics = {
         "personal_distance": Quantity("mean distance of personal models from the global one"),

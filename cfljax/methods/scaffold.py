@@ -65,7 +65,13 @@ and their number f32[]."""
 
 @dataclasses.dataclass(frozen=True)
 class Scaffold(Controlled):
-    """SCAFFOLD: FedAvg whose steps are corrected by control variates."""
+    """SCAFFOLD: FedAvg whose steps are corrected by control variates.
+
+    A participant gets the global model x and c, f32[d] each, and steps y ← y − η (∇f_i(y) − c_i +
+    c). Its new c_i, a row of f32[C, d], is its mean gradient. The server sets x ← x + server_lr ·
+    mean of (y − x), and c to the mean of all c_i. `server_lr` is the server's step, `average` has
+    the weights of both means.
+    """
 
     server_lr: float = option(
         1.0, "server learning rate, along the mean update", low=0.0, traced=True

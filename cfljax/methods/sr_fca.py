@@ -93,7 +93,15 @@ READINGS = (
 
 @dataclasses.dataclass(frozen=True)
 class SRFCA(FedAvg):
-    """SR-FCA: clusters of near local models, refined by the clusters' models."""
+    """SR-FCA: clusters of near local models, refined by the clusters' models.
+
+    Before the first round every client trains `pretrain_epochs` epochs from w_0. Two clients are
+    near if their `distance` f32[C, C] is among the smallest `fraction` of all pairs. Pivots in
+    random order gather the clients that are near them, and clusters below `min_size` are dissolved.
+    After every `refine_every` rounds of FedAvg by `average`, `refinements` times, each client moves
+    to the nearest cluster's model, near clusters are united, and training begins again at w_0.
+    `max_clusters` is K, and `similarity = "sketch"` compares sketches.
+    """
 
     compares_all, pairs = True, 1
 

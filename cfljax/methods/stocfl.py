@@ -93,7 +93,15 @@ class Seen(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class StoCFL(FedAvg):
-    """StoCFL: clusters with similar first updates merge, and stay near a global model."""
+    """StoCFL: clusters with similar first updates merge, and stay near a global model.
+
+    A new participant trains `pretrain_epochs` epochs from the anchor w_0; its update ψ_i, of which
+    the server keeps the sums by cluster f32[K, m], makes it a cluster of its own. Clusters whose
+    mean ψ have a cosine of at least `tau` are united. Then all participants train the global model
+    ω f32[d] as in FedAvg, and their cluster's model with the pull lam/2 · ‖ω_k − ω‖².
+    `max_clusters` is K, `average` has the weights of both means, and `similarity` says whether ψ
+    are kept whole or as sketches.
+    """
 
     diagnostics = {
         "without_room": Quantity("participants that found no free cluster"),

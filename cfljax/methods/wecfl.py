@@ -61,7 +61,13 @@ READINGS = (
 
 @dataclasses.dataclass(frozen=True)
 class WeCFL(Clustered):
-    """WeCFL: weighted K-means of the clients' trained weights in each round."""
+    """WeCFL: weighted K-means of the clients' trained weights in each round.
+
+    A participant trains from its cluster's model, a row of f32[K, d]. K-means++ of the
+    participants' trained weights, f32[S, p] by `compare`, with their samples as weights
+    (`average`), then makes `clusters` new clusters, and each model becomes the mean of its new
+    members' trained weights.
+    """
 
     splits = True
 
