@@ -134,7 +134,7 @@ def at_a_glance(page: Page, sections: list[Section], to: str, left: Hours) -> st
             rows.append(
                 [_link(name, to, paper.file), paper.says, said, time_of(more) if more else ""]
             )
-    return table(["paper", "what holds", "its claims", "hours left"], rows)
+    return table(["paper", "what holds", "its claims", "compute still needed"], rows)
 
 
 SUMMARY = ["decided", "reproduces", "does not", "seen, but not counted", "to decide the rest"]
