@@ -49,7 +49,7 @@ READINGS = (
 
 @dataclasses.dataclass(frozen=True)
 class Ditto(AtHome):
-    """Ditto: FedAvg, and personalized models pulled towards its model.
+    """Ditto: FedAvg plus a personal model per client, regularised towards the global one.
 
     A participant gets w f32[d] and trains it as in FedAvg. On the same batches it trains its own
     model v_i f32[d] with the gradient of f_i(v) + lam/2 · ‖v − w‖². `lam` is the strength of this

@@ -1,4 +1,4 @@
-"""FedGWC (Licciardi et al. 2025): clusters are split by how usual their members' losses are while
+"""FedGWC (Licciardi et al. 2025): clusters are split by how typical their members' losses are while
 they train.
 
 Each cluster draws its own participants. The reward of one is the mean, over its first local steps
@@ -61,7 +61,7 @@ At = tuple[
 
 @dataclasses.dataclass(frozen=True)
 class FedGWC(FedAvg):
-    """FedGWC: clusters split by how usual their members' training losses are.
+    """FedGWC: clusters split by how typical their members' training losses are.
 
     Each cluster draws `clients_per_cluster` participants, who train as in FedAvg and note the
     losses of their first `notes` steps. Losses near the cluster's mean give a participant a large
