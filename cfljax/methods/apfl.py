@@ -65,9 +65,10 @@ Carry = tuple[
 class APFL(AtHome):
     """APFL: FedAvg, and personalized models mixed with its model.
 
-    A participant gets w f32[d], has v_i f32[d] and α_i f32[] at home, and on each batch follows
-    ∇f(w) with w and α_i ∇f(α_i v_i + (1 − α_i) w) with v_i. `alpha` is the first α_i, `adapt` says
-    whether α_i follows its own gradient once a round, and `average` how the w are averaged.
+    A participant gets w f32[d], and has v_i f32[d] and α_i f32[] at home. On each batch it takes a
+    step of w against ∇f(w), and one of v_i against α_i ∇f(α_i v_i + (1 − α_i) w). `alpha` is the
+    first α_i, `adapt` says whether α_i follows its own gradient once a round, and `average` how the
+    w are averaged.
     """
 
     diagnostics = {

@@ -79,7 +79,7 @@ class FedRC(Soft):
     The server has `clusters` models f32[K, d], and each client a mixture π_i, a row of f32[C, K],
     as in FedEM. A participant divides the share of model k in a sample by C_k(y) of the sample's
     label, an entry of f32[K, M]: q_ijk ∝ π_ik exp(−ℓ_k) / C_k(y_ij). It sends its sums of q by
-    label, f32[K, M], from which the server makes the next C. `average` says how each model is
+    label, f32[K, M], from which the server makes the next C_k(y). `average` says how each model is
     averaged.
     """
 
