@@ -38,18 +38,12 @@ from cfljax.federation import cohort
 from cfljax.lazy import jax, jnp
 from cfljax.local.optimiser import decay_rate
 from cfljax.local.send import flip_labels
-from cfljax.types import Array, ClientState, Federation, Hyper, Info, Method, Tree
+from cfljax.types import Array, ClientState, Federation, Hyper, Info, Method, Traffic, Tree
 
+# A program that threads are compiling; `result()` waits for it
 Compiling = SplitFunction | Future["jax.stages.Compiled"]
-Picked = list[
-    int
-    # Which of the arrays that each run has for itself each array of a view is; −1: computed, or
-    # shared
-    # by runs
-]
-Report = dict[
-    str, Array
-]  # The last round's values for the history, by name, and the sums since the start
+# The last round's values for the history, by name, and the sums since the start
+Report = dict[str, Array]
 Out = TypeVar("Out")
 
 
@@ -86,12 +80,15 @@ def make_program(method: Method, settings: Settings) -> Program:
             (state, info), wall, flight = asynchronous.step(
                 go, settings, method.models, carry, federation, hyper, t
             )
-        more = jnp.stack(info.traffic)
-        low = carry.traffic[:, 1] + (more & (WORD - 1))
-        high = carry.traffic[:, 0] + (more >> WORD_BITS) + (low >> WORD_BITS)
-        total = jnp.stack([high, low & (WORD - 1)], axis=1)
-        lost_at = jnp.where((carry.lost_at < 0) & info.lost, t + 1, carry.lost_at)
-        carry = Carry(state, total, carry.nonfinite + info.nonfinite, lost_at, wall, flight)
+        carry = Carry(
+            state=state,
+            traffic=_add_traffic(carry.traffic, info.traffic),
+            nonfinite=carry.nonfinite + info.nonfinite,
+            # The first round, counted from 1, in which no update was finite
+            lost_at=jnp.where((carry.lost_at < 0) & info.lost, t + 1, carry.lost_at),
+            wall=wall,
+            flight=flight,
+        )
         return carry, _make_report(settings, carry, info)
 
     def start(key: Array, hyper: Hyper, setup: dict[str, Tree], federation: Federation) -> Carry:
@@ -103,11 +100,19 @@ def make_program(method: Method, settings: Settings) -> Program:
             flight = asynchronous.start_flight(
                 settings.asynchronous, settings.participants, *models.shape
             )
-        return Carry(state, jnp.zeros((4, 2), jnp.int32), jnp.int32(0), jnp.int32(-1), wall, flight)
+        return Carry(
+            state=state,
+            traffic=jnp.zeros((len(Traffic._fields), 2), jnp.int32),
+            nonfinite=jnp.int32(0),
+            lost_at=jnp.int32(-1),
+            wall=wall,
+            flight=flight,
+        )
 
     def rounds(
         carry: Carry, key: Array, hyper: Hyper, federation: Federation, bounds: Array
     ) -> tuple[Carry, Report]:
+        # Jitted, so that `eval_shape` and the loop trace the round once
         one = jax.jit(advance)
 
         def body(t: Array, at: tuple[Carry, Report]) -> tuple[Carry, Report]:
@@ -115,20 +120,19 @@ def make_program(method: Method, settings: Settings) -> Program:
 
         report = jax.eval_shape(one, carry, key, hyper, federation, bounds[0])[1]
         nothing = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), report)
-        with jax.named_scope("rounds"):  # its name in profiles
+        # The name of the loop in profiles
+        with jax.named_scope("rounds"):
             return jax.lax.fori_loop(bounds[0], bounds[1], body, (carry, nothing))
 
     def view(state: Tree, hyper: Hyper, federation: Federation, t: Array) -> View:
         state, federation = enter_round(method, state, federation, t)
 
         def of_data(f: Callable[[Tree, Federation, Hyper], Array] | None) -> Array | None:
-            return (
-                None
-                if f is None
-                else f(
-                    state, flip_labels(settings.sending, hyper, federation), decay_rate(hyper, t)
-                )
-            )
+            if f is None:
+                return None
+            # An attacker with flipped labels answers the method's questions by them, too
+            shown = flip_labels(settings.sending, hyper, federation)
+            return f(state, shown, decay_rate(hyper, t))
 
         models, labels = method.models(state)
         adapted = of_data(method.adapt)
@@ -139,6 +143,15 @@ def make_program(method: Method, settings: Settings) -> Program:
         return View(models, labels, guess, of_data(method.mixture), also, shares)
 
     return Program(advance, start, rounds, view)
+
+
+def _add_traffic(total: Array, sent: Traffic) -> Array:
+    """Add the traffic of a round to `Carry.traffic` i32[4, 2]."""
+    more = jnp.stack(sent)
+    low = total[:, 1] + (more & (WORD - 1))
+    # The carry of the lower word
+    high = total[:, 0] + (more >> WORD_BITS) + (low >> WORD_BITS)
+    return jnp.stack([high, low & (WORD - 1)], axis=1)
 
 
 def _are_too_many(method: Method, state: Tree, federation: Federation, hyper: Hyper) -> bool:
@@ -174,8 +187,8 @@ def _round(
     t: Array,
     kept: ClientState,
 ) -> tuple[Tree, Info]:
-    """One round: draw the participants, decay the learning rate, let the method do its work.
-    `kept`: of devices and flight."""
+    """Do round t: draw the participants, decay the learning rate, let the method do its work.
+    `kept`: the devices and the updates in flight; the first argument that `RunRound` gives."""
     state, federation = enter_round(method, state, federation, t)
     federation = flip_labels(settings.sending, hyper, federation)
     key = keys.fold(key, "round", t)
@@ -213,7 +226,8 @@ def over_runs(
             return out
 
     of_all = run_everywhere(batched, mesh, mapped)
-    of_all.__name__ = f.__name__  # in profiles
+    # The name of the program in profiles
+    of_all.__name__ = f.__name__
     return of_all
 
 
@@ -224,8 +238,10 @@ class Programs(NamedTuple):
     rounds: Callable[..., tuple[Carry, Report]]
     view: Callable[..., View]
     evaluate: Callable[..., Scored]
-    report: Report  # The shapes of a round's report
-    models: int  # K: the number of models that clients are scored by
+    # The shapes of a round's report
+    report: Report
+    # K: the number of models that clients are scored by
+    models: int
 
 
 def is_split(parts: Assembled) -> bool:
@@ -245,7 +261,8 @@ def compile_programs(
 ) -> tuple[Programs, float]:
     """Return (the programs of a batch whose groups are like this one, seconds of tracing and
     compiling). A later batch with the same names and shapes gets the same programs."""
-    begin, key = time.perf_counter(), None
+    begin = time.perf_counter()
+    key = None
     if parts.program_key is not None:
         static = (
             parts.program_key,
@@ -256,7 +273,8 @@ def compile_programs(
             parts.mesh,
         )
         key = ("programs", static, shape_key((tuple(group), federation)))
-    if (programs := recall(key)) is None:
+    programs = recall(key)
+    if programs is None:
         with _no_collection():
             programs = keep(key, _compile(parts, group, federation))
     return programs, time.perf_counter() - begin
@@ -283,84 +301,165 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
+class _Forms(NamedTuple):
+    """The shapes and devices of the arguments of a batch's programs."""
+
+    # Arrays with a leading axis of runs, as in `Group`
+    keys: Tree
+    hyper: Tree
+    setup: Tree
+    numbers: Tree
+    # Arrays that all runs share
+    federation: Tree
+    # The federation without what only training reads
+    scored_on: Tree
+    # The number of a round
+    round: Tree
+
+
+class _TracedView(NamedTuple):
+    """`Program.view`, traced for the runs of a group."""
+
+    function: jax.stages.Wrapped
+    # The shapes of one run's view
+    seen: View
+    # For each array of the view its position among the arrays of state and numbers, if the view is
+    # that array; −1: it is computed, or shared by the runs
+    picked: list[int]
+
+
 def _compile(parts: Assembled, group: Group, federation: Federation) -> Programs:
-    settings, mesh, quick = parts.settings, parts.mesh, parts.plan.quick
-    program, split, picks = make_program(parts.method, settings), is_split(parts), chooses(parts)
-    keys, hyper, setup, numbers = (shapes_of(each, mesh, True) for each in (*group, group.numbers))
-    data, scored_on, at = (
-        shapes_of(each, mesh, False)
-        for each in (federation, strip_training(federation), np.int32(0))
-    )
-    of_runs = lambda form: shapes_of(add_runs(form, keys.shape[0]), mesh, True)  # noqa: E731
+    """Compile the programs of a batch whose groups are like this one. Compiling runs in threads, so
+    all programs are submitted before the first is waited for, the rounds first, as they take the
+    longest."""
+    quick = parts.plan.quick
+    forms = _list_forms(parts, group, federation)
+    program = make_program(parts.method, parts.settings)
+    start = _jit_over_runs(parts, program.start, 3)
+    starting = (forms.keys, forms.hyper, forms.setup, forms.federation)
+    carry = _add_runs(parts, forms, drop_runs(start.trace(*starting).out_info))
 
-    def over_all(
-        f: Callable[..., Tree], mapped: int, donate: tuple[int, ...] = ()
-    ) -> jax.stages.Wrapped:
-        return jax.jit(over_runs(f, settings, mesh, mapped), donate_argnums=donate)
+    rounds = _compile_rounds(parts, program, carry, forms)
+    view = _trace_view(parts, program, carry, forms)
+    evaluation = _compile_evaluation(parts, view.seen, forms)
+    # It runs once, so compiling it well does not pay
+    started = _compile_traced(parts, start, starting, quick=parts.plan.on_cpu)
 
-    def compile_form(
-        f: jax.stages.Wrapped, arguments: tuple[Tree, ...], quick: bool, **more: Any
-    ) -> Compiling:
-        traced = f.trace(
-            *arguments
-        )  # `compile_later` finds it in JAX's cache: errors in a round have short tracebacks
-        return (
-            SplitFunction(traced, quick, **more)
-            if split
-            else compile_later(f, arguments, quick=quick)
-        )
-
-    start = over_all(program.start, 3)
-    form = drop_runs(start.trace(keys, hyper, setup, data).out_info)
-    carry = of_runs(form)
-    if split:
-        rounds = compile_form(
-            over_all(program.advance, 3),
-            (carry, keys, hyper, data, at),
-            quick,
-            lost=len(jax.tree.leaves(carry)),
-        )
+    # Arrays that are fetched when later rounds have overwritten the state need a copy of their own
+    is_kept = view.seen.mixture is not None or view.seen.shares is not None
+    viewed: Callable[..., View]
+    if is_kept or -1 in view.picked:
+        viewing = (carry.state, forms.hyper, forms.federation, forms.round)
+        viewed = _compile_traced(parts, view.function, viewing, quick, own=is_kept).result()
     else:
-        bounds = shapes_of(np.zeros(2, np.int32), mesh, False)
-        rounds = compile_form(
-            over_all(program.rounds, 3, (0,)), (carry, keys, hyper, data, bounds), quick
-        )
-    picked: list[Picked] = []
+        viewed = functools.partial(_pick, jax.tree.structure(view.seen), view.picked)
 
-    def view(*args: Tree) -> View:
-        seen = program.view(*args)
-        position = {id(each): at for at, each in enumerate(jax.tree.leaves(args[:2]))}
-        picked.append([position.get(id(each), -1) for each in jax.tree.leaves(seen)])
-        return seen
-
-    viewing = over_all(view, 2)
-    seen: View = drop_runs(viewing.trace(carry.state, hyper, data, at).out_info)
-    name = (
-        None
-        if parts.model_key is None
-        else ("evaluate", parts.model_key, strip_settings(settings), picks, mesh)
-    )
-    evaluate = over_all(make_evaluation(parts.model, settings, picks), 2)
-    evaluation = compile_later(
-        evaluate, (of_runs(seen._replace(shares=None)), numbers, scored_on, at), name, quick
-    )
-    started = compile_form(start, (keys, hyper, setup, data), parts.plan.on_cpu)
-    kept = (
-        seen.mixture is not None or seen.shares is not None
-    )  # fetched when later rounds have overwritten the state
-    if kept or -1 in picked[-1]:
-        viewed = compile_form(viewing, (carry.state, hyper, data, at), quick, own=kept).result()
-    else:
-        viewed = functools.partial(_pick, jax.tree.structure(seen), picked[-1])
-    of_rounds: Callable[..., tuple[Carry, Report]] = rounds.result()
+    advance: Callable[..., tuple[Carry, Report]] = rounds.result()
     if isinstance(rounds, SplitFunction):
+        # The carry of one call is the argument of the next
         check_types(carry, rounds.form[0])
-        of_rounds, report = functools.partial(_advance_one_by_one, of_rounds), rounds.form[1]
+        advance, report = functools.partial(_advance_one_by_one, advance), rounds.form[1]
     else:
         report = rounds.result().out_info[1]
-    return Programs(
-        started.result(), of_rounds, viewed, evaluation.result(), report, seen.models.shape[0]
+    models = view.seen.models.shape[0]
+    return Programs(started.result(), advance, viewed, evaluation.result(), report, models)
+
+
+def _list_forms(parts: Assembled, group: Group, federation: Federation) -> _Forms:
+    """List the shapes of what the programs of these runs get."""
+
+    def of_runs(tree: Tree) -> Tree:
+        return shapes_of(tree, parts.mesh, True)
+
+    def of_all(tree: Tree) -> Tree:
+        return shapes_of(tree, parts.mesh, False)
+
+    return _Forms(
+        keys=of_runs(group.keys),
+        hyper=of_runs(group.hyper),
+        setup=of_runs(group.setup),
+        numbers=of_runs(group.numbers),
+        federation=of_all(federation),
+        scored_on=of_all(strip_training(federation)),
+        round=of_all(np.int32(0)),
     )
+
+
+def _add_runs(parts: Assembled, forms: _Forms, form: Tree) -> Tree:
+    """Return the shapes of all runs of the group, from those of one."""
+    return shapes_of(add_runs(form, forms.keys.shape[0]), parts.mesh, True)
+
+
+def _jit_over_runs(
+    parts: Assembled, f: Callable[..., Tree], mapped: int, donate: tuple[int, ...] = ()
+) -> jax.stages.Wrapped:
+    """Jit a function of one run as a function of a group's runs (`over_runs`). `donate`: the
+    arguments that are not needed after a call."""
+    return jax.jit(over_runs(f, parts.settings, parts.mesh, mapped), donate_argnums=donate)
+
+
+def _compile_traced(
+    parts: Assembled,
+    f: jax.stages.Wrapped,
+    arguments: tuple[Tree, ...],
+    quick: bool,
+    **of_split: Any,
+) -> Compiling:
+    """Begin to compile a function for arguments of these shapes; if stages are separate programs,
+    in segments (`of_split`: arguments of `SplitFunction`)."""
+    # `compile_later` finds this trace in JAX's cache. Errors in a round have short tracebacks here
+    traced = f.trace(*arguments)
+    if is_split(parts):
+        return SplitFunction(traced, quick, **of_split)
+    return compile_later(f, arguments, quick=quick)
+
+
+def _compile_rounds(parts: Assembled, program: Program, carry: Tree, forms: _Forms) -> Compiling:
+    """Begin to compile one round, in segments; or all rounds between two evaluations. Both
+    overwrite the carry."""
+    quick = parts.plan.quick
+    if is_split(parts):
+        advance = _jit_over_runs(parts, program.advance, 3)
+        arguments = (carry, forms.keys, forms.hyper, forms.federation, forms.round)
+        return _compile_traced(parts, advance, arguments, quick, lost=len(jax.tree.leaves(carry)))
+    rounds = _jit_over_runs(parts, program.rounds, 3, donate=(0,))
+    bounds = shapes_of(np.zeros(2, np.int32), parts.mesh, False)
+    arguments = (carry, forms.keys, forms.hyper, forms.federation, bounds)
+    return _compile_traced(parts, rounds, arguments, quick)
+
+
+def _trace_view(parts: Assembled, program: Program, carry: Tree, forms: _Forms) -> _TracedView:
+    """Trace the view, and find out whether it only picks arrays of the state and the numbers, as
+    most do."""
+    picked: list[int] = []
+
+    # `view` is this program's name in profiles
+    def view(*args: Tree) -> View:
+        seen = program.view(*args)
+        # While it is traced, an array that is passed on is the same object, so ids tell where each
+        # array of the view is from. An array of a federation is not picked: all runs share it
+        position = {id(each): at for at, each in enumerate(jax.tree.leaves(args[:2]))}
+        picked[:] = [position.get(id(each), -1) for each in jax.tree.leaves(seen)]
+        return seen
+
+    function = _jit_over_runs(parts, view, 2)
+    traced = function.trace(carry.state, forms.hyper, forms.federation, forms.round)
+    return _TracedView(function, drop_runs(traced.out_info), picked)
+
+
+def _compile_evaluation(parts: Assembled, seen: View, forms: _Forms) -> Future[jax.stages.Compiled]:
+    """Begin to compile the evaluation of views of these shapes, or find it: methods whose models
+    have the same shapes share it."""
+    choosing = chooses(parts)
+    name = None
+    if parts.model_key is not None:
+        static = strip_settings(parts.settings)
+        name = ("evaluate", parts.model_key, static, choosing, parts.mesh)
+    evaluate = _jit_over_runs(parts, make_evaluation(parts.model, parts.settings, choosing), 2)
+    # Shares are for the record: no evaluation reads them
+    views = _add_runs(parts, forms, seen._replace(shares=None))
+    arguments = (views, forms.numbers, forms.scored_on, forms.round)
+    return compile_later(evaluate, arguments, name, parts.plan.quick)
 
 
 def _advance_one_by_one(
@@ -371,6 +470,7 @@ def _advance_one_by_one(
     federation: Federation,
     bounds: np.ndarray,
 ) -> tuple[Tree, Tree]:
+    """Do what `Program.rounds` does, by calls of one round."""
     report: Tree = None
     for t in range(int(bounds[0]), int(bounds[1])):
         carry, report = advance(carry, keys, hyper, federation, np.int32(t))
