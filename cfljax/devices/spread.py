@@ -181,9 +181,13 @@ def map_own_blocks(part: Callable[[Array], tuple[Sums, Out]], dealt: Dealt) -> t
     jobs = jnp.pad(dealt.jobs, (0, -number % block), constant_values=-1)
 
     def one(i: Array, carry: tuple[Sums, Out]) -> tuple[Sums, Out]:
+        total, whole = carry
         sums, each = part(jax.lax.dynamic_slice_in_dim(jobs, i * block, block))
-        write = lambda whole, new: jax.lax.dynamic_update_slice_in_dim(whole, new, i * block, 0)  # noqa: E731
-        return jax.tree.map(jnp.add, carry[0], sums), jax.tree.map(write, carry[1], each)
+
+        def write(whole: Array, new: Array) -> Array:
+            return jax.lax.dynamic_update_slice_in_dim(whole, new, i * block, 0)
+
+        return jax.tree.map(jnp.add, total, sums), jax.tree.map(write, whole, each)
 
     sums, each = jax.eval_shape(part, jobs[:block])
     room = jax.tree.map(lambda a: jnp.zeros((jobs.shape[0], *a.shape[1:]), a.dtype), each)

@@ -143,9 +143,7 @@ def train_on_gram(
     """
     first = first_layer(model)
     assert first is not None
-    rule = sgd(numbers)
-    count = course.samples
-    mask = jnp.arange(plan.length, dtype=jnp.int32) < count
+    mask = jnp.arange(plan.length, dtype=jnp.int32) < course.samples
     x, y = all_samples(federation, task.client, plan.length)
     which = None
     outputs = None
@@ -154,8 +152,87 @@ def train_on_gram(
         which, outputs = _choose(model, first, plan.choice, x, y, mask)
         task = task._replace(start=plan.choice.models[which])
 
-    # The first kernel and all other parameters go separate ways from here on. Without an anchor the
-    # proximal term pulls to the start, where its constant part is 0
+    # The first kernel and all other parameters go separate ways from here on
+    start = _split_task(first, model, task)
+    pull = compute_pull(numbers, start.kernel, start.anchor)
+    outputs = x @ start.kernel if outputs is None else outputs
+    # What steps read: nothing of it has the size of the kernel
+    fixed = Fixed(
+        gram=_load_gram(task, course, orders, plan, x),
+        outputs=outputs,
+        along=(
+            None if pull is None else x @ pull,
+            None if start.velocity is None else x @ start.velocity,
+        ),
+        y=y,
+        weights=pad_weights(task.weights, plan.length),
+    )
+
+    # Thin kernels of the other layers are transposed during training (local/turned.py)
+    turn = make_turn(start.others) if plan.sequential else _leave
+    rule = sgd(numbers)
+    step = make_stepper(rule, numbers, turn(start.anchor_of_others))
+    trains = None
+    if plan.turns is not None:
+        trains = turn(drop_path(plan.turns.masks(model.unravel)[0], first.kernel))
+
+    def visit(
+        at: tuple[Position, FirstLayer], seen: StepSamples | None, number: Array
+    ) -> tuple[Position, FirstLayer]:
+        position, layer = at
+        where, counts, size = (None, mask, course.samples) if seen is None else seen
+        # In blocks of steps a GPU would have to ask its host which branch to take
+        begun = None if plan.block else number > 0
+        z, labels, weights = _read_batch(fixed, layer, where, begun)
+
+        def loss_sum(z: Array, params: Tree) -> Array:
+            return _loss_sum(model, z, turn(params), first, labels, counts, weights)
+
+        loss, (dz, grads) = jax.value_and_grad(loss_sum, (0, 1))(z, position.params)
+        samples = size.astype(jnp.float32)
+        mean = 1 / jnp.maximum(samples, 1.0)
+        if not plan.summed:
+            dz = dz * mean
+            grads = jax.tree.map(lambda g: g * mean, grads)
+        position = step(position, Gradient(loss * mean, samples, grads), trains)
+        return position, _move(fixed.gram, layer, numbers, where, dz)
+
+    has_matrices = pull is not None or start.velocity is not None
+    layer = _init_layer(outputs.shape[1], plan, orders, numbers, has_matrices)
+    begin = start_at(rule, turn(start.others), turn(start.velocity_of_others))
+    end, layer = follow(course, orders, visit, (begin, layer), plan.block)
+
+    # The kernel's change is formed here, once
+    moved = -_product_across(layer.a, x) - _sum_scaled(layer.moved, pull, start.velocity)
+    step_of_others = jax.tree.map(jnp.subtract, turn(end.params), start.others)
+    delta = jnp.where(
+        course.total > 0, model.ravel(replace_path(step_of_others, first.kernel, moved)), 0.0
+    )
+    buffers = None
+    if start.velocity is not None and layer.u is not None:
+        buffer = _product_across(layer.u, x) + _sum_scaled(layer.speed, pull, start.velocity)
+        buffers = model.ravel(replace_path(turn(end.optimiser), first.kernel, buffer))
+    return Updates(delta, end.loss / course.visited, course.total, buffers, which)
+
+
+class _SplitTask(NamedTuple):
+    """The vectors of a client's task, each split into the first kernel f32[inputs, h] and the tree
+    of all other parameters."""
+
+    # The model that it starts from
+    kernel: Array
+    others: Tree
+    # The model that the proximal term pulls to. Without an anchor this is the start, where the
+    # constant part of the pull is 0: there is no matrix of it
+    anchor: Array | None
+    anchor_of_others: Tree
+    # The momentum buffer that it starts with; None: there is none
+    velocity: Array | None
+    velocity_of_others: Tree
+
+
+def _split_task(first: FirstDense, model: Model, task: Task) -> _SplitTask:
+    """Split the vectors of a task."""
     kernel, others = split_kernel(first, model, task.start)
     anchor = None
     anchor_of_others = others
@@ -165,61 +242,26 @@ def train_on_gram(
     velocity_of_others = None
     if task.velocity is not None:
         velocity, velocity_of_others = split_kernel(first, model, task.velocity)
+    return _SplitTask(kernel, others, anchor, anchor_of_others, velocity, velocity_of_others)
 
-    # What steps read: nothing of it has the size of the kernel
-    pull = compute_pull(numbers, kernel, anchor)
-    along = (None if pull is None else x @ pull, None if velocity is None else x @ velocity)
+
+def _load_gram(
+    task: Task,
+    course: Course,
+    orders: Orders | None,
+    plan: GramPlan,
+    x: Array,
+) -> Gram:
+    """Return the client's Gram matrix: one that was computed before the first round, or of its
+    samples x f32[n, inputs]."""
     if plan.grams is None:
-        gram = compute_gram(x, count, plan.sequential)
-    else:
-        gram = read_gram(plan.grams, task.client, count, plan.length, orders is None)
-    outputs = x @ kernel if outputs is None else outputs
-    fixed = Fixed(gram, outputs, along, y, pad_weights(task.weights, plan.length))
+        return compute_gram(x, course.samples, plan.sequential)
+    return read_gram(plan.grams, task.client, course.samples, plan.length, orders is None)
 
-    # Thin kernels of the other layers are transposed during training (local/turned.py)
-    turn = make_turn(others) if plan.sequential else lambda tree: tree
-    step = make_stepper(rule, numbers, turn(anchor_of_others))
-    trains = None
-    if plan.turns is not None:
-        trains = turn(drop_path(plan.turns.masks(model.unravel)[0], first.kernel))
-    has_matrices = pull is not None or velocity is not None
-    begin = _init_layer(outputs.shape[1], plan, orders, numbers, has_matrices)
 
-    def visit(
-        at: tuple[Position, FirstLayer], seen: StepSamples | None, number: Array
-    ) -> tuple[Position, FirstLayer]:
-        position, layer = at
-        where, here, number_of = (None, mask, count) if seen is None else seen
-        # In blocks of steps a GPU would have to ask its host which branch to take
-        begun = None if plan.block else number > 0
-        z, labels, weights = _read_batch(fixed, layer, where, begun)
-
-        def loss_sum(z: Array, params: Tree) -> Array:
-            return _loss_sum(model, z, turn(params), first, labels, here, weights)
-
-        loss, (dz, grads) = jax.value_and_grad(loss_sum, (0, 1))(z, position.params)
-        samples = number_of.astype(jnp.float32)
-        mean = 1 / jnp.maximum(samples, 1.0)
-        if not plan.summed:
-            dz = dz * mean
-            grads = jax.tree.map(lambda g: g * mean, grads)
-        position = step(position, Gradient(loss * mean, samples, grads), trains)
-        return position, _move(fixed.gram, layer, numbers, where, dz)
-
-    start = start_at(rule, turn(others), turn(velocity_of_others))
-    end, layer = follow(course, orders, visit, (start, begin), plan.block)
-
-    # The kernel's change is formed here, once
-    moved = -_product_across(layer.a, x) - _sum_scaled(layer.moved, pull, velocity)
-    step_of_others = jax.tree.map(jnp.subtract, turn(end.params), others)
-    delta = jnp.where(
-        course.total > 0, model.ravel(replace_path(step_of_others, first.kernel, moved)), 0.0
-    )
-    buffers = None
-    if velocity is not None and layer.u is not None:
-        buffer = _product_across(layer.u, x) + _sum_scaled(layer.speed, pull, velocity)
-        buffers = model.ravel(replace_path(turn(end.optimiser), first.kernel, buffer))
-    return Updates(delta, end.loss / course.visited, course.total, buffers, which)
+def _leave(tree: Tree) -> Tree:
+    """Return the tree as it is, where kernels are not transposed."""
+    return tree
 
 
 def _init_layer(

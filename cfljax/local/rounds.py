@@ -131,50 +131,81 @@ def train_and_mix(
         return _mix_arrived(solver, rule, jobs, updates, jobs.which, mixing, short)
     if rule.statistic and solver.plan.stream:
         raise ValueError("a robust rule needs all updates at once: no Plan.stream")
-    # A robust rule needs the updates of all participants on each device, so that `solver.fit`
-    # divides the jobs; otherwise each device trains and sums a part, and only sums are exchanged
-    costs = solver.costs(federation, jobs)
-    dealt = None if rule.statistic else deal_out(costs, solver.plan, job_owners(federation, jobs))
-    order = _order_for_blocks(solver, costs) if dealt is None else None
-    if dealt is not None:
-        own_jobs, own_mixing = jobs.take(dealt.jobs), mixing.take(dealt.jobs)
-    elif order is not None:
-        own_jobs, own_mixing = jobs.take(order), mixing.take(order)
-    else:
-        own_jobs, own_mixing = jobs, mixing
-    in_blocks = 0 < solver.plan.stream < own_jobs.client.shape[0]
-    size = short or (SKETCH_LENGTH if in_blocks else None)
+
+    share = _choose_share(solver, federation, jobs, mixing, rule)
+    blocks = _choose_blocks(solver, share)
+    # Of updates that are trained in blocks there is no room for more than sketches
+    size = short or (SKETCH_LENGTH if _fills_blocks(solver, share.jobs) else None)
 
     def train_part(jobs: Jobs, mixing: Mixing) -> tuple[Sums, PerUpdate]:
         return _sum_part(rule, solver.fit(key, federation, jobs, hyper), mixing, size)
 
-    index = jnp.arange(own_jobs.client.shape[0])
-    blocks = None
-    if dealt is not None and dealt.number is not None:
-        blocks = dealt._replace(jobs=index)
-    elif in_blocks:
-        blocks = Dealt(index, None, jnp.int32(len(index)))
-    with (
-        count_steps(federation, jobs, solver.work),
-        contextlib.nullcontext() if rule.statistic else on_one_device(),
-    ):
+    # A robust rule leaves it to `solver.fit` to divide the jobs among devices
+    where = contextlib.nullcontext() if rule.statistic else on_one_device()
+    with count_steps(federation, jobs, solver.work), where:
         if blocks is None:
-            sums, kept = train_part(own_jobs, own_mixing)
+            sums, kept = train_part(share.jobs, share.mixing)
         else:
-            blocks = blocks._replace(block=solver.plan.stream) if in_blocks else blocks
             sums, kept = map_own_blocks(
-                lambda which: train_part(own_jobs.take(which), own_mixing.take(which)), blocks
+                lambda which: train_part(share.jobs.take(which), share.mixing.take(which)), blocks
             )
-    sums, kept = _sum_devices(dealt, sums, kept)
-    if order is not None:
+    sums, kept = _sum_devices(share.dealt, sums, kept)
+    if share.order is not None:
         # Back into the order of the cohort
-        kept = jax.tree.map(lambda each: each[jnp.argsort(order)], kept)
+        kept = jax.tree.map(lambda each: each[jnp.argsort(share.order)], kept)
     buffer_rule = None
     if mixing.members is not None:
         # Buffers are clipped, and get noise, in the scale of updates: times the learning rate
         buffer_rule = solver.rule(key, hyper, solver.step_of(hyper).lr)
     mixed, velocity = _move_models(rule, buffer_rule, mixing, sums, kept.finite)
-    return Trained(mixed, velocity, kept, dealt, solver.plan)
+    return Trained(mixed, velocity, kept, share.dealt, solver.plan)
+
+
+class _Share(NamedTuple):
+    """The jobs that this device trains, in the order in which it does, and their columns of the
+    mixing matrices."""
+
+    jobs: Jobs
+    mixing: Mixing
+    # Which device has which jobs; None: this one has all
+    dealt: Dealt | None
+    # i32[S]: the order of its jobs among all; None: they are as they were, or those of `dealt`
+    order: Array | None
+
+
+def _choose_share(
+    solver: Solver, federation: Federation, jobs: Jobs, mixing: Mixing, rule: Rule
+) -> _Share:
+    """Choose the jobs of this device. Each device trains and sums a part, and only sums are
+    exchanged; but a robust rule needs the updates of all participants on each device."""
+    costs = solver.costs(federation, jobs)
+    dealt = None if rule.statistic else deal_out(costs, solver.plan, job_owners(federation, jobs))
+    if dealt is not None:
+        return _Share(jobs.take(dealt.jobs), mixing.take(dealt.jobs), dealt, None)
+    order = _order_for_blocks(solver, costs)
+    if order is not None:
+        return _Share(jobs.take(order), mixing.take(order), None, order)
+    return _Share(jobs, mixing, None, None)
+
+
+def _choose_blocks(solver: Solver, share: _Share) -> Dealt | None:
+    """Return how many of its jobs this device trains at a time; None: all at once."""
+    dealt = share.dealt
+    index = jnp.arange(share.jobs.client.shape[0])
+    blocks = None
+    if dealt is not None and dealt.number is not None:
+        # It has some jobs, of which only the first `dealt.number` are its own
+        blocks = dealt._replace(jobs=index)
+    if not _fills_blocks(solver, share.jobs):
+        return blocks
+    if blocks is None:
+        blocks = Dealt(index, None, jnp.int32(len(index)))
+    return blocks._replace(block=solver.plan.stream)
+
+
+def _fills_blocks(solver: Solver, jobs: Jobs) -> bool:
+    """Return whether the jobs of a device are more than one block of `Plan.stream`."""
+    return 0 < solver.plan.stream < jobs.client.shape[0]
 
 
 def _order_for_blocks(solver: Solver, costs: Array) -> Array | None:

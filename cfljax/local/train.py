@@ -205,29 +205,18 @@ def make_training(
     params = model.unravel(task.start)
     velocity = None if task.velocity is None else model.unravel(task.velocity)
     anchor = params if task.anchor is None else model.unravel(task.anchor)
-    do_step = make_stepper(rule, numbers, anchor)
-    masks = None if turns is None else turns.masks(model.unravel)
+    step = make_stepper(rule, numbers, anchor)
+    if turns is not None:
+        step_some = _make_turns(step, rule, model, velocity, course, turns)
     # Statistics need all samples of a step at once
     most = federation.train.longest if model.statistics else MAX_TILE
     whole = whole_batch(federation, task.client, task.weights, most) if orders is None else None
 
-    def step(position: Position, gradient: Gradient, number: Array) -> Position:
-        if turns is None or masks is None:
-            return do_step(position, gradient)
-        if not turns.epochs:
-            return do_step(position, gradient, masks[0])
-        first_of_body = turns.epochs * course.per_epoch
-        is_head = number < first_of_body
-        # The body's optimiser has not seen the head's steps
-        fresh = rule.init(position.params, velocity)
-        optimiser = jax.tree.map(
-            lambda new, old: jnp.where(number == first_of_body, new, old),
-            fresh,
-            position.optimiser,
-        )
-        position = position._replace(optimiser=optimiser)
-        trains = jax.tree.map(lambda *each: jnp.where(is_head, *each), *masks)
-        return do_step(position, gradient, trains)
+    def begin() -> Position:
+        position = start_at(rule, params, velocity)
+        if task.optimiser is None:
+            return position
+        return position._replace(optimiser=_resume_optimiser(position.optimiser, task.optimiser))
 
     def visit(position: Position, seen: StepSamples | None, number: Array) -> Position:
         # Crops and dropout depend on the number of the step alone, not on how steps are grouped
@@ -236,33 +225,77 @@ def make_training(
             gradient = full_gradient(
                 model, federation, task.client, position.params, whole, key, summed, task.weights
             )
-            return step(position, gradient, number)
-        batch = gather_batch(federation, task.client, seen.positions, seen.mask, task.weights)
-        gradient = batch_gradient(model, position.params, batch, key, seen.samples, summed)
-        return step(position, gradient, number)
+        else:
+            batch = gather_batch(federation, task.client, seen.positions, seen.mask, task.weights)
+            gradient = batch_gradient(model, position.params, batch, key, seen.samples, summed)
+        if turns is None:
+            return step(position, gradient)
+        return step_some(position, gradient, number)
 
     def end(position: Position) -> Updates:
-        delta = jnp.where(course.total > 0, model.ravel(position.params) - task.start, 0.0)
+        # A client without a step has changed nothing, not even by rounding, and keeps the state of
+        # its optimiser
+        worked = course.total > 0
+        delta = jnp.where(worked, model.ravel(position.params) - task.start, 0.0)
         buffers = None if task.velocity is None else model.ravel(position.optimiser)
         state = None
-        if kept is not None:
+        if task.optimiser is not None:
             flat_state = flatten_util.ravel_pytree(position.optimiser)[0]
-            state = jnp.where(course.total > 0, flat_state, kept)
+            state = jnp.where(worked, flat_state, task.optimiser)
         return Updates(
             delta, position.loss / course.visited, course.total, buffers, optimiser=state
         )
 
-    def begin() -> Position:
-        position = start_at(rule, params, velocity)
-        if kept is None:
-            return position
-        # A state that is not finite stands for a client that has not trained yet
-        fresh, unravel = flatten_util.ravel_pytree(position.optimiser)
-        state = jnp.where(jnp.isfinite(kept).all(), kept, fresh)
-        return position._replace(optimiser=unravel(state))
-
-    kept = task.optimiser
     return Stepwise(begin, visit, end)
+
+
+def _resume_optimiser(fresh: Tree, kept: Array) -> Tree:
+    """Return the optimiser's state that a client continues with: `kept` f32[m], which it had at the
+    end of its last round, or the state `fresh` if it has not trained yet."""
+    flat, unravel = flatten_util.ravel_pytree(fresh)
+    # A state that is not finite stands for a client that has not trained yet
+    return unravel(jnp.where(jnp.isfinite(kept).all(), kept, flat))
+
+
+def _make_turns(
+    step: Callable[..., Position],
+    rule: StepRule,
+    model: Model,
+    velocity: Tree | None,
+    course: Course,
+    turns: Turns,
+) -> Callable[[Position, Gradient, Array], Position]:
+    """Return (position, gradient, number of the step i32[]) -> position after it, in which the
+    numbers train whose turn it is.
+
+    Args:
+      step: The step on all numbers, from `make_stepper`.
+      rule: The optimiser.
+      model: The network.
+      velocity: The momentum buffer that the body's optimiser starts with; None: zeros.
+      course: The client's numbers of steps.
+      turns: Which numbers train when.
+    """
+    at_first, afterwards = turns.masks(model.unravel)
+
+    def do_step(position: Position, gradient: Gradient, number: Array) -> Position:
+        if not turns.epochs:
+            return step(position, gradient, at_first)
+        first_of_body = turns.epochs * course.per_epoch
+        is_head = number < first_of_body
+        # The body's optimiser has not seen the head's steps
+        optimiser = jax.tree.map(
+            lambda new, old: jnp.where(number == first_of_body, new, old),
+            rule.init(position.params, velocity),
+            position.optimiser,
+        )
+        position = position._replace(optimiser=optimiser)
+        trains = jax.tree.map(
+            lambda head, body: jnp.where(is_head, head, body), at_first, afterwards
+        )
+        return step(position, gradient, trains)
+
+    return do_step
 
 
 def start_at(rule: StepRule, params: Tree, velocity: Tree | None) -> Position:

@@ -25,11 +25,12 @@ import numpy as np
 from cfljax import keys
 from cfljax.federation.common import labels_seen
 from cfljax.kernels import simplex
+from cfljax.kernels.blocks import HIGHEST
 from cfljax.kernels.cosine import cosine_matrix
 from cfljax.kernels.cover import ccs_threshold, cover
 from cfljax.kernels.kmeans import kmeans
 from cfljax.kernels.mix import members, mix_updates, usable, weights_by
-from cfljax.lazy import jax, jnp
+from cfljax.lazy import jnp
 from cfljax.local.reports import mean_loss, report, report_trained
 from cfljax.local.rounds import Mixing, jobs_from, sizes, train_and_mix
 from cfljax.local.solver import OneGradient, Solver
@@ -165,30 +166,55 @@ class Config(MethodConfig):
 
     @property
     def without(self) -> dict[str, str]:
-        """Local training has no say where one gradient is sent."""
+        """Refuse the options of local training if one gradient is sent."""
+        if self.local != "gradient":
+            return super().without
         why = 'with local = "gradient" it sends one plain gradient'
-        names = (
-            ("momentum", "weight_decay", "optimizer", "compress.feedback")
-            if self.local == "gradient"
-            else ()
-        )
+        names = ("momentum", "weight_decay", "optimizer", "compress.feedback")
         return super().without | dict.fromkeys(names, why)
 
     def floats(self, classes: int) -> int:
-        """How many numbers beside the gradient each participant sends."""
-        own = {"fedavg": 0, "rfedavg": 1, "optimal": classes}[self.weights]
-        return own + (self.clustering == "ccs" and own > 0)
+        """Return how many numbers each participant sends beside its gradient, with `classes`
+        classes: I_k or its class counts for the weights, and its loss for eq. 7."""
+        for_weights = {"fedavg": 0, "rfedavg": 1, "optimal": classes}[self.weights]
+        sends_loss = self.clustering == "ccs" and self.weights != "fedavg"
+        return for_weights + sends_loss
 
 
 class State(NamedTuple):
-    """The global model f32[1, d]; l_0 of eq. 7, f32[], NaN before the first round that had
-    participants; whether l_0 ≤ l_*, bool[], so that the threshold of eq. 7 is not defined; the
-    samples of each class, f32[C, M] (D_k^m), as each client last reported them."""
+    """The global model, and what the server knows of losses and classes."""
 
+    # f32[1, d]
     models: Array
+    # f32[]: l_0 of eq. 7; NaN before the first round that had participants
     loss0: Array
+    # bool[]: whether l_0 ≤ l_*, so that the threshold of eq. 7 is not defined
     reached: Array
+    # f32[C, M]: D_k^m, the samples of each class, as each client last reported them
     counts: Array
+
+
+class Received(NamedTuple):
+    """The messages of a round's participants."""
+
+    # f32[S, d]: the gradients g_k up to a positive factor, or sketches of them f32[S, m]
+    gradients: Array
+    # f32[S]: the mean losses at the global model
+    losses: Array
+    # bool[S]: whether the message arrived and is finite
+    there: Array
+    # The steps −η g_k as updates; None: they were trained in blocks, and only sketches are kept
+    updates: Updates | None
+
+
+class Decision(NamedTuple):
+    """What the server decides from the messages."""
+
+    # f32[1, S]: the weight of each participant in the new model
+    mix: Array
+    # f32[]: l_0 of eq. 7
+    loss0: Array
+    diag: dict[str, Array]
 
 
 def make(config: Config, model: Model, solver: Solver) -> Method:
@@ -208,10 +234,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     Returns:
         The method, whose state is a `State`: one global model f32[1, d] for all clients.
     """
-    local = OneGradient(**vars(solver)) if (by_gradient := config.local == "gradient") else solver
-    sender = (
-        local.with_step(lambda _: LocalStep(jnp.float32(1))) if by_gradient else local
-    )  # of the gradients themselves
+    trainer = OneGradient(**vars(solver)) if config.local == "gradient" else solver
 
     def setup(key: Array, federation: Federation, hyper: Hyper) -> dict[str, np.ndarray]:
         if config.clustering == "kmeans" and config.weights != "fedavg":
@@ -220,79 +243,53 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
 
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> State:
         return State(
-            first_model(key, model)[None], jnp.float32(jnp.nan), jnp.array(False), setup["counts"]
+            models=first_model(key, model)[None],
+            loss0=jnp.float32(jnp.nan),
+            reached=jnp.array(False),
+            counts=setup["counts"],
         )
-
-    def collect(
-        key: Array, federation: Federation, jobs: Jobs, hyper: Hyper
-    ) -> tuple[Array, Array, Array, Updates | None]:
-        """(f32[S, d] the gradients g_k up to a positive factor, or sketches of them; f32[S] mean
-        losses at the model; bool[S] whether a finite message has arrived; the steps −η g_k as
-        updates, None where they were summed in blocks)."""
-        if config.similarity == "sketch":
-            updates, nothing = None, jnp.zeros((1, jobs.client.shape[0]))
-            trained, moves = train_and_compare(
-                "sketch", sender, key, federation, jobs, hyper, Mixing(nothing, jobs.start)
-            )
-            loss, finite = trained.kept.loss, trained.kept.finite
-        else:
-            updates = sender.fit(key, federation, jobs, hyper)
-            loss, moves, finite = updates.loss, updates.delta, usable(updates.delta)
-            updates = updates._replace(delta=hyper["lr"] * moves) if by_gradient else updates
-        loss = (
-            loss
-            if by_gradient
-            else solver.losses(federation, jobs.start, jobs.client, jobs.mask)[0]
-        )
-        return (
-            -moves,
-            loss,
-            jobs.mask & finite & jnp.isfinite(loss),
-            updates,
-        )  # −Δ/η: the factor 1/η changes no cosine
 
     def round(
         key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper
     ) -> tuple[State, Info]:
-        everyone, bill = (
-            jnp.zeros_like(cohort.ids),
-            traffic(cohort, floats_up=config.floats(federation.classes)),
-        )
-        there = jnp.where(cohort.mask, cohort.ids, len(state.counts))
+        everyone = jnp.zeros_like(cohort.ids)
+        sent = traffic(cohort, floats_up=config.floats(federation.classes))
+        into = jnp.where(cohort.mask, cohort.ids, len(state.counts))
         counts = count_labels(solver, federation, cohort)
-        state = state._replace(counts=state.counts.at[there].set(counts, mode="drop"))
+        state = state._replace(counts=state.counts.at[into].set(counts, mode="drop"))
         jobs = jobs_from(cohort, state.models, everyone)
-        *received, updates = collect(key, federation, jobs, hyper)
+        received = collect(config, solver, key, federation, jobs, hyper)
         mix, loss0, diag = decide(config, key, state, federation, cohort, received, hyper)
-        missing = lambda finite: jnp.sum(cohort.mask & ~(received[2] & finite), dtype=jnp.int32)  # noqa: E731
-        if updates is None:  # once more, now that each one's weight is known
-            trained = train_and_mix(local, key, federation, jobs, hyper, Mixing(mix, state.models))
-            trained = trained._replace(
-                mixed=trained.mixed._replace(nonfinite=missing(trained.kept.finite))
+
+        def count_missing(finite: Array) -> Array:
+            return jnp.sum(cohort.mask & ~(received.there & finite), dtype=jnp.int32)
+
+        if received.updates is None:
+            # Once more, now that each one's weight is known
+            trained = train_and_mix(
+                trainer, key, federation, jobs, hyper, Mixing(mix, state.models)
             )
+            missing = count_missing(trained.kept.finite)
+            trained = trained._replace(mixed=trained.mixed._replace(nonfinite=missing))
             new = trained.mixed.new
-            info = report_trained(
-                federation, cohort, trained, everyone, new - state.models, bill, **diag
-            )
+            moved = new - state.models
+            info = report_trained(federation, cohort, trained, everyone, moved, sent, **diag)
         else:
-            mixed = mix_updates(
-                mix, updates.delta, state.models, solver.rule(key, hyper)
-            )  # w ← w − η Σ p_n g_n
-            mixed, new = mixed._replace(nonfinite=missing(usable(updates.delta))), mixed.new
-            info = report(
-                federation,
-                cohort,
-                updates,
-                state.models[everyone],
-                new[everyone],
-                mixed,
-                bill,
-                **diag,
-            )
+            # w ← w − η Σ p_n g_n
+            rule = solver.rule(key, hyper)
+            mixed = mix_updates(mix, received.updates.delta, state.models, rule)
+            mixed = mixed._replace(nonfinite=count_missing(usable(received.updates.delta)))
+            new = mixed.new
+            start, end = state.models[everyone], new[everyone]
+            info = report(federation, cohort, received.updates, start, end, mixed, sent, **diag)
         return state._replace(models=new, loss0=loss0, reached=loss0 <= hyper["l_star"]), info
 
+    def models(state: State) -> tuple[Array, Array]:
+        return state.models, jnp.zeros(len(state.counts), jnp.int32)
+
     def extras(state: State) -> dict[str, Array]:
-        if bool(state.reached):  # CCS then puts everybody within a right angle together
+        # CCS then puts everybody within a right angle together
+        if bool(state.reached):
             warnings.warn(
                 f"ccs_rfedavg: the loss of the first round, {float(state.loss0):.3g}, is not "
                 "above l_star",
@@ -300,13 +297,45 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
             )
         return {"loss_start": state.loss0}
 
-    return Method(
-        init,
-        round,
-        lambda state: (state.models, jnp.zeros(len(state.counts), jnp.int32)),
-        setup,
-        extras=extras,
-    )
+    return Method(init, round, models, setup, extras=extras)
+
+
+def collect(
+    config: Config, solver: Solver, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper
+) -> Received:
+    """Let the participants send their gradients, or the updates of their training, and their losses
+    at the global model.
+
+    Args:
+      config: The method's options.
+      solver: How participants train.
+      key: The round's key.
+      federation: The clients' data.
+      jobs: The participants, with the global model as their start.
+      hyper: The numbers of the run.
+    """
+    by_gradient = config.local == "gradient"
+    sender: Solver = solver
+    if by_gradient:
+        # A step of length 1 is the gradient itself
+        sender = OneGradient(**vars(solver)).with_step(lambda _: LocalStep(jnp.float32(1)))
+    updates = None
+    if config.similarity == "sketch":
+        # Only sketches are wanted, so the updates have no weight in any model
+        nothing = Mixing(jnp.zeros((1, jobs.client.shape[0])), jobs.start)
+        trained, moves = train_and_compare("sketch", sender, key, federation, jobs, hyper, nothing)
+        loss, finite = trained.kept.loss, trained.kept.finite
+    else:
+        updates = sender.fit(key, federation, jobs, hyper)
+        loss, moves, finite = updates.loss, updates.delta, usable(updates.delta)
+        if by_gradient:
+            updates = updates._replace(delta=hyper["lr"] * moves)
+    if not by_gradient:
+        # The loss of training is that of all models on the way
+        loss = solver.losses(federation, jobs.start, jobs.client, jobs.mask)[0]
+    there = jobs.mask & finite & jnp.isfinite(loss)
+    # With local training g_k is −Δ/η; the factor 1/η changes no cosine
+    return Received(-moves, loss, there, updates)
 
 
 def decide(
@@ -315,57 +344,65 @@ def decide(
     state: State,
     federation: Federation,
     cohort: Cohort,
-    received: list[Array],
+    received: Received,
     hyper: Hyper,
-) -> tuple[Array, Array, dict[str, Array]]:
-    """Return (f32[1, S] the mixing matrix, f32[] l_0, the diagnostics), from what `collect` has
-    returned."""
-    (sent, losses, there), counts, size = (
-        received,
-        state.counts[cohort.ids],
-        sizes(federation, cohort),
-    )
-    loss = mean_loss(federation, cohort._replace(mask=there), losses)
+) -> Decision:
+    """Cluster the participants and weigh them.
+
+    Args:
+      config: The method's options.
+      key: The round's key.
+      state: The state, with the class counts of this round's participants.
+      federation: The clients' data.
+      cohort: The participants.
+      received: Their messages.
+      hyper: The numbers of the run.
+    """
+    there = received.there
+    counts = state.counts[cohort.ids]
+    size = sizes(federation, cohort)
+    loss = mean_loss(federation, cohort._replace(mask=there), received.losses)
     loss0 = jnp.where(jnp.isnan(state.loss0), loss, state.loss0)
-    epsilon = ccs_threshold(loss, loss0, hyper["l_star"], hyper["theta"])  # eq. 7
+    # eq. 7
+    epsilon = ccs_threshold(loss, loss0, hyper["l_star"], hyper["theta"])
     if config.weights == "fedavg":
-        number, labels = 1, jnp.where(there, 0, -1)
+        number = 1
+        labels = jnp.where(there, 0, -1)
     elif config.clustering == "kmeans":
         number = config.clusters
-        labels = kmeans(
-            keys.fold(key, "kmeans"), sent, number, there, federation.uid[cohort.ids]
-        ).labels
+        # A key of its own: K-means draws its first centres
+        kmeans_key = keys.fold(key, "kmeans")
+        uid = federation.uid[cohort.ids]
+        labels = kmeans(kmeans_key, received.gradients, number, there, uid).labels
     else:
-        number, labels = (
-            len(there),
-            cover(cosine_matrix(sent, mask=there), epsilon, there).labels,
-        )  # Algorithm 1
+        # Algorithm 1; each participant may be a cluster of its own
+        number = len(there)
+        labels = cover(cosine_matrix(received.gradients, mask=there), epsilon, there).labels
+
     shares, active = simplex.class_shares(labels, counts, number)
     if config.weights == "fedavg":
-        p, mix = jnp.ones(1), weights_by(jnp.zeros_like(labels), cohort.mask, size, 1)
+        p = jnp.ones(1)
+        mix = weights_by(jnp.zeros_like(labels), cohort.mask, size, 1)
     else:
-        level, optimal = (
-            simplex.imbalance_level(counts, state.counts.sum()),
-            config.weights == "optimal",
-        )
-        p = (
-            simplex.balance(shares, active)
-            if optimal
-            else simplex.rfedavg_weights(labels, level, size, number)
-        )  # eq. 16
-        mix = jnp.matmul(
-            p[None], weights_by(labels, there, size, number), precision=jax.lax.Precision.HIGHEST
-        )
-    clusters = jnp.sum(members(labels, number).any(axis=1), dtype=jnp.int32)
+        # I_k of eq. 17
+        level = simplex.imbalance_level(counts, state.counts.sum())
+        if config.weights == "optimal":
+            # eq. 16
+            p = simplex.balance(shares, active)
+        else:
+            p = simplex.rfedavg_weights(labels, level, size, number)
+        # A participant has its share of the cluster's samples, times the cluster's weight
+        inside = weights_by(labels, there, size, number)
+        mix = jnp.matmul(p[None], inside, precision=HIGHEST)
     diag = {
-        "clusters": clusters,
+        "clusters": jnp.sum(members(labels, number).any(axis=1), dtype=jnp.int32),
         "participants": cohort.ids,
         "participant_labels": labels,
         "p": p,
         "epsilon": epsilon,
         "loss": loss,
     }
-    return mix, loss0, diag | simplex.describe(p, shares)
+    return Decision(mix, loss0, diag | simplex.describe(p, shares))
 
 
 ccs_rfedavg = Entry(Config, make)

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cfljax.kernels.blocks import HIGHEST
 from cfljax.kernels.choose import select_by_weight
 from cfljax.kernels.mix import replace_by, sum_by
 from cfljax.lazy import jax, jnp
@@ -39,7 +40,18 @@ from cfljax.round.recipes import (
     traffic,
 )
 from cfljax.round.soft import mean_over_samples
-from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model, Quantity
+from cfljax.types import (
+    Array,
+    Cohort,
+    Federation,
+    Hyper,
+    Info,
+    LocalStep,
+    Method,
+    Model,
+    Quantity,
+    Traffic,
+)
 
 ABOUT = About(
     title="FedSoft",
@@ -139,7 +151,7 @@ class Config(PersonalConfig):
 
     @property
     def without(self) -> dict[str, str]:
-        """Whole personal models are summed where they are the start."""
+        """Refuse `train.privacy` if personal models are the start: whole ones are summed then."""
         why = (
             'with start = "own" whole personal models are summed, but only their last change is '
             "clipped"
@@ -147,21 +159,25 @@ class Config(PersonalConfig):
         return super().without | ({"privacy": why} if self.start == "own" else {})
 
     def releases(self, rounds: int) -> tuple[int, int]:
-        """Count a participant in the sums of several clusters."""
+        """Count the noised sums of a run: a participant can be in those of all clusters."""
         return rounds * self.clusters, 0
 
 
 class State(NamedTuple):
     """The clusters' models, and the models and shares of the clients."""
 
-    centres: Array  # f32[K, d]: c_s
-    personal: Array  # f32[C, d]: w_i
-    shares: Array  # f32[C, K]: u_is; each row sums to one
-    trained: Array  # bool[C]: has trained its personal model
+    # f32[K, d]: c_s
+    centres: Array
+    # f32[C, d]: w_i
+    personal: Array
+    # f32[C, K]: u_is; each row sums to one
+    shares: Array
+    # bool[C]: has trained its personal model
+    trained: Array
 
     @property
     def largest(self) -> Array:
-        """i32[C]: the cluster of which a client has most."""
+        """The cluster of which each client has most, i32[C]; in a tie the first of them."""
         return jnp.argmax(self.shares, axis=1).astype(jnp.int32)
 
 
@@ -190,13 +206,14 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         return {}
 
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> State:
-        clients, w = federation.clients, first_model(key, model)
-        equal = jnp.full((clients, k), 1 / k)
+        clients = federation.clients
+        w = first_model(key, model)
         return State(
-            first_models(key, model, k + 1)[1:],
-            jnp.tile(w, (clients, 1)),
-            equal,
-            jnp.zeros(clients, bool),
+            # The first of the k + 1 models is w, which clients start with
+            centres=first_models(key, model, k + 1)[1:],
+            personal=jnp.tile(w, (clients, 1)),
+            shares=jnp.full((clients, k), 1 / k),
+            trained=jnp.zeros(clients, bool),
         )
 
     def round(
@@ -205,41 +222,38 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         due = federation.trains & (
             (cohort.round % config.tau == 0) | (federation.arrive == cohort.round)
         )
-        shares = estimated(solver, federation, state, due, hyper["floor"])
+        shares = estimate_shares(solver, federation, state, due, hyper["floor"])
         u = shares[cohort.ids]
-        weight = jnp.where(cohort.mask, u.T * sizes(federation, cohort), 0.0)
-        uid = federation.uid[cohort.ids]
-        weight = select_by_weight(key, weight, cohort.mask, uid, hyper["selected"]).astype(
-            jnp.float32
-        )
-        mix = weight / jnp.maximum(jnp.sum(weight, axis=1, keepdims=True), 1e-30)
+        mix = draw_for_clusters(key, u, federation, cohort, hyper["selected"])
+        # A participant that no cluster has drawn does not train
         cohort = cohort._replace(mask=cohort.mask & jnp.any(mix > 0, axis=0))
 
-        middle = jnp.matmul(u, state.centres, precision=jax.lax.Precision.HIGHEST)
+        # The local loss has one proximal term for each cluster; as the shares sum to 1, all
+        # together are one term to the mean of the cluster models
+        centre = jnp.matmul(u, state.centres, precision=HIGHEST)
         mine = jnp.arange(cohort.ids.shape[0], dtype=jnp.int32)
         own = state.personal[cohort.ids]
-        start = own if config.start == "own" else middle
-        updates = pulling.fit(
-            key, federation, jobs_from(cohort, start, mine, anchor=middle, anchor_of=mine), hyper
-        )
+        start = own if config.start == "own" else centre
+        jobs = jobs_from(cohort, start, mine, anchor=centre, anchor_of=mine)
+        updates = pulling.fit(key, federation, jobs, hyper)
+        received = start + updates.delta
+
+        # Whole models are averaged, so that clusters do not depend on where clients started
         rule = solver.rule(key, hyper)
-        mean, finite = sum_by(rule, mix, start + updates.delta)
+        mean, finite = sum_by(rule, mix, received)
         mixed = replace_by(mix, mean, finite, state.centres, rule)
-        kept = keep_own(
-            cohort, jnp.where(cohort.mask[:, None], start + updates.delta - own, 0.0), own
+        change = jnp.where(cohort.mask[:, None], received - own, 0.0)
+        kept = keep_own(cohort, change, own)
+        # One whose update is not finite has no new model: it goes on as it was
+        into = jnp.where(cohort.mask & ~kept.lost, cohort.ids, federation.clients)
+        state = State(
+            centres=mixed.new,
+            personal=state.personal.at[into].set(kept.new, mode="drop"),
+            shares=shares,
+            trained=state.trained.at[into].set(True, mode="drop"),
         )
-        # one whose update is broken has no new model: it goes on as it was
-        there = jnp.where(cohort.mask & ~kept.lost, cohort.ids, federation.clients)
-        personal = state.personal.at[there].set(kept.new, mode="drop")
-        state = State(mixed.new, personal, shares, state.trained.at[there].set(True, mode="drop"))
         end = mixed.new[state.largest[cohort.ids]]
-        sent, asked = (
-            traffic(cohort, vectors_down=k),
-            k * jnp.sum(due & (federation.arrive <= cohort.round), dtype=jnp.int32),
-        )
-        sent = sent._replace(
-            vectors_down=sent.vectors_down + asked, floats_up=sent.floats_up + asked
-        )
+        sent = count_traffic(cohort, k, due & (federation.arrive <= cohort.round))
         return state, report(federation, cohort, updates, start, end, mixed, sent)
 
     def models(state: State) -> tuple[Array, Array]:
@@ -258,21 +272,58 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     )
 
 
-def estimated(
+def estimate_shares(
     solver: Solver, federation: Federation, state: State, who: Array, floor: Array
 ) -> Array:
-    """f32[C, K]: the shares, anew for the clients in `who` bool[C]; none is below `floor` before
-    they are divided by their sum."""
+    """Estimate the shares of some clients, and return those of all, f32[C, K].
 
-    def least(losses: Array, y: Array, owner: Array) -> Array:
-        return jax.nn.one_hot(
-            jnp.argmin(jnp.where(jnp.isnan(losses), jnp.inf, losses), axis=0),
-            losses.shape[0],
-            axis=0,
-        )
+    Args:
+      solver: Computes the losses.
+      federation: The clients' data.
+      state: The cluster models, and the shares so far.
+      who: bool[C] the clients whose shares are estimated.
+      floor: f32[] no share is below this number before they are divided by their sum.
+    """
 
-    found = jnp.maximum(mean_over_samples(solver, federation, state.centres, who, least), floor)
-    return jnp.where(who[:, None], found / jnp.sum(found, axis=1, keepdims=True), state.shares)
+    def mark_best(losses: Array, y: Array, owner: Array) -> Array:
+        # In a tie the first cluster has the sample; a model that fails has none
+        best = jnp.argmin(jnp.where(jnp.isnan(losses), jnp.inf, losses), axis=0)
+        return jax.nn.one_hot(best, losses.shape[0], axis=0)
+
+    share = mean_over_samples(solver, federation, state.centres, who, mark_best)
+    share = jnp.maximum(share, floor)
+    return jnp.where(who[:, None], share / jnp.sum(share, axis=1, keepdims=True), state.shares)
+
+
+def draw_for_clusters(
+    key: Array, u: Array, federation: Federation, cohort: Cohort, selected: Array
+) -> Array:
+    """Draw the participants of each cluster, with odds v_is ∝ u_is n_i, and return the weights of
+    the participants in its mean, f32[K, S]: those that are drawn count equally.
+
+    Args:
+      key: The round's key.
+      u: f32[S, K] the participants' shares.
+      federation: The clients' data.
+      cohort: The participants.
+      selected: f32[] the share of the participants that each cluster draws.
+    """
+    odds = jnp.where(cohort.mask, u.T * sizes(federation, cohort), 0.0)
+    uid = federation.uid[cohort.ids]
+    drawn = select_by_weight(key, odds, cohort.mask, uid, selected).astype(jnp.float32)
+    # A cluster that has drawn nobody has a row of zeros
+    return drawn / jnp.maximum(jnp.sum(drawn, axis=1, keepdims=True), 1e-30)
+
+
+def count_traffic(cohort: Cohort, clusters: int, asked: Array) -> Traffic:
+    """Count what a round sends: a participant gets all cluster models and sends its own. In a
+    round of estimates the clients `asked` bool[C] get the cluster models, too, and send their
+    shares."""
+    sent = traffic(cohort, vectors_down=clusters)
+    estimates = clusters * jnp.sum(asked, dtype=jnp.int32)
+    return sent._replace(
+        vectors_down=sent.vectors_down + estimates, floats_up=sent.floats_up + estimates
+    )
 
 
 fedsoft = Entry(Config, make)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from cfljax.errors import SpecError
 from cfljax.keys import fold
@@ -80,46 +80,104 @@ def _training_argument(call: Callable[..., object], training: bool) -> dict[str,
     return {word: training for word in ("train", "training") if word in names}
 
 
+class _Linen(NamedTuple):
+    """A linen module, and what is known of it before it has parameters."""
+
+    module: linen.Module
+    name: str
+    # Whether it trains -> the keyword argument that says so
+    arguments: dict[bool, dict[str, bool]]
+    # The path of each running statistic among the parameters -> its path in flax's collection of
+    # statistics, and the paths of the layers that have some
+    running: dict[tuple[str, ...], tuple[str, ...]]
+    layers: set[tuple[str, ...]]
+
+
 def _wrap_linen(module: linen.Module, sample: jax.ShapeDtypeStruct, name: str) -> Functions:
-    from flax import linen as nn
+    """Convert a linen module to functions. Running statistics move from flax's collection into the
+    parameters, so that they are sent, averaged and saved with them."""
     from flax.traverse_util import flatten_dict, unflatten_dict
 
     arguments = {
         training: _training_argument(type(module).__call__, training) for training in (False, True)
     }
-    draw: Callable[..., Tree] = module.init
-    compute: Callable[..., Tree] = module.apply
     layers: set[tuple[str, ...]] = set()
-
-    def variables(key: Array) -> Tree:
-        with nn.intercept_methods(_normalise_by(None, name, layers)):
-            return draw(
-                {"params": key, "dropout": key},
-                jnp.zeros(sample.shape, sample.dtype),
-                **arguments[False],
-            )
-
+    draw = _make_draw(module, sample, name, arguments[False], layers)
     # Traced, so that nothing is compiled for it
-    shapes = jax.eval_shape(lambda: variables(jax.random.key(0)))
+    shapes = jax.eval_shape(lambda: draw(jax.random.key(0)))
     running = {
         (*path[:-1], RUNNING_PREFIX + path[-1]): path
         for path in flatten_dict(shapes.get(STATISTICS_COLLECTION, {}))
     }
+    _check_collections(name, shapes, [path for path in running.values() if path[:-1] not in layers])
+
+    def init(key: Array) -> Tree:
+        drawn = draw(key)
+        found = flatten_dict(drawn.get(STATISTICS_COLLECTION, {}))
+        return unflatten_dict(
+            flatten_dict(drawn.get("params", {}))
+            | {new: found[old] for new, old in running.items()}
+        )
+
+    apply = _make_apply(_Linen(module, name, arguments, running, layers))
+    return init, apply, tuple("/".join(path) for path in running)
+
+
+def _make_draw(
+    module: linen.Module,
+    sample: jax.ShapeDtypeStruct,
+    name: str,
+    argument: dict[str, bool],
+    layers: set[tuple[str, ...]],
+) -> Callable[[Array], Tree]:
+    """Return key -> flax's collections of a new module's variables.
+
+    Args:
+      module: The network.
+      sample: The shape of a batch with one sample.
+      name: The network's name, for errors.
+      argument: The keyword argument that says that it does not train.
+      layers: Each call adds the paths of the layers with running statistics.
+    """
+    from flax import linen as nn
+
+    make_variables: Callable[..., Tree] = module.init
+
+    def draw(key: Array) -> Tree:
+        with nn.intercept_methods(_normalise_by(None, name, layers)):
+            # Dropout that no argument switches off asks for a key here, too
+            return make_variables(
+                {"params": key, "dropout": key}, jnp.zeros(sample.shape, sample.dtype), **argument
+            )
+
+    return draw
+
+
+def _check_collections(name: str, shapes: Tree, foreign: list[tuple[str, ...]]) -> None:
+    """Raise SpecError if a module keeps state that is neither parameters nor running statistics of
+    a `BatchNorm`.
+
+    Args:
+      name: The network's name.
+      shapes: The shapes of its collections.
+      foreign: The paths of statistics that no `BatchNorm` has made.
+    """
     extra = [kind for kind in shapes if kind not in ("params", STATISTICS_COLLECTION)]
-    extra += ["/".join(path) for path in running.values() if path[:-1] not in layers]
+    extra += ["/".join(path) for path in foreign]
     if extra:
         raise SpecError(
             f'model "{name}" keeps state besides its parameters ({", ".join(extra)}): use '
             "BatchNorm or GroupNorm"
         )
 
-    def init(key: Array) -> Tree:
-        drawn = variables(key)
-        found = flatten_dict(drawn.get(STATISTICS_COLLECTION, {}))
-        return unflatten_dict(
-            flatten_dict(drawn.get("params", {}))
-            | {new: found[old] for new, old in running.items()}
-        )
+
+def _make_apply(network: _Linen) -> Apply:
+    """Return the function `apply` of a linen module (see `Apply`)."""
+    from flax import linen as nn
+    from flax.traverse_util import flatten_dict, unflatten_dict
+
+    compute: Callable[..., Tree] = network.module.apply
+    running = network.running
 
     def apply(
         params: Tree,
@@ -129,38 +187,41 @@ def _wrap_linen(module: linen.Module, sample: jax.ShapeDtypeStruct, name: str) -
         fixed: frozenset[str] = frozenset(),
     ) -> Array:
         flat = flatten_dict(params)
-        old = {path: flat.pop(path) for path in running}
+        statistics = {path: flat.pop(path) for path in running}
         # A step of the server or an attacker's update can move a variance below 0
         used = {
             running[path]: jnp.maximum(each, 0) if path[-1] == RUNNING_PREFIX + "var" else each
-            for path, each in old.items()
+            for path, each in statistics.items()
         }
-        given = {
+        variables = {
             "params": unflatten_dict(flat),
             STATISTICS_COLLECTION: jax.lax.stop_gradient(unflatten_dict(used)),
         }
         if mask is not None:
             # A batch of padding alone is computed as if all counted, whose mean would be 0 / 0, and
             # leaves the statistics as they are
-            some = jnp.any(mask)
-            mask = mask | ~some
-        normalise = _normalise_by(mask, name, layers, fixed)
-        with _explain_shapes(name), nn.intercept_methods(normalise):
+            counts = jnp.any(mask)
+            mask = mask | ~counts
+        normalise = _normalise_by(mask, network.name, network.layers, fixed)
+        with _explain_shapes(network.name), nn.intercept_methods(normalise):
             if key is None:
-                return compute(given, x, **arguments[False])
+                return compute(variables, x, **network.arguments[False])
             # In the other implementation the padding of a batch changes the dropout of its samples
             with jax.threefry_partitionable(True):
-                rngs = {"dropout": fold(key, "dropout")}
+                training = {
+                    "rngs": {"dropout": fold(key, "dropout")},
+                    **network.arguments[True],
+                }
                 if mask is None:
-                    return compute(given, x, rngs=rngs, **arguments[True])
-                logits, changed = compute(
-                    given, x, rngs=rngs, mutable=[STATISTICS_COLLECTION], **arguments[True]
-                )
+                    return compute(variables, x, **training)
+                logits, changed = compute(variables, x, mutable=[STATISTICS_COLLECTION], **training)
         after = flatten_dict(changed[STATISTICS_COLLECTION])
-        new = {path: jnp.where(some, after[running[path]], each) for path, each in old.items()}
-        return _record(logits, old, jax.lax.stop_gradient(new))
+        new = {
+            path: jnp.where(counts, after[running[path]], each) for path, each in statistics.items()
+        }
+        return _record(logits, statistics, jax.lax.stop_gradient(new))
 
-    return init, apply, tuple("/".join(path) for path in running)
+    return apply
 
 
 @contextlib.contextmanager
@@ -226,15 +287,22 @@ def _normalise_by(
 
 @custom_vjp()
 def _record(logits: Array, old: Tree, new: Tree) -> Array:  # noqa: ARG001 (for its gradient)
-    """Return the logits. The gradient by the statistics `old` is old − new, whatever the loss
-    is."""
+    """Return the logits. The gradient by the statistics `old` is old − new, whatever the loss is:
+    so the new statistics leave a function that returns logits alone (`local.train.make_stepper`
+    takes them from there)."""
     return logits
 
 
-_record.defvjp(
-    lambda logits, old, new: (logits, (jax.tree.map(jnp.subtract, old, new), new)),
-    lambda kept, change: (change, kept[0], jax.tree.map(jnp.zeros_like, kept[1])),
-)
+def _record_forward(logits: Array, old: Tree, new: Tree) -> tuple[Array, tuple[Tree, Tree]]:
+    return logits, (jax.tree.map(jnp.subtract, old, new), new)
+
+
+def _record_backward(kept: tuple[Tree, Tree], change: Array) -> tuple[Array, Tree, Tree]:
+    lost, new = kept
+    return change, lost, jax.tree.map(jnp.zeros_like, new)
+
+
+_record.defvjp(_record_forward, _record_backward)
 
 
 def _wrap_nnx(factory: Callable[[nnx.Rngs], nnx.Module], name: str) -> Functions:

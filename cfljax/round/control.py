@@ -15,7 +15,18 @@ from cfljax.local.rounds import jobs_from, sizes
 from cfljax.local.send import attackers
 from cfljax.round.common import first_model, traffic
 from cfljax.round.config import PersonalConfig
-from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model
+from cfljax.types import (
+    Array,
+    Cohort,
+    Federation,
+    Hyper,
+    Info,
+    Jobs,
+    LocalStep,
+    Method,
+    Model,
+    Updates,
+)
 
 if TYPE_CHECKING:
     from cfljax.local.optimiser import StepRule
@@ -26,10 +37,14 @@ if TYPE_CHECKING:
 class Vectors(NamedTuple):
     """The state of these methods."""
 
-    models: Array  # f32[1, d]: w
-    control: Array  # f32[1, d]: c, the server's control vector, a mean over all clients
-    own: Array  # f32[C, d]: c_i, the control vector of each client; zeros until it has trained
-    labels: Array  # i32[C]: zeros, the one model of all
+    # f32[1, d]: w
+    models: Array
+    # f32[1, d]: c, the server's control vector, a mean over all clients
+    control: Array
+    # f32[C, d]: c_i, the control vector of each client; zeros until it has trained
+    own: Array
+    # i32[C]: zeros, the one model of all
+    labels: Array
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,129 +75,191 @@ class Controlled(PersonalConfig):
         return LocalStep.of(hyper)
 
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
-        """Return the local steps. Before them c − c_i is at home, and after them the new c_i."""
+        """Return the local steps. They begin with c − c_i at home, and end with the new c_i
+        there."""
         raise NotImplementedError
 
     def move(self, models: Array, mean: Array, control: Array, hyper: Hyper) -> Array:
-        """f32[1, d]: the model after a round, from that before it, the mean update and the new
-        c."""
+        """Return the model after a round, f32[1, d].
+
+        Args:
+          models: f32[1, d] w before the round.
+          mean: f32[1, d] the mean update of the participants.
+          control: f32[1, d] c after the round.
+          hyper: The numbers of the run.
+        """
         return models + mean
 
     @property
     def no_feedback(self) -> str:
-        """Control vectors hold what is dropped, or are sent."""
+        """Say why `train.compress` cannot keep what it drops: the control vectors hold it."""
         if self.own_steps:
             return "its control vectors contain dropped numbers already"
         return "its h_i contain dropped numbers already"
 
     def releases(self, rounds: int) -> tuple[int, int]:
-        """Count the sums of updates, and of control vectors."""
+        """Count the noised sums of a run: of updates, and of control vectors."""
         return (2 if self.own_steps else 1) * rounds, 0
 
 
 def method_of(config: Controlled, model: Model, solver: Solver) -> Method[Vectors]:
     """Return the functions of the method with these options."""
-    two = config.own_steps
     solver.need_no_statistics("a step of the server with control vectors")
-    trainer = solver.with_step(config.step)
-    if two:
+    if config.own_steps:
         trainer = solver.with_own_steps(lambda hyper, rule: config.steps(model, hyper, rule))
+    else:
+        trainer = solver.with_step(config.step)
 
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> Vectors:
-        models, clients = first_model(key, model)[None], federation.clients
+        models = first_model(key, model)[None]
         return Vectors(
             models,
-            jnp.zeros_like(models),
-            jnp.zeros((clients, model.size)),
-            jnp.zeros(clients, jnp.int32),
+            control=jnp.zeros_like(models),
+            own=jnp.zeros((federation.clients, model.size)),
+            labels=jnp.zeros(federation.clients, jnp.int32),
         )
 
     def round(
         key: Array, state: Vectors, federation: Federation, cohort: Cohort, hyper: Hyper
     ) -> tuple[Vectors, Info]:
-        which, own = jnp.maximum(state.labels[cohort.ids], 0), state.own[cohort.ids]
-        start, mine = state.models[which], jnp.arange(cohort.ids.shape[0], dtype=jnp.int32)
-        more = (
-            {"home": state.control[which] - own}
-            if two
-            else {"anchor": start - own, "anchor_of": mine}
-        )
-        jobs = jobs_from(cohort, state.models, which, **more)
-        updates = trainer.train(key, federation, jobs, hyper)
-        meant, beside = (
-            updates.delta,
-            keys.fold(key, "control"),
-        )  # its draws differ from the update's
-        sent = [solver.send(key, federation, jobs, updates.delta, hyper)]
-        if two:
-            assert updates.home is not None
-            meant = jnp.where((updates.steps > 0)[:, None], updates.home - own, 0.0)
-            sent.append(solver.send(beside, federation, jobs, meant, hyper))
-        sane = cohort.mask & jnp.stack([usable(each) for each in sent]).all(axis=0)
-        delta, *_, change = (
-            jnp.where((cohort.mask & ~sane)[:, None], jnp.nan, each) for each in (sent[0], *sent)
-        )
-
-        mix = weights_by(
-            which, cohort.mask, sizes(federation, cohort), state.models.shape[0], config.average
-        )
-        share, rule = shares(state, federation, cohort, config.average), solver.rule(key, hyper)
-        moved = mix_updates(mix, delta, jnp.zeros_like(state.models), rule)
-        drawn = share.sum(axis=1, keepdims=True)
-        if two:
-            control = mix_updates(share, change, state.control, solver.rule(beside, hyper)).new
+        which = jnp.maximum(state.labels[cohort.ids], 0)
+        own = state.own[cohort.ids]
+        start = state.models[which]
+        if config.own_steps:
+            jobs = jobs_from(cohort, state.models, which, home=state.control[which] - own)
         else:
+            mine = jnp.arange(cohort.ids.shape[0], dtype=jnp.int32)
+            jobs = jobs_from(cohort, state.models, which, anchor=start - own, anchor_of=mine)
+        updates = trainer.train(key, federation, jobs, hyper)
+        # The noise of control vectors is drawn apart from that of the updates
+        control_key = keys.fold(key, "control")
+        sent = _send(config, solver, (key, control_key), federation, jobs, updates, own, hyper)
+
+        # The server: both means, and its step
+        size = sizes(federation, cohort)
+        mix = weights_by(which, cohort.mask, size, len(state.models), config.average)
+        share = client_weights(state, federation, cohort, config.average)
+        rule = solver.rule(key, hyper)
+        moved = mix_updates(mix, sent.delta, jnp.zeros_like(state.models), rule)
+        drawn = share.sum(axis=1, keepdims=True)
+        if config.own_steps:
+            control_rule = solver.rule(control_key, hyper)
+            control = mix_updates(share, sent.change, state.control, control_rule).new
+        else:
+            # The change of c_i is the update, so the mean of the changes is the mean update times
+            # the weight of those who have sent one
             control = state.control + drawn * moved.new
         moves = drawn > 0
-        if (
-            rule.noise is None
-        ):  # with noise, a model that stays would reveal that no update was finite
+        if rule.noise is None:
+            # With noise, a model that stays would reveal that no update was finite
             moves = moves & ~moved.lost[:, None]
-        models = jnp.where(
-            moves, config.move(state.models, moved.new, control, hyper), state.models
-        )
+        stepped = config.move(state.models, moved.new, control, hyper)
+        models = jnp.where(moves, stepped, state.models)
 
-        into = jnp.where(sane, cohort.ids, federation.clients)
-        kept = state.own.at[into].set(
-            own + known(solver, federation, cohort, hyper, meant, change), mode="drop"
-        )
-        mixed = moved._replace(new=models, nonfinite=jnp.sum(cohort.mask & ~sane, dtype=jnp.int32))
-        seen = updates._replace(delta=delta, home=None)
+        # The clients: one whose message is not finite, or padding, keeps its c_i
+        into = jnp.where(sent.sane, cohort.ids, federation.clients)
+        new = own + own_view_of_change(solver, federation, cohort, hyper, sent.meant, sent.change)
+        vectors = state.own.at[into].set(new, mode="drop")
+        lost = jnp.sum(cohort.mask & ~sent.sane, dtype=jnp.int32)
+        # An update and a change are a vector each, down (model and c) and up
+        each = 2 if config.own_steps else 1
         info = report(
             federation,
             cohort,
-            seen,
+            updates._replace(delta=sent.delta, home=None),
             start,
             models[which],
-            mixed,
-            traffic(cohort, len(sent), len(sent)),
+            moved._replace(new=models, nonfinite=lost),
+            traffic(cohort, each, each),
         )
-        return Vectors(models, control, kept, state.labels), info
+        return Vectors(models, control, vectors, state.labels), info
 
-    models = lambda state: (state.models, state.labels)  # noqa: E731
+    def models(state: Vectors) -> tuple[Array, Array]:
+        return state.models, state.labels
+
     return Method(init, round, models)
 
 
-def shares(state: Vectors, federation: Federation, cohort: Cohort, average: str) -> Array:
-    """f32[1, S]: the weight of each participant among all clients that train in some
-    round, by their samples or equally (`average`)."""
+class _Sent(NamedTuple):
+    """The messages of the participants."""
+
+    # f32[S, d]: the updates as they arrive; NaN if either message is not finite
+    delta: Array
+    # f32[S, d]: the changes of c_i as they arrive, NaN as above; without own steps the updates
+    change: Array
+    # f32[S, d]: the changes as they were meant, before attacks and compression
+    meant: Array
+    # bool[S]: participants whose messages are finite
+    sane: Array
+
+
+def _send(
+    config: Controlled,
+    solver: Solver,
+    message_keys: tuple[Array, Array],
+    federation: Federation,
+    jobs: Jobs,
+    updates: Updates,
+    own: Array,
+    hyper: Hyper,
+) -> _Sent:
+    """Send the updates, and with own steps the changes of the control vectors.
+
+    Args:
+      config: The method's options.
+      solver: Its links.
+      message_keys: The keys of updates and of changes, with different draws.
+      federation: The clients' data.
+      jobs: What the participants have trained.
+      updates: The result.
+      own: f32[S, d] their c_i before the round.
+      hyper: The numbers of the run.
+    """
+    of_updates, of_changes = message_keys
+    delta = solver.send(of_updates, federation, jobs, updates.delta, hyper)
+    meant = updates.delta
+    change = delta
+    sane = jobs.mask & usable(delta)
+    if config.own_steps:
+        assert updates.home is not None
+        # A client without a step keeps its c_i
+        meant = jnp.where((updates.steps > 0)[:, None], updates.home - own, 0.0)
+        change = solver.send(of_changes, federation, jobs, meant, hyper)
+        sane = sane & usable(change)
+    # Neither message counts if one of them is not finite, else w and c would part
+    broken = (jobs.mask & ~sane)[:, None]
+    return _Sent(jnp.where(broken, jnp.nan, delta), jnp.where(broken, jnp.nan, change), meant, sane)
+
+
+def client_weights(state: Vectors, federation: Federation, cohort: Cohort, average: str) -> Array:
+    """Return the weight of each participant among all clients that train in some round, f32[1, S],
+    by their samples or equally (`average`)."""
     size = federation.train.count.astype(jnp.float32)
-    of_all = weights_by(state.labels, federation.trains, size, state.models.shape[0], average)
+    of_all = weights_by(state.labels, federation.trains, size, len(state.models), average)
     return jnp.where(cohort.mask, of_all[:, cohort.ids], 0.0)
 
 
-def known(
+def own_view_of_change(
     solver: Solver,
     federation: Federation,
     cohort: Cohort,
     hyper: Hyper,
     meant: Array,
-    claimed: Array,
+    arrived: Array,
 ) -> Array:
-    """f32[S, d]: what each participant itself counts as sent, of what it meant and what arrived.
-    That is what arrived, so that what compression leaves out stays to be sent; but an attacker goes
-    on with what it would have sent honestly."""
+    """Return the changes f32[S, d] by which participants move their own c_i. A client takes what
+    has arrived of its message, so that what compression leaves out stays to be sent. But an
+    attacker goes on with what it would have sent honestly.
+
+    Args:
+      solver: Its links, with the attack.
+      federation: The clients' data.
+      cohort: The participants.
+      hyper: The numbers of the run.
+      meant: f32[S, d] the changes before attacks and compression.
+      arrived: f32[S, d] the changes as the server has them.
+    """
     if solver.sending.attack not in ("sign_flip", "noise"):
-        return claimed
+        return arrived
     lies = attackers(solver.sending, hyper, federation)[cohort.ids]
-    return jnp.where(lies[:, None], meant, claimed)
+    return jnp.where(lies[:, None], meant, arrived)
