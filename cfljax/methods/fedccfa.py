@@ -23,6 +23,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
+from typing import NamedTuple
 
 from cfljax import keys
 from cfljax.kernels.cosine import cosine_matrix, madc
@@ -31,7 +32,7 @@ from cfljax.kernels.unite import unite
 from cfljax.lazy import jax, jnp
 from cfljax.local.backends import make_rule
 from cfljax.local.train import Gradient, Position, Samples, make_stepper, start_at
-from cfljax.methods.fedproto import head_rows, sum_features
+from cfljax.methods.fedproto import Prototypes, head_rows, sum_features
 from cfljax.models.features import with_features
 from cfljax.models.flat import cross_entropy, mask_head
 from cfljax.round.about import About, Reading
@@ -46,7 +47,7 @@ from cfljax.round.recipes import (
     jobs_from,
     option,
 )
-from cfljax.types import Array, Federation, Hyper, LocalStep, Model
+from cfljax.types import Array, Federation, Hyper, LocalStep, Model, Tree
 
 ABOUT = About(
     title="FedCCFA",
@@ -156,150 +157,270 @@ class FedCCFA(Peers):
     balanced_samples: int = option(5, "most samples of each class in the balanced batch", low=1)
 
     def first_shared(self, model: Model, federation: Federation) -> Array:
-        """f32[C, M (width + 1) + 1]: no prototypes, each with 0 in its end where a known one has 1;
-        the client's last round."""
+        """Return the first `Memory` of the clients, as vectors: no prototypes, round 0."""
         return jnp.zeros((federation.clients, head_rows(model, federation.classes).size + 1))
 
     def receive(self, ask: Ask, state: OwnModels, begin: Array) -> tuple[Array, Array]:
-        """Take the body of the last round, and train both heads. At home: the model with its own
-        head, the prototypes, λ, the balanced head."""
+        """Give the participants the body of the last round, and let them train both heads. At home
+        they then have what `Home` lists."""
         assert state.shared is not None
-        solver, model, cohort, rounds = (
-            ask.solver,
-            ask.solver.model,
-            ask.cohort,
-            state.shared[:, -1],
-        )
-        begin = jnp.where(mask_head(model), begin, state.own[jnp.argmax(rounds)])
-        each = keys.fold_each(ask.key, "balanced", ask.federation.uid[cohort.ids])
-        luck = jax.vmap(lambda key: keys.uniform(key, ask.federation.train.longest))(each)
-        jobs = jobs_from(cohort, begin, jnp.arange(len(begin), dtype=jnp.int32), weights=luck)
+        model = ask.solver.model
+        ids = ask.cohort.ids
+        memory = Memory.read(state.shared, ask.federation.classes)
+        # All participants of a round get the same mean body, so that of one of the last is sent
+        begin = jnp.where(mask_head(model), begin, state.own[jnp.argmax(memory.last_round)])
+        count, balanced = self.train_balanced(ask, begin, state.first)
+        pull = self.weigh_alignment(ask, count, memory.last_round.max())
+        # One that has no own head yet begins at the balanced one
+        with_balanced = begin.at[:, head_rows(model).ravel()].set(balanced)
+        start = jnp.where(state.drawn[ids][:, None], begin, with_balanced)
+        prototypes = jax.tree.map(lambda each: each[ids], memory.prototypes)
+        home = Home(start, prototypes, pull, balanced)
+        return begin, home._replace(model=start + self.train_heads(ask, home)).write()
+
+    def train_balanced(self, ask: Ask, models: Array, first: Array) -> tuple[Array, Array]:
+        """Train the balanced heads of the participants, and return (f32[S, M] the samples of each
+        class that they have, f32[S, M · (width + 1)] the heads).
+
+        Args:
+          ask: The participants.
+          models: f32[S, d] the models whose bodies give the features.
+          first: f32[d] the first model, at whose head all balanced heads begin.
+        """
+        solver, model = ask.solver, ask.solver.model
+        uid = ask.federation.uid[ask.cohort.ids]
+        # A number for each sample, by which the balanced batch is drawn
+        sample_keys = keys.fold_each(ask.key, "balanced", uid)
+        order = jax.vmap(lambda key: keys.uniform(key, ask.federation.train.longest))(sample_keys)
+        mine = jnp.arange(len(models), dtype=jnp.int32)
+        jobs = jobs_from(ask.cohort, models, mine, weights=order)
         of_head = solver.with_step(head_step)
         rule = make_rule(of_head, of_head.step_of(ask.hyper))
-        move, rows = make_stepper(rule, LocalStep.of(ask.hyper), ()), head_rows(model)
-        first = start_at(rule, state.first[rows], None)
-        count, balanced = solver.of_samples(
-            functools.partial(self.balance, model, move, first), ask.federation, jobs
-        )
-        entropy = jax.scipy.special.entr(
-            count / jnp.maximum(count.sum(axis=1, keepdims=True), 1)
-        ).sum(axis=1, keepdims=True)
-        pull = jnp.where(rounds.max() < self.align_after, 0.0, entropy / ask.hyper["gamma"])
-        # who has no own head yet begins at the balanced one
-        with_balanced = begin.at[:, rows.ravel()].set(balanced)
-        start = jnp.where(state.drawn[cohort.ids][:, None], begin, with_balanced)
-        home = jnp.concatenate([start, state.shared[cohort.ids, :-1], pull, balanced], axis=1)
-        of_head = of_head.with_work(solver.work._replace(epochs=self.head_epochs, steps=None))
+        move = make_stepper(rule, LocalStep.of(ask.hyper), ())
+        begin = start_at(rule, first[head_rows(model)], None)
+        train = functools.partial(self.train_balanced_head, model, move, begin)
+        return solver.of_samples(train, ask.federation, jobs)
+
+    def train_balanced_head(
+        self,
+        model: Model,
+        move: Callable[..., Position],
+        begin: Position,
+        batch: Samples,
+        w: Array,
+    ) -> tuple[Array, Array]:
+        """Train the balanced head of one client, and return (f32[M] its samples of each class,
+        f32[M · (width + 1)] the head).
+
+        Args:
+          model: The network.
+          move: A step of the optimiser.
+          begin: The head f32[M, width + 1] before the first step.
+          batch: All samples of the client, with random numbers as weights.
+          w: f32[d] the model whose body gives the features.
+        """
+        assert batch.weight is not None
+        both, width = with_features(model)
+        of_class = jax.nn.one_hot(batch.y, len(begin.params)) * batch.mask[:, None]
+        count = of_class.sum(axis=0)
+        # As many samples of each class as the rarest has: the first ones in a random order
+        rarest = jnp.where(count > 0, count, jnp.inf).min()
+        most = jnp.minimum(rarest, self.balanced_samples)
+        order = jnp.argsort(jnp.where(batch.mask, batch.weight, jnp.inf))
+        in_order = of_class[order]
+        is_chosen = jnp.sum(in_order * (jnp.cumsum(in_order, axis=0) <= most), axis=1)
+        # The batch has room for all that can be chosen; what is left over has no weight
+        chosen = jnp.argsort(-is_chosen)[: count.size * self.balanced_samples]
+        z = both(model.unravel(w), batch.x[order[chosen]])[:, :width]
+        y = batch.y[order[chosen]]
+        share = is_chosen[chosen] / jnp.maximum(is_chosen.sum(), 1.0)
+
+        def compute_loss(head: Array) -> Array:
+            weights, bias = head[:, :-1], head[:, -1]
+            return share @ model.loss(z @ weights.T + bias, y)
+
+        def step(_: int, at: Position) -> Position:
+            value, grads = jax.value_and_grad(compute_loss)(at.params)
+            return move(at, Gradient(value, jnp.float32(1), grads))
+
+        return count, jax.lax.fori_loop(0, self.balanced_steps, step, begin).params.ravel()
+
+    def weigh_alignment(self, ask: Ask, count: Array, last_round: Array) -> Array:
+        """Return λ of each participant, f32[S, 1]: the entropy of its labels over `gamma`.
+
+        Args:
+          ask: The participants.
+          count: f32[S, M] their samples of each class.
+          last_round: f32[] the number of rounds that have had participants.
+        """
+        share = count / jnp.maximum(count.sum(axis=1, keepdims=True), 1)
+        entropy = jax.scipy.special.entr(share).sum(axis=1, keepdims=True)
+        return jnp.where(last_round < self.align_after, 0.0, entropy / ask.hyper["gamma"])
+
+    def train_heads(self, ask: Ask, home: Home) -> Array:
+        """Train the participants' own heads, and return how far they have moved, f32[S, d]."""
+        model = ask.solver.model
+        of_head = ask.solver.with_step(head_step)
+        of_head = of_head.with_work(of_head.work._replace(epochs=self.head_epochs, steps=None))
         of_head = of_head.with_own_steps(
             lambda hyper, rule: self.steps(model, hyper, rule, head=True)
         )
-        key, jobs = keys.fold(ask.key, "head"), jobs._replace(start=start, weights=None, home=home)
-        moved = of_head.train(key, ask.federation, jobs, ask.hyper).delta
-        return begin, home.at[:, : model.size].add(moved)
-
-    def balance(
-        self, model: Model, move: Callable[..., Position], at: Position, batch: Samples, w: Array
-    ) -> tuple[Array, Array]:
-        """Return how many samples of each class a client has, and its balanced head. Samples have
-        random numbers as weights."""
-        assert batch.weight is not None
-        (both, width), of_class = (
-            with_features(model),
-            jax.nn.one_hot(batch.y, len(at.params)) * batch.mask[:, None],
-        )
-        count, order = (
-            of_class.sum(axis=0),
-            jnp.argsort(jnp.where(batch.mask, batch.weight, jnp.inf)),
-        )
-        most = jnp.minimum(jnp.where(count > 0, count, jnp.inf).min(), self.balanced_samples)
-        chosen = jnp.sum(of_class[order] * (jnp.cumsum(of_class[order], axis=0) <= most), axis=1)
-        first = jnp.argsort(-chosen)[: count.size * self.balanced_samples]
-        z, y = both(model.unravel(w), batch.x[order[first]])[:, :width], batch.y[order[first]]
-        share = chosen[first] / jnp.maximum(chosen.sum(), 1.0)
-
-        def step(_: int, at: Position) -> Position:
-            loss = lambda head: share @ model.loss(z @ head[:, :-1].T + head[:, -1], y)  # noqa: E731
-            value, grads = jax.value_and_grad(loss)(at.params)
-            return move(at, Gradient(value, jnp.float32(1), grads))
-
-        return count, jax.lax.fori_loop(0, self.balanced_steps, step, at).params.ravel()
+        mine = jnp.arange(len(home.model), dtype=jnp.int32)
+        jobs = jobs_from(ask.cohort, home.model, mine, home=home.write())
+        # A key of its own, so that the body's batches are not those of the head
+        return of_head.train(keys.fold(ask.key, "head"), ask.federation, jobs, ask.hyper).delta
 
     def steps(self, model: Model, hyper: Hyper, rule: StepRule, head: bool = False) -> OwnSteps:
-        """On the body, or on the head, which the alignment does not depend on."""
-        move, (both, width), rows = (
-            make_stepper(rule, LocalStep.of(hyper), ()),
-            with_features(model),
-            head_rows(model),
-        )
+        """Return steps on the body, or with `head` on the head, which the alignment does not depend
+        on."""
+        move = make_stepper(rule, LocalStep.of(hyper), ())
+        both, width = with_features(model)
+        classes = len(head_rows(model))
         trains = jax.tree.map(
             lambda leaf: leaf > 0, model.unravel(jnp.where(mask_head(model) == head, 1.0, 0.0))
         )
 
-        def unit(z: Array) -> Array:
-            return z * jax.lax.rsqrt(jnp.maximum(jnp.sum(z * z, axis=1, keepdims=True), 1e-16))
+        def begin(_: Tree, home: Array) -> tuple[Position, Array]:
+            start = Home.read(home, model.size, classes).model
+            return start_at(rule, model.unravel(start), None), home
 
         def step(
             gradient: GradientAt, at: tuple[Position, Array]
         ) -> tuple[tuple[Position, Array], Array]:
-            protos, pull = (
-                at[1][model.size :][: rows.size].reshape(rows.shape),
-                at[1][model.size + rows.size],
-            )
+            position, home = at
+            _, prototypes, pull, _ = Home.read(home, model.size, classes)
 
-            def loss(made: Array, y: Array) -> Array:
-                cosines = jnp.where(
-                    protos[:, -1] > 0, unit(made[:, :width]) @ unit(protos[:, :-1]).T, -1e9
-                )
-                far = jnp.where(protos[y, -1] > 0, cross_entropy(cosines / hyper["tau"], y), 0.0)
-                return model.loss(made[:, width:], y) + pull * far
+            def compute_loss(made: Array, y: Array) -> Array:
+                features, logits = made[:, :width], made[:, width:]
+                cosines = _to_unit(features) @ _to_unit(prototypes.means).T
+                # softmax(cos(z, c_k) / tau) over the prototypes that the client knows; a sample of
+                # a class without one is not aligned
+                cosines = jnp.where(prototypes.known, cosines, -1e9)
+                far = cross_entropy(cosines / hyper["tau"], y)
+                far = jnp.where(prototypes.known[y], far, 0.0)
+                return model.loss(logits, y) + pull[0] * far
 
-            found = gradient(at[0].params, of=model._replace(forward=both, loss=loss))
-            return (move(at[0], found, trains), at[1]), found.loss
+            aligned = model._replace(forward=both, loss=compute_loss)
+            found = gradient(position.params, of=aligned)
+            return (move(position, found, trains), home), found.loss
 
-        begin = lambda _, home: (start_at(rule, model.unravel(home[: model.size]), None), home)  # noqa: E731
-        return OwnSteps(begin, step, lambda at: (at[0].params, at[1]))
+        def end(at: tuple[Position, Array]) -> tuple[Tree, Array]:
+            position, home = at
+            return position.params, home
+
+        return OwnSteps(begin, step, end)
 
     def exchange(
         self, ask: Ask, before: OwnModels, after: OwnModels, arrived: Array, home: Array | None
     ) -> Exchanged:
         """Average bodies, and in the clusters of each class rows of the heads and prototypes."""
         assert before.shared is not None and home is not None
-        model, ids, rows = ask.solver.model, ask.cohort.ids, head_rows(ask.solver.model)
-        own, last = after.own[ids], before.shared[:, -1]
-        known, balanced = (
-            each.reshape(-1, *rows.shape)
-            for each in (before.shared[ids, :-1], home[:, -rows.size :])
-        )
+        model = ask.solver.model
+        ids = ask.cohort.ids
+        rows = head_rows(model)
+        classes, width = rows.shape[0], rows.shape[1] - 1
+        own = after.own[ids]
+        memory = Memory.read(before.shared, classes)
+        known = jax.tree.map(lambda each: each[ids], memory.prototypes)
         sums, count, _ = sum_features(ask, own)
+        # bool[S, M]: whose message about the class has arrived
         there = arrived[:, None] & (count > 0) & jnp.isfinite(sums).all(axis=2)
-        protos, is_known = sums / jnp.maximum(count, 1.0)[:, :, None], known[:, :, -1] > 0
+        means = sums / jnp.maximum(count, 1.0)[:, :, None]
 
-        def merge(balanced: Array, sent: Array, there: Array) -> Array:
-            apart = madc(cosine_matrix(balanced, mask=there), there)
-            root = unite(-apart, -ask.hyper["eps"], jnp.zeros(len(ids)), there, 0)[0]
-            return sum_by(PLAIN, weights_by(root, there, ask.sizes, len(ids), "uniform"), sent)[0][
-                root
-            ]
+        # Rows of heads and prototypes are averaged in the same clusters: side by side
+        balanced = Home.read(home, model.size, classes).balanced.reshape(-1, *rows.shape)
+        sent = jnp.concatenate([own[:, rows], means], axis=2)
+        merge = functools.partial(_average_clusters, ask)
+        merged = jax.vmap(merge, in_axes=1, out_axes=1)(balanced, sent, there)
+        # A participant that lacks a class keeps what it has
+        kept = jnp.concatenate([own[:, rows], known.means], axis=2)
+        merged = jnp.where(there[:, :, None], merged, kept)
+        heads, means = jnp.split(merged, [width + 1], axis=2)
 
-        merged = jax.vmap(merge, 1, 1)(balanced, jnp.concatenate([own[:, rows], protos], 2), there)
-        merged = jnp.where(
-            there[:, :, None], merged, jnp.concatenate([own[:, rows], known[:, :, :-1]], 2)
-        )
-        heads, protos = jnp.split(merged, [rows.shape[1]], axis=2)
-        protos = jnp.append(protos, (there | is_known)[:, :, None], axis=2)
         bodies = sum_by(PLAIN, weights_by(jnp.zeros_like(ids), arrived, ask.sizes, 1), own)[0]
-        told = jnp.pad(
-            protos.reshape(len(ids), -1), ((0, 0), (0, 1)), constant_values=last.max() + 1
-        )
-        into = jnp.where(arrived, ids, ask.federation.clients)
-        asked, width = jnp.sum(ask.cohort.mask), rows.shape[1] - 1
-        down = width * jnp.sum(is_known & ask.cohort.mask[:, None])
         new = jnp.where(mask_head(model), own, bodies).at[:, rows].set(heads)
-        made = after._replace(
+        is_known = (there | known.known).astype(means.dtype)
+        # Rounds are counted from 1; those without participants do not count
+        this_round = jnp.full(len(ids), memory.last_round.max() + 1)
+        shared = Memory(Prototypes(means, is_known), this_round).write()
+        into = jnp.where(arrived, ids, ask.federation.clients)
+        down = width * jnp.sum(known.known & ask.cohort.mask[:, None])
+        up = rows.size * jnp.sum(ask.cohort.mask) + width * jnp.sum(there)
+        after = after._replace(
             own=after.own.at[into].set(new, mode="drop"),
-            shared=before.shared.at[into].set(told, mode="drop"),
+            shared=before.shared.at[into].set(shared, mode="drop"),
         )
-        return made, down, rows.size * asked + width * jnp.sum(there)
+        return after, down, up
+
+
+class Memory(NamedTuple):
+    """What the server keeps of each client besides its model."""
+
+    # The prototypes that the client knows, f32[C, M, width]; the number of each is 1
+    prototypes: Prototypes
+    # f32[C]: the last round in which it took part, counted from 1; 0: none
+    last_round: Array
+
+    @classmethod
+    def read(cls, vectors: Array, classes: int) -> Memory:
+        """Read the clients' vectors f32[C, M · (width + 1) + 1]."""
+        return cls(Prototypes.read(vectors[:, :-1], classes), vectors[:, -1])
+
+    def write(self) -> Array:
+        """Return the vectors f32[C, M · (width + 1) + 1]: the prototypes, then the round."""
+        return jnp.column_stack([self.prototypes.write(), self.last_round])
+
+
+class Home(NamedTuple):
+    """What a participant has at home in a round. Leading axes, as of participants, come before
+    those here."""
+
+    # f32[d]: the model with its own head
+    model: Array
+    # f32[M, width], f32[M]: the prototypes that it knows
+    prototypes: Prototypes
+    # f32[1]: λ
+    pull: Array
+    # f32[M · (width + 1)]: the balanced head
+    balanced: Array
+
+    @classmethod
+    def read(cls, vector: Array, size: int, classes: int) -> Home:
+        """Read it from a vector, for a model of `size` numbers with this number of classes."""
+        # The head and the prototypes have the same number of values
+        length = (vector.shape[-1] - size - 1) // 2
+        ends = (size, size + length, size + length + 1)
+        model, prototypes, pull, balanced = jnp.split(vector, ends, axis=-1)
+        return cls(model, Prototypes.read(prototypes, classes), pull, balanced)
+
+    def write(self) -> Array:
+        """Return it as a vector, its fields one after the other."""
+        return jnp.concatenate(
+            [self.model, self.prototypes.write(), self.pull, self.balanced], axis=-1
+        )
+
+
+def _average_clusters(ask: Ask, balanced: Array, sent: Array, there: Array) -> Array:
+    """Cluster the participants by their balanced heads' rows for one class, and return the mean of
+    each one's cluster, f32[S, n].
+
+    Args:
+      ask: The participants.
+      balanced: f32[S, width + 1] the rows.
+      sent: f32[S, n] what is averaged.
+      there: bool[S] who has sent it; others are in no cluster.
+    """
+    number = len(balanced)
+    apart = madc(cosine_matrix(balanced, mask=there), there)
+    # DBSCAN without noise: all that are linked, directly or in a chain
+    root = unite(-apart, -ask.hyper["eps"], jnp.zeros(number), there, 0)[0]
+    mix = weights_by(root, there, ask.sizes, number, "uniform")
+    return sum_by(PLAIN, mix, sent)[0][root]
+
+
+def _to_unit(z: Array) -> Array:
+    """Scale the rows f32[n, width] to length 1."""
+    return z * jax.lax.rsqrt(jnp.maximum(jnp.sum(z * z, axis=1, keepdims=True), 1e-16))
 
 
 def head_step(hyper: Hyper) -> LocalStep:

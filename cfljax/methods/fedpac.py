@@ -19,12 +19,13 @@ samples of all mixed heads.
 from __future__ import annotations
 
 import dataclasses
+from typing import NamedTuple
 
 from cfljax.kernels.blocks import HIGHEST
 from cfljax.kernels.simplex import combine_heads
 from cfljax.lazy import jax, jnp
 from cfljax.local.train import Position, Turns, make_stepper, start_at
-from cfljax.methods.fedproto import head_rows, pulled, sum_features
+from cfljax.methods.fedproto import Prototypes, add_prototype_loss, head_rows, sum_features
 from cfljax.models.flat import head_of, part_of
 from cfljax.round.about import About, Reading
 from cfljax.round.recipes import (
@@ -38,7 +39,7 @@ from cfljax.round.recipes import (
     Work,
     option,
 )
-from cfljax.types import Array, Federation, Hyper, LocalStep, Model
+from cfljax.types import Array, Federation, Hyper, LocalStep, Model, Tree
 
 ABOUT = About(
     title="FedPAC",
@@ -78,9 +79,15 @@ READINGS = (
     ),
 )
 
-Carry = tuple[
-    Position, Array, Array
-]  # What the steps of a client carry: its model, the centroids, and the epoch
+
+class Carry(NamedTuple):
+    """What the steps of a client carry."""
+
+    position: Position
+    # The centroids, as `Prototypes.write` has them
+    centroids: Array
+    # i32[]: the epoch of the step
+    epoch: Array
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,80 +110,102 @@ class FedPAC(Peers):
 
     @property
     def without(self) -> dict[str, str]:
-        """Turns are counted in epochs."""
+        """Refuse `train.steps`: turns are counted in epochs."""
         return super().without | {"steps": "it counts epochs"}
 
     def first_shared(self, model: Model, federation: Federation) -> Array:
-        """No centroids: a row of zeros for each class, and 0 in its end, where others have the
-        number of samples that it is of."""
+        """Return no centroids, as a vector (`Prototypes.write`)."""
         return jnp.zeros(head_rows(model, federation.classes).size)
 
     def work(self, work: Work) -> Work:
-        """Epochs of the head, then of the body."""
+        """Return the epochs of the head and of the body, together."""
         return work._replace(epochs=(work.epochs or 0) + self.head_epochs)
 
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
-        """On the head, then with a new optimiser on the body."""
-        move, head = make_stepper(rule, LocalStep.of(hyper), ()), part_of(model, head_of(model))
-        turns = Turns(self.head_epochs, head, head | True).masks(model.unravel)
+        """Return steps on the head, and then, with a new optimiser, on the body."""
+        move = make_stepper(rule, LocalStep.of(hyper), ())
+        head = part_of(model, head_of(model))
+        everything = head | True
+        of_head, of_body = Turns(self.head_epochs, head, everything).masks(model.unravel)
+
+        def begin(start: Tree, home: Array) -> Carry:
+            return Carry(start_at(rule, start, None), home, jnp.int32(0))
 
         def enter(at: Carry, epoch: Array) -> Carry:
-            begins, fresh = (
-                (at[2] < self.head_epochs) & (epoch >= self.head_epochs),
-                start_at(rule, at[0].params, None),
+            # The body's optimiser has not seen the head's steps
+            body_begins = (at.epoch < self.head_epochs) & (epoch >= self.head_epochs)
+            fresh = start_at(rule, at.position.params, None)
+            position = jax.tree.map(
+                lambda new, old: jnp.where(body_begins, new, old), fresh, at.position
             )
-            return (
-                jax.tree.map(lambda new, old: jnp.where(begins, new, old), fresh, at[0]),
-                at[1],
-                epoch,
-            )
+            return Carry(position, at.centroids, epoch)
 
         def step(gradient: GradientAt, at: Carry) -> tuple[Carry, Array]:
-            found = gradient(at[0].params, of=pulled(model, at[1], hyper["lam"]))
-            trains = jax.tree.map(lambda *each: jnp.where(at[2] < self.head_epochs, *each), *turns)
-            return (move(at[0], found, trains), *at[1:]), found.loss
+            pulled = add_prototype_loss(model, at.centroids, hyper["lam"])
+            found = gradient(at.position.params, of=pulled)
+            trains = jax.tree.map(
+                lambda first, then: jnp.where(at.epoch < self.head_epochs, first, then),
+                of_head,
+                of_body,
+            )
+            return at._replace(position=move(at.position, found, trains)), found.loss
 
-        begin = lambda start, home: (start_at(rule, start, None), home, jnp.int32(0))  # noqa: E731
-        return OwnSteps(begin, step, lambda at: (at[0].params, at[1]), enter)
+        def end(at: Carry) -> tuple[Tree, Array]:
+            return at.position.params, at.centroids
+
+        return OwnSteps(begin, step, end, enter)
 
     def exchange(
         self, ask: Ask, before: OwnModels, after: OwnModels, arrived: Array, home: Array | None
     ) -> Exchanged:
-        """Average bodies and centroids, mix heads. Clients whose features are not finite are left
-        out."""
+        """Average bodies and centroids, and mix heads. Clients whose features are not finite are
+        left out."""
         assert before.shared is not None
-        ids, model, old = (
-            ask.cohort.ids,
-            ask.solver.model,
-            before.shared.reshape(ask.federation.classes, -1),
-        )
-        trained, head = after.own[ids], part_of(model, head_of(model))
+        ids = ask.cohort.ids
+        model = ask.solver.model
+        head = part_of(model, head_of(model))
+        old = Prototypes.read(before.shared, ask.federation.classes)
+        trained = after.own[ids]
+        # Heads are compared under the body that was sent, centroids are of the trained one
         sums, count, squares = sum_features(ask, before.own[ids])
-        later, *_ = sum_features(ask, trained)
+        trained_sums, *_ = sum_features(ask, trained)
         there = (
             arrived
             & (count.sum(axis=1) > 0)
             & jnp.isfinite(squares)
-            & jnp.isfinite(later).all(axis=(1, 2))
+            & jnp.isfinite(trained_sums).all(axis=(1, 2))
         )
-        every = (
+        sums, count, squares, trained_sums = (
             jnp.where(jnp.expand_dims(there, range(1, each.ndim)), each, 0.0)
-            for each in (sums, count, squares, later)
+            for each in (sums, count, squares, trained_sums)
         )
-        sums, count, squares, later = every
-        size, number = count.sum(axis=1), count.sum(axis=0)[:, None]
+        size = count.sum(axis=1)
         n = jnp.maximum(size, 1.0)
+        # H_j: the mean features of each class times its share, so sums over all samples n_j
         h = sums.reshape(len(n), -1) / n[:, None]
-        alpha = combine_heads(jnp.maximum(squares / n - jnp.sum(h * h, axis=1), 0.0) / n, h, there)
-        shares = size / jnp.maximum(size.sum(), 1.0)
-        mixed = jnp.matmul(jnp.append(alpha, shares[None], axis=0), trained, precision=HIGHEST)
-        own = after.own.at[jnp.where(there, ids, len(after.own))].set(mixed[:-1], mode="drop")
+        # V_j = (E‖z‖² − ‖H_j‖²) / n_j; rounding can move it below 0
+        variance = jnp.maximum(squares / n - jnp.sum(h * h, axis=1), 0.0) / n
+        alpha = combine_heads(variance, h, there)
+
+        # One product for the participants' mixtures and, in its last row, the mean by samples
+        by_samples = size / jnp.maximum(size.sum(), 1.0)
+        weights = jnp.append(alpha, by_samples[None], axis=0)
+        mixed = jnp.matmul(weights, trained, precision=HIGHEST)
+        into = jnp.where(there, ids, len(after.own))
+        own = after.own.at[into].set(mixed[:-1], mode="drop")
+        # All have the mean body; heads are those just mixed, or as they were
         own = jnp.where(head | ~jnp.any(there), own, mixed[-1])
-        new = jnp.where(
-            number > 0,
-            jnp.concatenate([later.sum(axis=0) / jnp.maximum(number, 1.0), number], 1),
-            old,
+
+        number = count.sum(axis=0)
+        centroids = trained_sums.sum(axis=0) / jnp.maximum(number, 1.0)[:, None]
+        # A class that no participant has keeps its last centroid
+        has_new = number > 0
+        new = Prototypes(
+            jnp.where(has_new[:, None], centroids, old.means),
+            jnp.where(has_new, number, old.number),
         )
-        down = later.shape[2] * jnp.sum(old[:, -1] > 0) * jnp.sum(ask.cohort.mask)
-        up = (2 * later.shape[2] + 1) * jnp.sum(count > 0) + jnp.sum(there)
-        return after._replace(own=own, shared=new.ravel()), down, up
+        width = trained_sums.shape[2]
+        down = width * jnp.sum(old.known) * jnp.sum(ask.cohort.mask)
+        # For each class two means and a number of samples, and V_j
+        up = (2 * width + 1) * jnp.sum(count > 0) + jnp.sum(there)
+        return after._replace(own=own, shared=new.write()), down, up

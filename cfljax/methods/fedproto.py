@@ -13,6 +13,7 @@ A client that was not drawn yet, a newcomer too, is scored with the first model.
 from __future__ import annotations
 
 import dataclasses
+from typing import NamedTuple
 
 import numpy as np
 
@@ -33,7 +34,7 @@ from cfljax.round.recipes import (
     jobs_from,
     option,
 )
-from cfljax.types import Array, Federation, Hyper, LocalStep, Model, Quantity
+from cfljax.types import Array, Federation, Hyper, LocalStep, Model, Quantity, Tree
 
 ABOUT = About(
     title="FedProto",
@@ -97,69 +98,101 @@ class FedProto(Peers):
 
     @property
     def without(self) -> dict[str, str]:
-        """What is for updates."""
+        """Refuse what acts on updates."""
         return super().without | dict.fromkeys(
             ("privacy", "compress", "attack", "robust"), "it sends prototypes, not updates"
         )
 
     def first_shared(self, model: Model, federation: Federation) -> Array:
-        """No prototypes: a row of zeros for each class, and 0 in its end, where others have the
-        number of clients that it is of."""
+        """Return no prototypes, as a vector (`Prototypes.write`)."""
         return jnp.zeros(head_rows(model, federation.classes).size)
 
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
-        """By the loss with the pull."""
+        """Return steps by the loss with the pull. They carry the model's position and the
+        prototypes, which stay as they are."""
         move = make_stepper(rule, LocalStep.of(hyper), ())
+
+        def begin(start: Tree, home: Array) -> tuple[Position, Array]:
+            return start_at(rule, start, None), home
 
         def step(
             gradient: GradientAt, at: tuple[Position, Array]
         ) -> tuple[tuple[Position, Array], Array]:
-            found = gradient(at[0].params, of=pulled(model, at[1], hyper["lam"]))
-            return (move(at[0], found), at[1]), found.loss
+            position, home = at
+            pulled = add_prototype_loss(model, home, hyper["lam"])
+            found = gradient(position.params, of=pulled)
+            return (move(position, found), home), found.loss
 
-        return OwnSteps(
-            lambda start, home: (start_at(rule, start, None), home),
-            step,
-            lambda at: (at[0].params, at[1]),
-        )
+        def end(at: tuple[Position, Array]) -> tuple[Tree, Array]:
+            position, home = at
+            return position.params, home
+
+        return OwnSteps(begin, step, end)
 
     def exchange(
         self, ask: Ask, before: OwnModels, after: OwnModels, arrived: Array, home: Array | None
     ) -> Exchanged:
-        """Average the participants' prototypes; those whose features are not finite have none."""
+        """Average the participants' prototypes of each class."""
         assert before.shared is not None
-        old = before.shared.reshape(ask.federation.classes, -1)
+        old = Prototypes.read(before.shared, ask.federation.classes)
         sums, count, _ = sum_features(ask, after.own[ask.cohort.ids])
-        there = (count > 0) & jnp.isfinite(sums).all(axis=2)
-        number, width = there.sum(axis=0)[:, None], sums.shape[2]
-        total = jnp.sum(
-            jnp.where(there[:, :, None], sums / jnp.maximum(count, 1.0)[:, :, None], 0.0), axis=0
+        # A participant whose features of a class are not finite sends none of it
+        sent = (count > 0) & jnp.isfinite(sums).all(axis=2)
+        own = jnp.where(sent[:, :, None], sums / jnp.maximum(count, 1.0)[:, :, None], 0.0)
+        number = sent.sum(axis=0)
+        mean = own.sum(axis=0) / jnp.maximum(number, 1)[:, None]
+        # A class that no participant has keeps its last global prototype
+        has_new = number > 0
+        new = Prototypes(
+            jnp.where(has_new[:, None], mean, old.means), jnp.where(has_new, number, old.number)
         )
-        new = jnp.where(
-            number > 0, jnp.concatenate([total / jnp.maximum(number, 1), number], 1), old
-        )
-        down, up = (
-            width * jnp.sum(old[:, -1] > 0) * jnp.sum(ask.cohort.mask),
-            width * jnp.sum(there),
-        )
-        return after._replace(shared=new.ravel()), down, up
+        width = sums.shape[2]
+        down = width * jnp.sum(old.known) * jnp.sum(ask.cohort.mask)
+        up = width * jnp.sum(sent)
+        return after._replace(shared=new.write()), down, up
 
     def also(self, model: Model, state: OwnModels) -> dict[str, Array]:
-        """Models whose head finds the nearest prototype c: argmin ‖z − c‖² = argmax 2 ⟨z, c⟩ −
-        ‖c‖²."""
+        """Return models whose head finds the nearest prototype c, f32[C, d]: argmin ‖z − c‖² =
+        argmax 2 ⟨z, c⟩ − ‖c‖²."""
         assert state.shared is not None
-        to = state.shared.reshape(-1, with_features(model)[1] + 1)
-        bias = jnp.where(to[:, -1] > 0, -jnp.sum(to[:, :-1] ** 2, axis=1), -1e9)
-        return {
-            "prototypes": state.own.at[:, head_rows(model)].set(
-                jnp.column_stack([2 * to[:, :-1], bias])
-            )
-        }
+        rows = head_rows(model)
+        prototypes = Prototypes.read(state.shared, len(rows))
+        # No sample is nearest to a prototype that nobody knows
+        bias = jnp.where(prototypes.known, -jnp.sum(prototypes.means**2, axis=1), -1e9)
+        head = jnp.column_stack([2 * prototypes.means, bias])
+        return {"prototypes": state.own.at[:, rows].set(head)}
+
+
+class Prototypes(NamedTuple):
+    """The mean features of each class. Leading axes, as of clients, come before those here."""
+
+    # f32[M, width]: the mean features; zeros for a class without a prototype
+    means: Array
+    # f32[M]: how many clients or samples each is the mean of; 0: the class has no prototype
+    number: Array
+
+    @property
+    def known(self) -> Array:
+        """Which classes have a prototype, bool[M]."""
+        return self.number > 0
+
+    @classmethod
+    def read(cls, vector: Array, classes: int) -> Prototypes:
+        """Read the prototypes of this number of classes from a vector f32[M · (width + 1)]."""
+        rows = vector.reshape(*vector.shape[:-1], classes, -1)
+        return cls(rows[..., :-1], rows[..., -1])
+
+    def write(self) -> Array:
+        """Return the vector f32[M · (width + 1)] in which states and messages hold them: class
+        after class, its mean features and then its number."""
+        rows = jnp.concatenate([self.means, self.number[..., None]], axis=-1)
+        return rows.reshape(*rows.shape[:-2], -1)
 
 
 def head_rows(model: Model, classes: int | None = None) -> np.ndarray:
-    """i[M, width + 1]: the places in f32[d] of each output's weights and bias. SpecError if there
-    is not one for each class."""
+    """Return the positions in the vector f32[d] of each output's weights, and in the last column of
+    its bias, i[M, width + 1]. SpecError if there is not one output for each of `classes` classes
+    (None: any number)."""
     kernel, bias = (
         np.flatnonzero(part_of(model, f"{head_of(model)}/{name}")) for name in ("kernel", "bias")
     )
@@ -171,29 +204,38 @@ def head_rows(model: Model, classes: int | None = None) -> np.ndarray:
     return np.column_stack([kernel.reshape(-1, len(bias)).T, bias])
 
 
-def pulled(model: Model, prototypes: Array, lam: Array) -> Model:
-    """Return the model with the loss ℓ + lam · d, where d is 0 for classes without a prototype."""
+def add_prototype_loss(model: Model, prototypes: Array, lam: Array) -> Model:
+    """Return the model with the loss ℓ + lam · d, where d is the mean squared difference between a
+    sample's features and the prototype of its class; 0 for a class without one.
+
+    Args:
+      model: The network.
+      prototypes: The vector of `Prototypes.write`.
+      lam: f32[] the strength of the pull.
+    """
     both, width = with_features(model)
-    to = prototypes.reshape(-1, width + 1)
+    # Each prototype has `width` numbers and one more in the vector
+    known = Prototypes.read(prototypes, prototypes.shape[-1] // (width + 1))
 
     def loss(made: Array, y: Array) -> Array:
-        apart = jnp.mean((made[:, :width] - to[y, :-1]) ** 2, axis=1)
-        return model.loss(made[:, width:], y) + lam * jnp.where(to[y, -1] > 0, apart, 0.0)
+        features, logits = made[:, :width], made[:, width:]
+        far = jnp.mean((features - known.means[y]) ** 2, axis=1)
+        return model.loss(logits, y) + lam * jnp.where(known.known[y], far, 0.0)
 
     return model._replace(forward=both, loss=loss)
 
 
 def sum_features(ask: Ask, models: Array) -> tuple[Array, Array, Array]:
-    """Return f32[S, M, width] the sums of the features that each participant's model finds in its
-    samples of each class, f32[S, M] the numbers of these samples, and f32[S] the sums of the
-    squared norms of its samples' features."""
+    """Return (f32[S, M, width] the sums of the features of each participant's samples of each
+    class, f32[S, M] the numbers of these samples, f32[S] the sums of the squared norms of all its
+    samples' features). `models` f32[S, d]: the model with which each computes them."""
     model, classes = ask.solver.model, ask.federation.classes
     both, width = with_features(model)
 
-    def one(batch: Samples, w: Array) -> tuple[Array, Array, Array]:
+    def sum_of_client(batch: Samples, w: Array) -> tuple[Array, Array, Array]:
         of_class = jnp.where(batch.mask[:, None], jax.nn.one_hot(batch.y, classes), 0.0)
         z = jnp.where(batch.mask[:, None], both(model.unravel(w), batch.x)[:, :width], 0.0)
         return of_class.T @ z, of_class.sum(axis=0), jnp.sum(z * z)
 
     jobs = jobs_from(ask.cohort, models, jnp.arange(len(models)))
-    return ask.solver.of_samples(one, ask.federation, jobs)
+    return ask.solver.of_samples(sum_of_client, ask.federation, jobs)
