@@ -93,7 +93,7 @@ def run(flags: argparse.Namespace) -> int:
     width = shutil.get_terminal_size().columns if terminal else None
     if flags.figures:
         return _figures(data, flags)
-    print(tables.terminal(data.table, width, bold=terminal))
+    print(tables.to_terminal(data.table, width, bold=terminal))
     ended = Counter(unit.status for unit in data.collected.units)
     if bad := ", ".join(
         f"{ended[status]} {status}" for status in ("diverged", "failed") if ended[status]

@@ -182,12 +182,12 @@ def _print_results(
     flags: argparse.Namespace, spec: Spec, folder: str | Path, outcome: Outcome
 ) -> None:
     """Print the table, how the runs ended, and where the results are; write the report."""
-    from cfljax.report.tables import comparison
+    from cfljax.report.tables import write_comparison
     from cfljax.report.write import report
     from cfljax.results.result import Results
 
     results = Results(folder, target=flags.target, sweep=spec.describe_sweep())
-    print(comparison(results))
+    print(write_comparison(results))
     computed = "nothing to do"
     if outcome.computed:
         computed = f"{outcome.computed} run{'s' if outcome.computed != 1 else ''} computed"

@@ -52,7 +52,7 @@ def run(flags: argparse.Namespace) -> int:
     from cfljax.launch.search import WorkerCommand, tune
     from cfljax.launch.search_plan import plan_search
     from cfljax.launch.sweep import SweepOptions
-    from cfljax.report.tables import comparison
+    from cfljax.report.tables import write_comparison
     from cfljax.report.tuning import dry_run, text
     from cfljax.report.write import report
     from cfljax.results.result import Results
@@ -83,7 +83,7 @@ def run(flags: argparse.Namespace) -> int:
     print(text(table))
     results = Results(store.folder, sweep=last.describe_sweep())
     if seeds is not None:
-        print(f"\n{comparison(results)}")
+        print(f"\n{write_comparison(results)}")
     print(f"\n{spec.name}: results: {store.folder}")
     if not flags.no_report:
         print(f"Report: {format_link(report(results))}")

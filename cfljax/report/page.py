@@ -14,10 +14,13 @@ from collections.abc import Iterable
 from importlib.resources import files
 
 from cfljax.registry.options import Table
-from cfljax.report import page_data, tables, tuning
+from cfljax.report import page_data, tuning
+from cfljax.report.cells import format_cell
+from cfljax.report.columns import columns_of
 from cfljax.report.comparison import Column, Row, headline, headline_of, seconds_in_all
 from cfljax.report.configurations import Unit
 from cfljax.report.curves import MOST_CURVES
+from cfljax.report.notes import list_notes
 from cfljax.report.page_data import escape_html, page_json
 from cfljax.report.report_data import ReportData
 from cfljax.store import count_busy_seconds
@@ -135,7 +138,7 @@ def _write_cards(data: ReportData) -> str:
     blocks = {row.configuration.block for row in data.table}
     best = next((row for row in data.table if first and row.cells[first.key].best), None)
     if first and best and len(blocks) == 1:
-        accuracy = tables.number(first._replace(interval=False), best.cells[first.key])
+        accuracy = format_cell(first._replace(interval=False), best.cells[first.key])
         cards.append(
             (f"Best accuracy ({first.heading})", f"{accuracy} %", best.configuration.legend)
         )
@@ -180,7 +183,7 @@ def _duration(spent: float) -> str:
 
 def _write_notes(data: ReportData) -> str:
     """Write the marks of the table as a legend, the other sentences folded."""
-    lines = tables.list_notes(data.table, "Bold:", "≈")
+    lines = list_notes(data.table, "Bold:", "≈")
     if data.target is not None:
         lines.append(f"target: an accuracy of {100 * data.target:g} %")
     if len(data.table) > MOST_ROWS:
@@ -229,7 +232,7 @@ def _write_table(data: ReportData) -> str:
     table = data.table[:MOST_ROWS]
     if not table:
         return '<p class="nothing">No finished runs yet.</p>'
-    columns = tables.columns_of(table)
+    columns = columns_of(table)
     folders = any(row.configuration.folder for row in table)
     heads = ["method", *(["folder"] if folders else []), "runs", *(c.heading for c in columns)]
     kinds = [' class="word"'] * (2 if folders else 1) + [""] * len(heads)
@@ -274,7 +277,7 @@ def _write_row(row: Row, columns: list[Column], folders: bool, drawn: str) -> st
         mark = "&thinsp;≈" if cell.tied else ""
         best = " class=best" if cell.best else ""
         cells.append(
-            f'<td data-value="{value}"{best}>{escape_html(tables.number(column, cell))}{mark}</td>'
+            f'<td data-value="{value}"{best}>{escape_html(format_cell(column, cell))}{mark}</td>'
         )
     return f"<tr>{''.join(cells)}</tr>"
 

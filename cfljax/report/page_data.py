@@ -17,6 +17,7 @@ import numpy as np
 from cfljax.methods import find_about
 from cfljax.quantity import Quantity
 from cfljax.report import tested
+from cfljax.report.cells import printable
 from cfljax.report.comparison import COLUMNS, MAXIMUM, Row, window_of
 from cfljax.report.configurations import Configuration
 from cfljax.report.critical_difference import MAX_DRAWN_METHODS, svg
@@ -25,7 +26,6 @@ from cfljax.report.mixture_pictures import Mixture
 from cfljax.report.quantities import describe_diagnostic, describe_history, key_diagnostics
 from cfljax.report.report_data import ReportData
 from cfljax.report.run_pictures import OverRounds, RunPictures
-from cfljax.report.tables import printable
 from cfljax.results.statistics import mean_and_deviation
 from cfljax.round.about import Family
 

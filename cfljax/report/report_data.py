@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cfljax.registry.options import Table
+from cfljax.report.columns import select_columns
 from cfljax.report.comparison import COLUMNS, MAXIMUM, Row, rows
 from cfljax.report.configurations import Collected, Configuration, collect
 from cfljax.report.curves import Curves, chosen, curves
 from cfljax.report.run_pictures import RunPictures, changes_once, run_pictures
-from cfljax.report.tables import select_columns
 from cfljax.results.result import Results
 from cfljax.store import DamagedWarning
 from cfljax.store.errata import describe_errata

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from cfljax.report.cells import escape_latex, escape_markdown, format_cell
 from cfljax.report.comparison import Column, Row, headline
-from cfljax.report.tables import draws_data, latex_text, number
+from cfljax.report.notes import draws_data
 from cfljax.results.statistics import BOOTSTRAP, FEWEST, LEVEL, Difference, Ranks, ranks
 
 HEADINGS = ("method", "difference from the best", "95 % interval", "effect", "p", "n")
@@ -193,7 +194,7 @@ def _describe_highest(known: Sequence[Row], column: Column) -> str:
     whole = [row for row in known if not row.configuration.lost] or list(known)
     best = max(whole, key=lambda row: row.cells[column.key].mean)
     cell = best.cells[column.key]
-    accuracy = f"{number(column._replace(interval=False), cell)} %"
+    accuracy = f"{format_cell(column._replace(interval=False), cell)} %"
     about = f"{'mean ± standard deviation, ' if cell.n > 1 else ''}n = {cell.n}"
     title = best.configuration.title
     if len(whole) == 1:
@@ -314,22 +315,21 @@ def describe_ranks(over: Ranks) -> str:
 def markdown(table: Sequence[Row]) -> str:
     """Write the table of differences and the sentences in Markdown; "" where nothing can be
     said."""
-    from cfljax.report.tables import markdown_text
 
     lines: list[str] = []
     for heading, best, tested in compare_with_best(table):
-        where = f" ({markdown_text(heading)})" if heading else ""
+        where = f" ({escape_markdown(heading)})" if heading else ""
         lines += [
-            f"Against {markdown_text(best)}{where}, in points of accuracy over shared seeds; "
+            f"Against {escape_markdown(best)}{where}, in points of accuracy over shared seeds; "
             "effect: Hedges' g.",
             "",
         ]
         lines += [f"| {' | '.join(HEADINGS)} |", "| --- | ---: | ---: | ---: | ---: | ---: |"]
-        lines += [f"| {' | '.join(map(markdown_text, line))} |" for line in tested[:MOST_ROWS]] + [
-            ""
-        ]
+        lines += [
+            f"| {' | '.join(map(escape_markdown, line))} |" for line in tested[:MOST_ROWS]
+        ] + [""]
     if said := write_paragraph(table):
-        lines.append(f"For a paper: {markdown_text(said)}")
+        lines.append(f"For a paper: {escape_markdown(said)}")
     return "\n".join(lines) + "\n" if lines else ""
 
 
@@ -343,16 +343,16 @@ def latex(table: Sequence[Row]) -> str:
         if blocks
         else []
     )
-    lines += [" & ".join(map(latex_text, HEADINGS)) + r" \\"] if blocks else []
+    lines += [" & ".join(map(escape_latex, HEADINGS)) + r" \\"] if blocks else []
     for heading, best, tested in blocks:
-        title = latex_text(f"against {best}{f', {heading}' if heading else ''}")
+        title = escape_latex(f"against {best}{f', {heading}' if heading else ''}")
         lines += [r"\midrule", rf"\multicolumn{{6}}{{l}}{{{title}}} \\"]
         lines += [
             " & ".join(_write_cell(cell) for cell in line) + r" \\" for line in tested[:MOST_ROWS]
         ]
     lines += [r"\bottomrule", r"\end{tabular}"] if blocks else []
-    return "\n".join([*lines, *([f"% for a paper: {latex_text(said)}"] if said else [])]) + "\n"
+    return "\n".join([*lines, *([f"% for a paper: {escape_latex(said)}"] if said else [])]) + "\n"
 
 
 def _write_cell(cell: str) -> str:
-    return latex_text(cell).replace("-", r"$-$") if cell[:1] in "+-<>" else latex_text(cell)
+    return escape_latex(cell).replace("-", r"$-$") if cell[:1] in "+-<>" else escape_latex(cell)

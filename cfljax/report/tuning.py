@@ -7,8 +7,9 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from cfljax.registry.options import Table, show
+from cfljax.report.cells import printable
 from cfljax.report.page_data import escape_html
-from cfljax.report.tables import align, printable
+from cfljax.report.tables import align
 
 if TYPE_CHECKING:
     from cfljax.launch.search_plan import SearchPlan

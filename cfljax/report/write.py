@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from cfljax.registry.options import Table
-from cfljax.report import tables, tested
+from cfljax.report import table_files, tested
 from cfljax.report.comparison import Row
 from cfljax.report.page import page
 from cfljax.report.report_data import ReportData, read
@@ -23,11 +23,11 @@ PAGE_FILE = "index.html"
 REWRITE_SECONDS = 10.0
 FORMATS: dict[str, Callable[[Sequence[Row]], str]] = {
     "table.md": lambda table: "\n".join(
-        part for part in (tables.markdown(table), tested.markdown(table)) if part
+        part for part in (table_files.to_markdown(table), tested.markdown(table)) if part
     ),
-    "table.tex": tables.latex,
+    "table.tex": table_files.to_latex,
     "tests.tex": tested.latex,
-    "table.csv": tables.to_csv,
+    "table.csv": table_files.to_csv,
 }
 """Name of a file -> its text, made from the comparison table."""
 

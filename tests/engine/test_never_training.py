@@ -6,7 +6,7 @@ import pytest
 
 import cfljax
 from cfljax.config import read_spec
-from cfljax.report.tables import comparison
+from cfljax.report.tables import write_comparison
 
 DATA = {
     "name": "blobs",
@@ -56,7 +56,7 @@ def test_methods_with_one_model_and_with_several_are_scored_on_the_same_samples(
 
 
 def test_tables_show_them_apart_and_only_where_they_are(results, tmp_path):
-    text = comparison(results)
+    text = write_comparison(results)
     assert (
         "last, training clients" in text
         and "last, test clients" in text
@@ -64,7 +64,7 @@ def test_tables_show_them_apart_and_only_where_they_are(results, tmp_path):
     )
     without = cfljax.sweep(TABLE | {"data": DATA, "method": "fedavg"}, tmp_path / "r", quiet=True)
     assert (
-        "test clients" not in comparison(without)
+        "test clients" not in write_comparison(without)
         and "accuracy_test_clients_last" not in without.to_pandas()
     )
 

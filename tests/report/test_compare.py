@@ -5,6 +5,7 @@ import pytest
 from scipy.stats import ttest_rel
 
 from cfljax.report import tables
+from cfljax.report.cells import format_cell
 from cfljax.report.comparison import COLUMNS, rows
 from cfljax.report.configurations import collect
 from cfljax.results.statistics import holm, paired_t
@@ -59,7 +60,7 @@ def test_two_shared_seeds_are_not_tested(tmp_path):
     synthetic.sweep(tmp_path, seeds=2)
     cells = table(tmp_path)
     assert all(cell.p is None for each in cells.values() for cell in each.values())
-    assert "not tested" in tables.terminal(rows(collect([tmp_path]).configurations))
+    assert "not tested" in tables.to_terminal(rows(collect([tmp_path]).configurations))
 
 
 def test_only_runs_that_ended_well_count(tmp_path):
@@ -86,7 +87,7 @@ def test_runs_on_other_data_are_not_compared(tmp_path):
         "ifca clients=10",
         "ifca clients=20",
     ]
-    text = tables.terminal(rows(collect([tmp_path]).configurations))
+    text = tables.to_terminal(rows(collect([tmp_path]).configurations))
     assert "\nclients=10\n" in text and "\nclients=20\n" in text
     assert "best of the column on the same data" in text
 
@@ -108,7 +109,7 @@ def test_a_target_that_only_some_reach_says_so_and_wins_nothing(tmp_path):
     cells = {name: each["round_to_target"] for name, each in table(tmp_path, 0.5).items()}
     assert not cells["quick"].best and cells["slow"].best
     column = next(c for c in COLUMNS if c.key == "round_to_target")
-    assert tables.number(column, cells["quick"]) == "3 (1 of 3)"
+    assert format_cell(column, cells["quick"]) == "3 (1 of 3)"
 
 
 def test_without_a_target_there_is_no_column_for_it(tmp_path):

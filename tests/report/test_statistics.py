@@ -5,10 +5,11 @@ import pytest
 from scipy.stats import f, friedmanchisquare, t
 
 from cfljax.methods import find_about
-from cfljax.report import page_data, tables, tested, tuning, write
+from cfljax.report import page_data, table_files, tables, tested, tuning, write
 from cfljax.report.comparison import headline, rows
 from cfljax.report.configurations import collect
 from cfljax.report.critical_difference import MAX_DRAWN_METHODS, WIDTH, picture, svg
+from cfljax.report.notes import list_notes
 from cfljax.report.report_data import read
 from cfljax.results.statistics import difference, interval, mean_and_deviation, ranks
 from cfljax.store import Store
@@ -175,8 +176,8 @@ def test_a_picture_of_many_methods_says_what_it_leaves_out_and_no_number_of_its_
 
 def test_one_partition_of_the_data_is_told_from_a_draw_per_seed(tmp_path):
     shared, drawn = grid(tmp_path / "a"), grid(tmp_path / "b", follow=True)
-    assert any("cover seeds only" in note for note in tables.list_notes(shared, "*", "≈"))
-    assert any('data.seed = "run"' in note for note in tables.list_notes(drawn, "*", "≈"))
+    assert any("cover seeds only" in note for note in list_notes(shared, "*", "≈"))
+    assert any('data.seed = "run"' in note for note in list_notes(drawn, "*", "≈"))
     assert "share one partition" in tested.write_paragraph(
         shared
     ) and "Each seed draws the partition" in tested.write_paragraph(drawn)
@@ -207,7 +208,7 @@ def test_all_forms_have_intervals_and_tests(tmp_path):
     low, high = table[0].cells["accuracy_last"].interval
     assert headline(table).key == "accuracy_last"
     shown = f"[{100 * low:.1f}, {100 * high:.1f}]"
-    for form in (tables.terminal, tables.markdown, tables.latex):
+    for form in (tables.to_terminal, table_files.to_markdown, table_files.to_latex):
         assert shown in form(table)
     compared = [row.cells["accuracy_last"] for row in table if row.cells["accuracy_last"].p]
     apart = sum(not cell.tied for cell in compared)
@@ -231,9 +232,9 @@ def test_validation_is_the_headline_where_there_is_one(tmp_path):
             f"a-{seed}", synthetic.record_of(f"a-{seed}", seed, {}, timings={}, summary=summary), {}
         )
     table = rows(collect([tmp_path]).configurations)
-    assert headline(table).key == "accuracy_at_best_val" and "best validation" in tables.terminal(
+    assert headline(
         table
-    )
+    ).key == "accuracy_at_best_val" and "best validation" in tables.to_terminal(table)
     assert "round of the best validation" in tested.write_paragraph(table)
 
 
@@ -281,9 +282,9 @@ def test_a_row_of_which_runs_diverged_has_no_star_no_rank_and_a_word_in_every_fo
         and words in tested.latex(table)
         and words in page_data.tests(table)
     )
-    assert "not compared: 1 of" in tables.terminal(
+    assert "not compared: 1 of" in tables.to_terminal(
         table
-    ) and "not compared: 1 of" in tables.markdown(table)
+    ) and "not compared: 1 of" in table_files.to_markdown(table)
     assert sum(row.cells["accuracy_last"].best for row in table) == 3
 
 
@@ -302,9 +303,9 @@ def test_rows_that_all_lost_runs_are_not_compared(tmp_path):
         record, arrays = store.read(name)
         store.write(name, record | {"status": "diverged"}, arrays)
     table = rows(collect([tmp_path]).configurations)
-    assert "*" not in tables.terminal(table) and "not compared: 2 of 2 rows" in tables.terminal(
+    assert "*" not in tables.to_terminal(
         table
-    )
+    ) and "not compared: 2 of 2 rows" in tables.to_terminal(table)
     assert "is significantly" not in tested.write_paragraph(
         table
     ) and "1 diverged of 3 runs" in tested.write_paragraph(table)

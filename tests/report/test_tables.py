@@ -5,9 +5,12 @@ import re
 import numpy as np
 
 from cfljax.methods import METHODS, find_about
-from cfljax.report import tables
+from cfljax.report import table_files, tables
+from cfljax.report.cells import format_size
+from cfljax.report.columns import columns_of
 from cfljax.report.comparison import rows
 from cfljax.report.configurations import collect
+from cfljax.report.notes import list_notes
 from cfljax.report.report_data import read
 from cfljax.results.result import Results
 from cfljax.store import Store
@@ -22,7 +25,7 @@ def table(*folders):
 
 def test_one_line_per_configuration_and_the_best_starred(tmp_path):
     synthetic.sweep(tmp_path)
-    lines = tables.terminal(table(tmp_path)).splitlines()
+    lines = tables.to_terminal(table(tmp_path)).splitlines()
     assert [line.split()[0] for line in lines[1:4]] == ["fedavg", "ifca", "oracle"]
     assert lines[3].count("*") >= 5 and "*" not in lines[1].split("±")[1]
     assert lines[0].index("last") + len("last") == lines[1].index("]") + 1
@@ -45,7 +48,7 @@ def test_all_columns_are_of_one_window(tmp_path):
         arrays = {f"history/{key}": values for key, values in (history | validation).items()}
         store.write("a", synthetic.record_of("a", 0, arrays), {})
         (row,) = table(tmp_path / name)
-        heads = [column.heading for column in tables.columns_of([row])]
+        heads = [column.heading for column in columns_of([row])]
         return heads[:5], [cell.mean for cell in row.cells.values()][:4], rising
 
     few, many, best = (
@@ -68,8 +71,8 @@ def test_all_columns_are_of_one_window(tmp_path):
 def test_a_narrow_terminal_gets_fewer_columns_and_is_told(tmp_path):
     synthetic.sweep(tmp_path)
     wide, narrow = (
-        tables.terminal(table(tmp_path)).splitlines(),
-        tables.terminal(table(tmp_path), 80).splitlines(),
+        tables.to_terminal(table(tmp_path)).splitlines(),
+        tables.to_terminal(table(tmp_path), 80).splitlines(),
     )
     assert max(map(len, wide[:4])) > 80 >= max(map(len, narrow[:4]))
     assert narrow[-1].startswith("left out for lack of space: NMI")
@@ -78,21 +81,24 @@ def test_a_narrow_terminal_gets_fewer_columns_and_is_told(tmp_path):
 
 def test_bold_changes_nothing_but_the_weight(tmp_path):
     synthetic.sweep(tmp_path)
-    plain, bold = tables.terminal(table(tmp_path)), tables.terminal(table(tmp_path), bold=True)
+    plain, bold = (
+        tables.to_terminal(table(tmp_path)),
+        tables.to_terminal(table(tmp_path), bold=True),
+    )
     assert "\033[1m" in bold
     assert re.sub(r"\033\[[01]m", "", bold) == plain
 
 
 def test_names_cannot_command_the_terminal(tmp_path):
     synthetic.add(Store(tmp_path), "a", 0, label=NASTY)
-    assert "\x1b" not in tables.terminal(table(tmp_path))
+    assert "\x1b" not in tables.to_terminal(table(tmp_path))
 
 
 def test_latex_is_escaped_and_balanced(tmp_path):
     store = synthetic.sweep(tmp_path)
     synthetic.add(store, "a", 0, label=NASTY)
     store.write_plan({"units": store.ids()})
-    text = tables.latex(table(tmp_path))
+    text = table_files.to_latex(table(tmp_path))
     assert (
         r"50\% \& \$x\_1\$ \{a\} \#\textasciitilde{}\textasciicircum{}\textbackslash{} "
         r"\textbar{} *b*" in text
@@ -110,7 +116,11 @@ def test_markdown_has_as_many_cells_in_every_line(tmp_path):
     store = synthetic.sweep(tmp_path)
     synthetic.add(store, "a", 0, label=NASTY)
     store.write_plan({"units": store.ids()})
-    lines = [line for line in tables.markdown(table(tmp_path)).splitlines() if line.startswith("|")]
+    lines = [
+        line
+        for line in table_files.to_markdown(table(tmp_path)).splitlines()
+        if line.startswith("|")
+    ]
     assert len({len(re.findall(r"(?<!\\)\|", line)) for line in lines}) == 1
     assert (
         len(lines) == 6
@@ -125,7 +135,8 @@ def test_csv_has_the_numbers_as_they_are(tmp_path):
     synthetic.sweep(tmp_path, methods=(("oracle", 0.4),))
     store.write_plan({"units": store.ids()})
     found = {
-        line["label"]: line for line in csv.DictReader(io.StringIO(tables.to_csv(table(tmp_path))))
+        line["label"]: line
+        for line in csv.DictReader(io.StringIO(table_files.to_csv(table(tmp_path))))
     }
     frame = Results(tmp_path).to_pandas()
     values = frame[(frame.method == "ifca") & (frame.status == "done")].accuracy_last
@@ -150,14 +161,14 @@ def test_the_first_run_of_a_program_is_no_slower_for_having_compiled_it(tmp_path
         )
     (row,) = table(tmp_path)
     assert (row.cells["seconds"].mean, row.cells["seconds"].std) == (2.5, 0)
-    assert any("without compiling" in note for note in tables.list_notes([row], "*", "~"))
+    assert any("without compiling" in note for note in list_notes([row], "*", "~"))
 
 
 def test_no_text_of_a_csv_file_is_a_formula(tmp_path):
     store = Store(tmp_path)
     for seed, label in enumerate(("=cmd|' /C calc'!A0", "@x", "-1")):
         synthetic.add(store, f"a-{seed}", seed, label=label, varies={"method.mu": f"+{seed} x"})
-    lines = list(csv.DictReader(io.StringIO(tables.to_csv(table(tmp_path)))))
+    lines = list(csv.DictReader(io.StringIO(table_files.to_csv(table(tmp_path)))))
     assert {line["label"] for line in lines} == {"'=cmd|' /C calc'!A0", "'@x", "-1"}
     assert {line["mu"] for line in lines} == {"'+0 x", "'+1 x", "'+2 x"}
 
@@ -172,8 +183,8 @@ def test_options_that_vary_have_their_columns(tmp_path):
         "ifca data=blobs lr=0.01 mu=[3]",
         "ifca data=digits lr=0.1 mu=[1, 2]",
     ]
-    assert "| method | data | lr | mu | runs |" in tables.markdown(table(tmp_path))
-    assert tables.to_csv(table(tmp_path)).startswith("folder,method,label,data,lr,mu,")
+    assert "| method | data | lr | mu | runs |" in table_files.to_markdown(table(tmp_path))
+    assert table_files.to_csv(table(tmp_path)).startswith("folder,method,label,data,lr,mu,")
 
 
 def test_options_stand_beside_a_label_only_where_its_rows_differ_in_them(tmp_path):
@@ -193,10 +204,10 @@ def test_options_stand_beside_a_label_only_where_its_rows_differ_in_them(tmp_pat
         "near lr=0.2": "near data=blobs lr=0.2",
     }
     assert "far data=digits lr=0.1 mu=1" in found  # the whole name, in the browser's hints
-    assert "near lr=0.1 " in tables.terminal(table(tmp_path)) and "mu=" not in tables.terminal(
+    assert "near lr=0.1 " in tables.to_terminal(
         table(tmp_path)
-    )
-    assert "| method | data | lr | mu | runs |" in tables.markdown(table(tmp_path))
+    ) and "mu=" not in tables.to_terminal(table(tmp_path))
+    assert "| method | data | lr | mu | runs |" in table_files.to_markdown(table(tmp_path))
 
 
 def test_papers_have_the_names_of_papers_and_terminal_and_csv_those_of_specs(tmp_path):
@@ -205,10 +216,12 @@ def test_papers_have_the_names_of_papers_and_terminal_and_csv_those_of_specs(tmp
     synthetic.add(store, "b", 0, method="fl_hc", label="ours")
     found = table(tmp_path)
     assert [row.configuration.legend for row in found] == ["FL+HC", "ours"]
-    assert "| FL+HC |" in tables.markdown(found) and "FL+HC &" in tables.latex(found)
-    assert tables.terminal(found).splitlines()[1].startswith(
+    assert "| FL+HC |" in table_files.to_markdown(found) and "FL+HC &" in table_files.to_latex(
+        found
+    )
+    assert tables.to_terminal(found).splitlines()[1].startswith(
         "fl_hc "
-    ) and ",fl_hc,fl_hc," in tables.to_csv(found)
+    ) and ",fl_hc,fl_hc," in table_files.to_csv(found)
     for name in filter(METHODS.is_built_in, METHODS):
         assert METHODS.entry(name).summary.partition(":")[0] == find_about(name).title
 
@@ -218,23 +231,27 @@ def test_several_folders_have_a_column_of_their_own(tmp_path):
         synthetic.sweep(tmp_path / name)
     both = table(tmp_path / "one", tmp_path / "two", tmp_path / "one")
     assert len(both) == 6 and {row.configuration.folder for row in both} == {"one", "two"}
-    assert tables.terminal(both).splitlines()[1].split()[:2] == ["fedavg", "one"]
-    assert "| two | IFCA |" in tables.markdown(both) and "folder & method &" in tables.latex(both)
-    assert [line["folder"] for line in csv.DictReader(io.StringIO(tables.to_csv(both)))] == [
+    assert tables.to_terminal(both).splitlines()[1].split()[:2] == ["fedavg", "one"]
+    assert "| two | IFCA |" in table_files.to_markdown(
+        both
+    ) and "folder & method &" in table_files.to_latex(both)
+    assert [line["folder"] for line in csv.DictReader(io.StringIO(table_files.to_csv(both)))] == [
         "one"
     ] * 3 + ["two"] * 3
 
 
 def test_nothing_is_said_in_words(tmp_path):
     Store(tmp_path)
-    assert tables.terminal([]) == "no finished runs"
-    assert tables.comparison(Results(tmp_path)) == "no finished runs"
-    assert "No finished runs" in tables.markdown([]) and tables.latex([]).startswith("%")
-    assert tables.to_csv([]).startswith("folder,method,label")
+    assert tables.to_terminal([]) == "no finished runs"
+    assert tables.write_comparison(Results(tmp_path)) == "no finished runs"
+    assert "No finished runs" in table_files.to_markdown([]) and table_files.to_latex(
+        []
+    ).startswith("%")
+    assert table_files.to_csv([]).startswith("folder,method,label")
 
 
 def test_sizes():
-    assert [tables.size(v) for v in (0, 999, 1000, 99_940, 99_960, 1.5e9, 2e15)] == [
+    assert [format_size(v) for v in (0, 999, 1000, 99_940, 99_960, 1.5e9, 2e15)] == [
         "0 B", "999 B", "1.0 kB", "99.9 kB", "100 kB", "1.5 GB", "2000 TB",
     ]  # fmt: skip
 
@@ -242,7 +259,7 @@ def test_sizes():
 def test_the_maximum_is_shown_only_where_it_is_asked_for(tmp_path):
     synthetic.sweep(tmp_path)
     without, with_ = (
-        tables.markdown(read([tmp_path], maximum=maximum).table).splitlines()[0]
+        table_files.to_markdown(read([tmp_path], maximum=maximum).table).splitlines()[0]
         for maximum in (False, True)
     )
     assert " max " in with_ and " max " not in without and " last " in without
@@ -255,9 +272,9 @@ def test_new_clients_have_a_column_for_each_number_of_steps(tmp_path):
         synthetic.add(store, f"new-{seed}", seed, method="new", newcomers=new)
     store.write_plan({"name": "new", "units": store.ids()})
     whole = table(tmp_path)
-    headings = [column.heading for column in tables.columns_of(whole)]
+    headings = [column.heading for column in columns_of(whole)]
     assert headings[-3:] == ["new clients, 2 steps", "new clients, 10 steps", "new clients, ARI"]
     found = next(row for row in whole if row.configuration.name == "new").cells["accuracy_new_10"]
     assert found.n == 3 and abs(found.mean - 0.91) < 1e-9
-    at_the_end = tables.comparison(Results(tmp_path))
+    at_the_end = tables.write_comparison(Results(tmp_path))
     assert "new clients, 2 steps" in at_the_end and "new clients, 10 steps" not in at_the_end

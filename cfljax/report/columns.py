@@ -1,0 +1,45 @@
+"""Which columns a table has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cfljax.errors import SpecError, suggest
+from cfljax.report.comparison import (
+    COLUMNS,
+    COLUMNS_ON_REQUEST,
+    Column,
+    Row,
+    add_new_client_columns,
+    headline,
+)
+
+
+def columns_of(table: Sequence[Row]) -> list[Column]:
+    """Return the columns that the table has."""
+    first = headline(table)
+    keys = table[0].cells if table else {}
+    every = (
+        c for c in add_new_client_columns((*COLUMNS, *COLUMNS_ON_REQUEST), keys) if c.key in keys
+    )
+    return [first if first is not None and c.key == first.key else c for c in every]
+
+
+def select_columns(table: Sequence[Row], names: Sequence[str]) -> list[Row]:
+    """Select columns by their headings, the first words of their headings, or their keys."""
+    spellings = {
+        column.key: (column.key, column.heading, column.heading.split()[0])
+        for column in columns_of(table)
+    }
+    known = {name for each in spellings.values() for name in each}
+    if wrong := next((name for name in names if name not in known), ""):
+        near = suggest(
+            wrong, [column.heading for column in (*columns_of(table), *COLUMNS_ON_REQUEST)]
+        )
+        raise SpecError(f"--columns {wrong}: there is no such column{near}")
+    return [
+        row._replace(
+            cells={key: row.cells[key] for key, own in spellings.items() if {*names} & {*own}}
+        )
+        for row in table
+    ]

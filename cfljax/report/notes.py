@@ -1,0 +1,128 @@
+"""The sentences below a table: what its marks, intervals and columns mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from cfljax.report.columns import columns_of
+from cfljax.report.comparison import (
+    NOT_BY_ALL,
+    TARGET_COLUMNS,
+    TRAIN_AND_TEST_CLIENTS,
+    Cell,
+    Row,
+    headline,
+)
+from cfljax.results.statistics import BOOTSTRAP, FEWEST, LEVEL
+
+TEST_IN_WORDS = (
+    f"two-sided paired t-test over shared seeds, Holm-corrected within the column, {LEVEL:.0%} "
+    "level"
+)
+
+
+def list_notes(table: Sequence[Row], best: str, tied: str) -> list[str]:
+    """List the sentences that explain a table. Marks and columns that it does not have are not
+    explained.
+
+    Args:
+      table: The rows.
+      best: The mark of the best cells.
+      tied: The mark of cells that do not differ from the best.
+    """
+    said = ["mean ± standard deviation over the seeds of completed runs; accuracies in per cent"]
+    said += _note_intervals(table) + _note_draws(table) + _note_marks(table, best, tied)
+    lost = sum(bool(row.configuration.lost) for row in table)
+    if lost:
+        said.append(f"not compared: {lost} of {len(table)} rows, of which not all runs ended well")
+    return said + _note_columns(table)
+
+
+def _note_marks(table: Sequence[Row], best: str, tied: str) -> list[str]:
+    """Explain the marks of the best cells and of those that do not differ from them."""
+    cells = [cell for row in table for cell in row.cells.values()]
+    if not any(cell.best for cell in cells):
+        return []
+    blocks = len({row.configuration.block for row in table}) > 1
+    said = [f"{best} best of the column{' on the same data' if blocks else ''}"]
+    if any(cell.tied for cell in cells):
+        said.append(f"{tied} not significantly different from the best ({TEST_IN_WORDS})")
+    elif any(cell.p is not None for cell in cells):
+        said.append(f"all others differ significantly from the best ({TEST_IN_WORDS})")
+    marked = [c.key for c in columns_of(table) if c.better and c.key not in NOT_BY_ALL]
+    compared = [row.cells[key] for row in table if not row.configuration.lost for key in marked]
+    if any(cell.p is None and not cell.best and cell.n for cell in compared):
+        said.append(f"not tested: fewer than {FEWEST} seeds in common with the best")
+    return said
+
+
+def _note_columns(table: Sequence[Row]) -> list[str]:
+    """Explain the columns whose headings do not say all."""
+
+    def list_cells(keys: Iterable[str]) -> list[Cell]:
+        return [row.cells[key] for row in table for key in keys if key in row.cells]
+
+    def has_numbers(*keys: str) -> bool:
+        return any(cell.n for cell in list_cells(keys))
+
+    def has_some(*keys: str) -> bool:
+        return any(0 < cell.n < cell.total for cell in list_cells(keys))
+
+    said = []
+    if has_numbers(*TRAIN_AND_TEST_CLIENTS):
+        said.append("test clients never train; they count in all other accuracies, too")
+    if has_numbers("accuracy_finetuned"):
+        said.append(
+            "fine-tuned: after some local steps of each client when all rounds are over "
+            "(train.finetune_steps)"
+        )
+    if has_some(*TARGET_COLUMNS):
+        said.append(
+            "rounds, bytes and simulated seconds to the target: over the runs that reached "
+            "it (how many of how many)"
+        )
+    if has_some("recovery_rounds"):
+        said.append(
+            "rounds to recover: over the runs that have recovered from all changes (how many "
+            "of how many)"
+        )
+    if has_numbers("seconds"):
+        said.append("seconds: training and evaluating, without compiling and setting up")
+    return said
+
+
+def _note_intervals(table: Sequence[Row]) -> list[str]:
+    """State how the intervals in brackets were computed; [] if there are none."""
+    first = headline(table)
+    if first is None:
+        return []
+    # The numbers of seeds of the rows with an interval
+    counts = {row.cells[first.key].n for row in table if row.cells[first.key].interval}
+    if not counts:
+        return []
+    how = "bootstrap over the seeds" if max(counts) >= BOOTSTRAP else "Student's t over the seeds"
+    if min(counts) < BOOTSTRAP <= max(counts):
+        how += f", Student's t with fewer than {BOOTSTRAP}"
+    return [f"in brackets: {1 - LEVEL:.0%} interval of the mean ({how})"]
+
+
+def _note_draws(table: Sequence[Row]) -> list[str]:
+    """State whether the seeds draw who holds which data, too (`data.seed = "run"`)."""
+    followed = {draws_data(row) for row in table if len(row.configuration.units) > 1}
+    if not followed:
+        return []
+    if followed == {True}:
+        return ['each seed draws its own partition (data.seed = "run"): ± and intervals include it']
+    words = (
+        "± and intervals cover seeds only: all seeds share one partition "
+        '(data.seed = "run" draws one for each)'
+    )
+    if followed == {False}:
+        return [words]
+    draws = 'rows with data.seed = "run": ± and intervals include the draw of the partition'
+    return [f"{draws}. Others: {words}"]
+
+
+def draws_data(row: Row) -> bool:
+    """Return whether each seed of the row draws who holds which data."""
+    return (row.configuration.units[0].record["config"].get("data") or {}).get("seed") == "run"
