@@ -9,7 +9,7 @@ from cfljax.engine.metrics import RESERVED_NAMES
 from cfljax.errors import SpecError
 from cfljax.experiment.batching import make_batches
 from cfljax.report.report_data import read
-from cfljax.report.tables import terminal
+from cfljax.report.tables import to_terminal
 from cfljax.report.write import write
 from cfljax.results.statistics import mean_and_deviation
 from cfljax.store import summarise
@@ -126,7 +126,7 @@ def test_tables_frames_and_the_page_show_it(tmp_path):
     data = read([results.store.folder], target=0.3)
     (row,) = data.table
     assert row.cells["clock_s"].mean == pytest.approx(mean_and_deviation(frame["clock_s"])[0])
-    text = terminal(data.table, width=200)
+    text = to_terminal(data.table, width=200)
     assert "simulated seconds to target" in text.replace("\n", " ")
     page = write(data, tmp_path / "report").read_text()
     assert '"clock_s":[{"x":' in page and (tmp_path / "report" / "figures" / "clock.svg").exists()

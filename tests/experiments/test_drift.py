@@ -20,7 +20,7 @@ from cfljax.experiment.batching import make_batches
 from cfljax.launch.batch import run_batch
 from cfljax.local.send import Sending, attackers, flip_labels
 from cfljax.methods import METHODS
-from cfljax.report.tables import comparison
+from cfljax.report.tables import write_comparison
 from cfljax.round.common import first_model
 from tests import toy
 from tests.often import every, rarely
@@ -352,10 +352,10 @@ def test_the_table_of_a_sweep_says_how_many_of_its_runs_have_recovered(tmp_path)
     summaries = [record["summary"] for record in results.records.values()]
     for each, rounds in zip(summaries, (1.0, None), strict=True):
         each["recovery_rounds"] = rounds
-    text = comparison(results)
+    text = write_comparison(results)
     assert "in drift" in text and "1 (1 of 2)" in text
     summaries[1]["recovery_rounds"] = 3.0
-    assert "of 2)" not in comparison(results)
+    assert "of 2)" not in write_comparison(results)
 
 
 @pytest.mark.parametrize(

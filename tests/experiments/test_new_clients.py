@@ -21,7 +21,7 @@ from cfljax.experiment.privacy import find_crowd
 from cfljax.launch import checkpoints
 from cfljax.methods import METHODS
 from cfljax.registry.options import list_traced
-from cfljax.report.tables import comparison
+from cfljax.report.tables import write_comparison
 from cfljax.types import Method
 from cfljax.types.federation import NEVER
 from tests import play, toy
@@ -456,7 +456,7 @@ def test_the_record_and_the_frame_have_them(tmp_path):
     frame = results.to_pandas()
     assert list(frame.columns)[-5:] == columns
     assert frame["accuracy_new_0"].dropna().between(0, 1).tolist() == [True]
-    head = comparison(results).splitlines()[0]
+    head = write_comparison(results).splitlines()[0]
     assert (
         "new clients, unlabelled" in head
         and "new clients, 0 steps" in head
