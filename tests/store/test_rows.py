@@ -8,7 +8,7 @@ import pytest
 import cfljax
 from cfljax.config import read_spec
 from cfljax.errors import SpecError
-from cfljax.report import tables
+from cfljax.report import table_files, tables
 from cfljax.report.comparison import rows as table_of
 from cfljax.report.configurations import collect
 from cfljax.results.result import Results
@@ -50,10 +50,10 @@ def shown(folder):
     """All forms of the table, and the frames."""
     table, results = table_of(collect([folder]).configurations), Results(folder)
     forms = [
-        tables.terminal(table),
-        tables.markdown(table),
-        tables.latex(table),
-        tables.to_csv(table),
+        tables.to_terminal(table),
+        table_files.to_markdown(table),
+        table_files.to_latex(table),
+        table_files.to_csv(table),
     ]
     return forms, results.to_pandas(), results.history(), [each.label for each in results]
 
@@ -224,11 +224,11 @@ def test_a_start_shows_its_own_runs_when_another_has_laid_down_its_plan_since(tm
     start(tmp_path, mine)
     start(tmp_path, other)
     assert (
-        tables.comparison(Results(tmp_path, sweep=read_spec(mine).describe_sweep()))
+        tables.write_comparison(Results(tmp_path, sweep=read_spec(mine).describe_sweep()))
         .splitlines()[1]
         .startswith("fedavg")
     )
-    assert tables.comparison(Results(tmp_path)).splitlines()[1].startswith("ifca")
+    assert tables.write_comparison(Results(tmp_path)).splitlines()[1].startswith("ifca")
 
 
 def test_folders_whose_partitions_have_other_seeds_are_not_on_the_same_data(tmp_path):
