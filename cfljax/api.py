@@ -124,7 +124,8 @@ def one_run(table: Table | Path, sets: Iterable[str] = (), progress: bool = Fals
         warnings.warn(message, SpecWarning, stacklevel=3)
     machine = describe_machine(speed=None)
     (batch,) = make_batches(runs, 1)
-    _ = batch.first.contents  # data that cannot be read are refused before anything is announced
+    # Data that cannot be read are refused before anything is announced
+    _ = batch.first.contents
     with Progress(runs[0].train.rounds, quiet=not progress) as bar:
         bar.start(runs[0].label, runs[0].train.rounds)
 

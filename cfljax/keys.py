@@ -11,13 +11,11 @@ import numpy as np
 
 from cfljax.lazy import jax, jit, jnp, lax
 
-SHORT_LENGTH = (
-    1 << 10
-    # The longest shuffle whose positions fit into the low bits of the random words by which they
-    # are
-    # sorted
-)
-END_WORD = np.uint32(1 << 31)  # A word larger than any that is drawn
+# The longest shuffle whose positions fit into the low bits of the random words by which they are
+# sorted
+SHORT_LENGTH = 1 << 10
+# A word larger than any that is drawn
+END_WORD = np.uint32(1 << 31)
 
 
 def root(seed: int | np.ndarray | jax.Array) -> jax.Array:
@@ -68,9 +66,8 @@ def _fold_in(key: jax.Array, number: jax.Array) -> jax.Array:
 def scores(key: jax.Array, name: str, ids: jax.Array) -> jax.Array:
     """u32[len(ids)] random bits, one number per identity, which do not depend on the other
     identities."""
-    return jax.random.key_data(fold_each(key, name, ids))[
-        :, 0
-    ]  # a folded key is itself a draw of the generator
+    # A folded key is itself a draw of the generator
+    return jax.random.key_data(fold_each(key, name, ids))[:, 0]
 
 
 def permutation(key: jax.Array, count: jax.Array, length: int) -> jax.Array:
@@ -111,9 +108,10 @@ def bits(key: jax.Array, length: int) -> jax.Array:
 
 def _unit(key: jax.Array, length: int) -> jax.Array:
     """f32[length]: random numbers in [0, 1)."""
+    # From one in [1, 2)
     return (
         lax.bitcast_convert_type((bits(key, length) >> 9) | jnp.uint32(0x3F800000), jnp.float32) - 1
-    )  # from one in [1, 2)
+    )
 
 
 def _draw(key: jax.Array, length: int) -> jax.Array:

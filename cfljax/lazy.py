@@ -36,7 +36,8 @@ _MODULES = {
 _waits = sys.argv[:1] == ["-m"] and any(word.startswith("cfljax.") for word in sys.orig_argv)
 """Whether this is a command's process, which does not import JAX before it is used. While `python
 -m cfljax.methods` imports the package, only the command line says so."""
-_then: list[Callable[[], object]] = []  # What is to be done when JAX has been imported
+# What is to be done when JAX has been imported
+_then: list[Callable[[], object]] = []
 _one_at_a_time = threading.RLock()
 Args = ParamSpec("Args")
 Out = TypeVar("Out")

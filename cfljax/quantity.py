@@ -8,7 +8,8 @@ from typing import NamedTuple
 class Quantity(NamedTuple):
     """How figures, tables and pages name a number. It is declared where the number is made."""
 
-    label: str  # Few words, for an axis or a menu
+    # Few words, for an axis or a menu
+    label: str
     # "share" (from 0 to 1, drawn in per cent), "bytes", or a unit that stands behind the label,
     # such as "s"; "": a plain number
     unit: str = ""

@@ -42,7 +42,8 @@ class Described(NamedTuple):
 
     name: str
     summary: str
-    about: About | None  # None: its file has none, as a plug-in's
+    # None: its file has none, as a plug-in's
+    about: About | None
     readings: tuple[Reading, ...]
     options: tuple[dataclasses.Field[Value], ...]
 

@@ -34,7 +34,8 @@ class Names(NamedTuple):
 
     classes: list[str] | None
     tokens: Table | None
-    owners: list[str] | None  # The names of the domains, if the data have domains
+    # The names of the domains, if the data have domains
+    owners: list[str] | None
 
 
 def names_of(name: str, path: str | None) -> Names:

@@ -35,11 +35,14 @@ class Arrive:
     """Late-arriving clients: `{ clients = 20, round = 30 }`, all at once, or `{ rate = 0.1, from =
     10, until = 50 }`, one after another. All others can take part from round 0."""
 
-    clients: int = 0  # The number of late clients; 0 if `rate` is given
+    # The number of late clients; 0 if `rate` is given
+    clients: int = 0
     # The fraction of late clients among those that train; 0 if `clients` is given
     rate: float = 0.0
-    first: int = 0  # The earliest round in which a late client arrives
-    last: int = 0  # The latest; the round of each client is drawn uniformly from `first` to `last`
+    # The earliest round in which a late client arrives
+    first: int = 0
+    # The latest; the round of each client is drawn uniformly from `first` to `last`
+    last: int = 0
 
     def to_table(self) -> Table:
         """Return the table `data.arrive` as a spec writes it."""
@@ -162,8 +165,10 @@ class Data:
 
     name: str
     partition: str
-    source: Options  # Options of the data set
-    parts: Options  # Options of the partition
+    # Options of the data set
+    source: Options
+    # Options of the partition
+    parts: Options
     path: str | None = None
     seed: int | str = 0
     normalise: str = "unit"

@@ -28,12 +28,15 @@ class Spec:
     """A checked spec."""
 
     name: str
-    file: str  # Where it was read from; "" for a dict
-    table: Table  # The spec as written, before flags
+    # Where it was read from; "" for a dict
+    file: str
+    # The spec as written, before flags
+    table: Table
     sets: tuple[str, ...]
     warnings: tuple[str, ...]
     _runs: tuple[Run, ...] = dataclasses.field(repr=False, default=())
-    search: Search = Search()  # How the spec is tuned (`cfljax.tune`)
+    # How the spec is tuned (`cfljax.tune`)
+    search: Search = Search()
 
     def runs(self) -> list[Run]:
         """List every run once, in the order of the spec, without reading the data."""

@@ -36,8 +36,10 @@ class NamedOptions:
 class Run:
     """One method on one federation with one seed."""
 
-    method: str  # The name of the method in the registry
-    label: str  # The name of the run's row in tables and figures; not part of the id
+    # The name of the method in the registry
+    method: str
+    # The name of the run's row in tables and figures; not part of the id
+    label: str
     options: MethodConfig
     data: Data
     model: NamedOptions

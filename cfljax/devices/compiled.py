@@ -16,8 +16,10 @@ from cfljax.types import Tree
 # The number of results that are kept: a program takes some memory maps, whose number per process is
 # limited
 MAX_KEPT = 96
-SHARED_PREFIX = "shared_"  # The prefix of the names of shared functions in a jaxpr
-compilations = 0  # How many programs this process has compiled
+# The prefix of the names of shared functions in a jaxpr
+SHARED_PREFIX = "shared_"
+# How many programs this process has compiled
+compilations = 0
 _threads = ThreadPoolExecutor(16)
 _kept: dict[Hashable, Any] = {}
 _shared: list[Transformed[..., Any]] = []

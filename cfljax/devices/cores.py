@@ -47,10 +47,11 @@ def use_cores(count: int | None = None) -> None:
     flags = os.environ.get("XLA_FLAGS", "")
     if getattr(jax.config, "jax_num_cpu_devices", -1) > 0 or "device_count" in flags:
         return
+    # A flag that a later XLA did not know would end the process, too
     known = jax.__version_info__ < (
         0,
         13,
-    )  # a flag that a later XLA did not know would end the process, too
+    )
     if known and "collective_call" not in flags:
         os.environ["XLA_FLAGS"] = f"{flags} {PATIENCE}".strip()
     with contextlib.suppress(RuntimeError):  # JAX has begun with one device

@@ -23,11 +23,15 @@ Value = TypeVar("Value")
 HEARTBEAT, TOGETHER, APART, PARTING = 20, 120, 30, 2
 """Seconds: without a sign of life from a process, after which JAX ends the others; for all to
 start; for all to fail in a batch where one has failed; for the others to read why one ends."""
-POLL_MILLISECONDS = 500  # Milliseconds between two checks for messages
+# Milliseconds between two checks for messages
+POLL_MILLISECONDS = 500
 _LOST = re.compile("gloo|nccl|UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|CANCELLED", re.IGNORECASE)
-_client: Any = None  # The key-value store; None: this process is alone
-_batch, _turn = 0, 0  # Numbers of the batch and of the message in it, equal in all processes
-_ending = threading.Lock()  # Is held by the thread that ends this process
+# The key-value store; None: this process is alone
+_client: Any = None
+# Numbers of the batch and of the message in it, equal in all processes
+_batch, _turn = 0, 0
+# Is held by the thread that ends this process
+_ending = threading.Lock()
 
 
 def connect(coordinator: str | None, number: int | None, processes: int | None) -> None:
@@ -40,15 +44,15 @@ def connect(coordinator: str | None, number: int | None, processes: int | None) 
             "--distributed: give --coordinator, --process-id and --num-processes, or none of them"
         )
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    jax.config.update("jax_enable_preemption_service", False)  # it would keep SIGTERM to itself
+    # It would keep SIGTERM to itself
+    jax.config.update("jax_enable_preemption_service", False)
     where = f" at {coordinator}" if coordinator else ""
     why = (
         f"--distributed: not all processes have met{where} after {TOGETHER} seconds; start all "
         "of them"
     )
-    late = threading.Timer(
-        TOGETHER, _end, [why, SpecError.exit_code]
-    )  # JAX itself would abort with a stack trace
+    # JAX itself would abort with a stack trace
+    late = threading.Timer(TOGETHER, _end, [why, SpecError.exit_code])
     late.daemon = True
     late.start()
     try:
@@ -76,7 +80,8 @@ def _watch() -> None:
         try:
             said = client.key_value_dir_get("cfljax/end/")
         except jax.errors.JaxRuntimeError:
-            return  # JAX ends this process
+            # JAX ends this process
+            return
         if said and _ending.acquire(blocking=False):
             _end(*json.loads(said[0][1]))
         time.sleep(POLL_MILLISECONDS / 1000)
@@ -97,7 +102,8 @@ def fail(error: BaseException) -> None:
     if isinstance(error, CfljaxError):
         line = " ".join(str(error).split())
     elif is_connection_lost(error):
-        time.sleep(PARTING)  # the reason of another process ends this one, if there is one
+        # The reason of another process ends this one, if there is one
+        time.sleep(PARTING)
         line = (
             f"the processes of this run lost their connection ({line[:500]}); start all of them "
             "again to continue"
@@ -108,7 +114,8 @@ def fail(error: BaseException) -> None:
     try:
         message = f"process {jax.process_index()} of --distributed: {line[:2000]}"
         _client.key_value_set(f"cfljax/end/{jax.process_index()}", json.dumps([message, code]))
-        time.sleep(PARTING if leads() else 0)  # process 0 keeps the messages
+        # Process 0 keeps the messages
+        time.sleep(PARTING if leads() else 0)
     except jax.errors.JaxRuntimeError:
         pass  # the others have gone
     if isinstance(error, Exception):
@@ -195,7 +202,8 @@ def broadcast(tree: Tree) -> Tree:
             else np.zeros(shape, kind).reshape(-1).view(np.uint8)
         )
         if raw.size:
-            agree(None)  # devices wait for each other for half a minute only
+            # Devices wait for each other for half a minute only
+            agree(None)
             raw = np.asarray(multihost_utils.broadcast_one_to_all(raw))
         arrays[at] = raw.view(kind).reshape(shape)
     return jax.tree.unflatten(structure, arrays)

@@ -20,8 +20,10 @@ from cfljax.errors import SpecError
 from cfljax.files import cache_folder, read_table, write_table
 from cfljax.lazy import jax, jnp
 
-TIMED_STEPS = 200  # Steps per timed loop
-UNKNOWN_MEMORY = 8 << 30  # The assumed memory of an accelerator that does not report it
+# Steps per timed loop
+TIMED_STEPS = 200
+# The assumed memory of an accelerator that does not report it
+UNKNOWN_MEMORY = 8 << 30
 
 
 class Speed(NamedTuple):
@@ -29,8 +31,10 @@ class Speed(NamedTuple):
 
     # Per training step, for everything but its matrix products (some fifteen small operations)
     step: float
-    small: float  # Per multiplication and addition in the matrix products of a mini-batch
-    large: float  # Per multiplication and addition in the matrix products of some hundred samples
+    # Per multiplication and addition in the matrix products of a mini-batch
+    small: float
+    # Per multiplication and addition in the matrix products of some hundred samples
+    large: float
     value: float
     """Per number that is fetched for a mini-batch: a pixel gathered, made a float and normalised,
     or a number of a Gram matrix."""
@@ -44,19 +48,23 @@ another program on each machine."""
 class Machine(NamedTuple):
     """What a process computes on."""
 
-    backend: str  # JAX's name of the platform: "cpu", "gpu" or "tpu"
-    kind: str  # JAX's name of the device, such as "NVIDIA H100"
-    devices: int  # Devices of this process
-    memory: int  # Bytes of one device; on a CPU of the whole machine, whose devices share it
-    threads: int  # Threads that a CPU computes with
+    # JAX's name of the platform: "cpu", "gpu" or "tpu"
+    backend: str
+    # JAX's name of the device, such as "NVIDIA H100"
+    kind: str
+    # Devices of this process
+    devices: int
+    # Bytes of one device; on a CPU of the whole machine, whose devices share it
+    memory: int
+    # Threads that a CPU computes with
+    threads: int
     known_speed: Speed | None = TYPICAL
     """As an earlier process has measured it for a results folder; None: it is measured when it is
     first asked for."""
-    mesh: Shape | None = (
-        # The mesh that was asked for with `--mesh`; None: each run says how many devices it takes
-        None
-    )
-    processes: int = 1  # Processes that compute together; each has equally many devices
+    # The mesh that was asked for with `--mesh`; None: each run says how many devices it takes
+    mesh: Shape | None = None
+    # Processes that compute together; each has equally many devices
+    processes: int = 1
     absent: tuple[jax.Device, ...] | None = None
     """Devices that programs are only compiled for; None: the devices of this process, on which they
     run."""

@@ -8,21 +8,26 @@ from typing import NamedTuple
 
 from cfljax.errors import SpecError
 
-RUNS, CLIENTS = "runs", "clients"  # The axes of a mesh
-MAX_DEVICES = 1024  # Devices of a process: simulated ones take memory and threads each
+# The axes of a mesh
+RUNS, CLIENTS = "runs", "clients"
+# Devices of a process: simulated ones take memory and threads each
+MAX_DEVICES = 1024
 
 
 class Shape(NamedTuple):
     """The shape of a mesh."""
 
-    runs: int  # Groups of devices; each has its share of a batch's runs
-    clients: int  # Devices of a group; each has its share of a round's participants
+    # Groups of devices; each has its share of a batch's runs
+    runs: int
+    # Devices of a group; each has its share of a round's participants
+    clients: int
 
     def __str__(self) -> str:
         return "auto" if self == AUTO else f"runs={self.runs},clients={self.clients}"
 
 
-AUTO = Shape(0, 0)  # All devices, in as many groups as there are runs for
+# All devices, in as many groups as there are runs for
+AUTO = Shape(0, 0)
 
 
 def parse_mesh(text: str) -> Shape:

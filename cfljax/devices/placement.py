@@ -31,9 +31,8 @@ def put_on_mesh(arrays: Tree, mesh: jax.sharding.Mesh | None, grouped: bool = Fa
         return arrays
 
     def whole(array: Tree) -> Tree:  # every process has all of it, and takes what its devices need
-        spec = (
-            runs_spec(mesh) if grouped and array.size else jax.P()
-        )  # XLA deals out no empty arrays
+        # XLA deals out no empty arrays
+        spec = runs_spec(mesh) if grouped and array.size else jax.P()
         full = jax.sharding.NamedSharding(mesh, spec)
         if jax.process_count() == 1:
             return jax.device_put(array, full)

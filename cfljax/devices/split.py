@@ -14,9 +14,8 @@ from cfljax.devices.compiled import SHARED_PREFIX, compile_later, shape_key
 from cfljax.lazy import core, jax, jnp
 from cfljax.types import Tree
 
-MIN_DONATED = (
-    1 << 18
-)  # A lost argument of at least this many numbers gives its memory to a result of its shape
+# A lost argument of at least this many numbers gives its memory to a result of its shape
+MIN_DONATED = 1 << 18
 Atoms = Iterable["core.Var | core.Literal"]
 
 
@@ -27,7 +26,8 @@ class Segment(NamedTuple):
     jaxpr: core.ClosedJaxpr
     reads: list[core.Var | core.Literal]
     writes: list[core.Var]
-    shared: str = ""  # The name of the shared function that this calls; "": it is between calls
+    # The name of the shared function that this calls; "": it is between calls
+    shared: str = ""
 
 
 class SplitFunction:
@@ -142,11 +142,11 @@ def _split_jaxpr(closed: core.ClosedJaxpr) -> list[Segment]:
     wanted = {*_variables(whole.outvars)}
     if whole.effects:  # what prints or calls the host stays in its order
         return [_make_segment(whole, list(whole.eqns), constants, wanted)]
-    needed = {v: {0} for v in wanted}  # the segments that need a variable, counted from the end
+    # The segments that need a variable, counted from the end
+    needed = {v: {0} for v in wanted}
     between: dict[int, list[core.JaxprEqn]] = collections.defaultdict(list)
-    calls: dict[int, list[core.JaxprEqn]] = collections.defaultdict(
-        list
-    )  # those that are called before a segment
+    # Those that are called before a segment
+    calls: dict[int, list[core.JaxprEqn]] = collections.defaultdict(list)
     for eqn in reversed(whole.eqns):
         if uses := {at for v in eqn.outvars for at in needed.get(v, ())}:
             shared, read = _is_shared(eqn), _variables(eqn.invars)

@@ -85,7 +85,8 @@ def devices() -> int:
 class Dealt(NamedTuple):
     """The result of dealing jobs to devices, as one device sees it."""
 
-    jobs: Array  # i32[R]: the jobs of this device; −1: a free slot
+    # i32[R]: the jobs of this device; −1: a free slot
+    jobs: Array
     slot: Array | None
     """i32[S]: where each job's result is in the gathered results; None: results stay on the device
     that did the job."""

@@ -40,10 +40,14 @@ class Size(NamedTuple):
     """The sizes of a run that its memory and its communication depend on."""
 
     clients: int
-    parameters: int  # d
-    learners: int  # Clients that train
-    pool_bytes: int = 0  # Bytes of all samples, held once
-    features: int = 0  # Numbers of the features of a frozen body, which are computed once and kept
+    # The number d of parameters
+    parameters: int
+    # Clients that train
+    learners: int
+    # Bytes of all samples, held once
+    pool_bytes: int = 0
+    # Numbers of the features of a frozen body, which are computed once and kept
+    features: int = 0
 
 
 def count_size(federation: Federation, parameters: int) -> Size:
@@ -67,7 +71,8 @@ class Batch:
     # How many runs the program is compiled for; the last batch of a group may have fewer and
     # repeats its last run
     width: int
-    program: str  # Equal for runs with the same program, whatever the width
+    # Equal for runs with the same program, whatever the width
+    program: str
 
     @property
     def program_key(self) -> str:

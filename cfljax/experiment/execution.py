@@ -36,15 +36,20 @@ class PlanChoice(NamedTuple):
     """A run's execution plan, and the predictions that it was chosen by."""
 
     plan: Plan
-    participants: int  # S: how many slots a round has for participants
-    work: Work  # A client's work in a round
+    # S: how many slots a round has for participants
+    participants: int
+    # A client's work in a round
+    work: Work
     # The sizes of the Gram matrices that clients are trained on, the smallest first
     gram_sizes: tuple[int, ...]
-    devices: int  # Devices that a round's participants are dealt to
+    # Devices that a round's participants are dealt to
+    devices: int
     # Predicted seconds of the first layer in a round, step by step; None if there is no other way
     by_steps: float | None
-    by_gram: float | None  # The same with the chosen Gram matrices
-    updates: int  # Bytes of all participants' updates
+    # The same with the chosen Gram matrices
+    by_gram: float | None
+    # Bytes of all participants' updates
+    updates: int
     # i64[S], descending: the steps of a typical round's participants on one device
     steps: np.ndarray
     # Bytes of the Gram matrices that are made once, before the first round; 0: each is made in its

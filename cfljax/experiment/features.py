@@ -21,9 +21,12 @@ SAMPLES_AT_A_TIME = 256
 class DistinctSamples(NamedTuple):
     """The distinct samples that clients see."""
 
-    row: np.ndarray  # i32[P]: the row in the pool of each
-    client: np.ndarray  # i32[P]: a client that sees it so
-    splits: dict[str, Split]  # The federation's splits, with rows that number these samples
+    # i32[P]: the row in the pool of each
+    row: np.ndarray
+    # i32[P]: a client that sees it so
+    client: np.ndarray
+    # The federation's splits, with rows that number these samples
+    splits: dict[str, Split]
 
 
 def find_distinct_samples(federation: Federation) -> DistinctSamples:

@@ -50,11 +50,13 @@ Floats = npt.NDArray[np.float64]
 class Crowd(NamedTuple):
     """The clients that participants are drawn from."""
 
-    clients: int  # The number of clients that train, late ones included
+    # The number of clients that train, late ones included
+    clients: int
     arrived: tuple[tuple[int, int], ...]
     """(round, clients that have arrived by then): each time that the number changes, in the order
     of rounds."""
-    alike: bool  # Whether all have equally many samples, so that weights by samples are equal, too
+    # Whether all have equally many samples, so that weights by samples are equal, too
+    alike: bool
 
 
 class Draw(NamedTuple):

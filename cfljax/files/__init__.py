@@ -14,9 +14,8 @@ from typing import Any
 from cfljax import lazy
 from cfljax.lazy import jax
 
-MAX_CACHE_BYTES = (
-    2 << 30
-)  # The maximum size of compiled programs in the cache folder when a process starts
+# The maximum size of compiled programs in the cache folder when a process starts
+MAX_CACHE_BYTES = 2 << 30
 
 
 def cache_folder() -> Path:
@@ -81,9 +80,8 @@ def lock_in_cache(name: str) -> Iterator[None]:
 
         place = folder / "locks"
         place.mkdir(exist_ok=True)
-        file = (place / name[:2]).open(
-            "w", encoding="utf-8"
-        )  # few files: programs with equal first letters wait for each other
+        # Few files: programs with equal first letters wait for each other
+        file = (place / name[:2]).open("w", encoding="utf-8")
     except (ImportError, OSError):
         yield
         return
@@ -133,7 +131,8 @@ def _use_compilation_cache() -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:
-        return  # a read-only home: programs are compiled again each time
+        # A read-only home: programs are compiled again each time
+        return
     drop_oldest(folder, MAX_CACHE_BYTES)
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)

@@ -226,9 +226,12 @@ class _Task:
 
     batch: Batch
     claim: Claim
-    line: int  # Its progress line; −1: none
-    done: int = 0  # Rounds
-    starts: int = 0  # How many workers have begun with it
+    # Its progress line; −1: none
+    line: int
+    # Rounds
+    done: int = 0
+    # How many workers have begun with it
+    starts: int = 0
 
 
 class _Writer:

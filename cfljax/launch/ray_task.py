@@ -30,18 +30,28 @@ RemoteMailbox = Value
 class Order(TypedDict, total=False):
     """What a task is to do, in JSON's types."""
 
-    table: Table  # The spec
-    sets: list[str]  # The values of `--set`
-    plugins: list[str]  # Files of plugins
-    keep: str  # What a unit keeps (`SweepOptions.keep`)
-    cache: bool  # Whether compiled programs are kept on disk
-    folder: str  # The folder that relative paths start from
+    # The spec
+    table: Table
+    # The values of `--set`
+    sets: list[str]
+    # Files of plugins
+    plugins: list[str]
+    # What a unit keeps (`SweepOptions.keep`)
+    keep: str
+    # Whether compiled programs are kept on disk
+    cache: bool
+    # The folder that relative paths start from
+    folder: str
     threads: int
-    devices: int  # Devices that a CPU is divided into
-    speed: list[float]  # The fields of the settled Speed; absent before it is settled, as `mesh` is
+    # Devices that a CPU is divided into
+    devices: int
+    # The fields of the settled Speed; absent before it is settled, as `mesh` is
+    speed: list[float]
     mesh: list[int] | None
-    runs: list[str]  # The ids of the batch's runs
-    width: int  # How many runs the batch's program is compiled for
+    # The ids of the batch's runs
+    runs: list[str]
+    # How many runs the batch's program is compiled for
+    width: int
 
 
 class Mailbox:

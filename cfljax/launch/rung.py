@@ -89,9 +89,11 @@ class Climber(NamedTuple):
     machine: Machine
     keep: str
     metric: str
-    limit: int | Callable[[list[Run]], int]  # The most runs of a batch
+    # The most runs of a batch
+    limit: int | Callable[[list[Run]], int]
     progress: Callable[[batching.Batch], OnProgress] | None = None
-    ended: Callable[[Unit], None] | None = None  # Is called with each run that has ended
+    # Is called with each run that has ended
+    ended: Callable[[Unit], None] | None = None
 
     def climb(
         self,

@@ -27,7 +27,8 @@ from cfljax.store.units import write_search
 class WorkerCommand(NamedTuple):
     """The processes of this machine that carry a search out."""
 
-    workers: int | None  # How many; None: as many as suit
+    # How many; None: as many as suit
+    workers: int | None
     # The command line of `tune` that another process needs to work on the same search
     arguments: list[str]
 

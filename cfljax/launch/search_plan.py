@@ -32,7 +32,8 @@ class SettingGroup(NamedTuple):
     """The settings of a method on one data set and partition, which compete with each other."""
 
     label: str
-    data: str  # The data set and the partition, where the spec has several; else ""
+    # The data set and the partition, where the spec has several; else ""
+    data: str
     settings: list[Setting]
 
 
@@ -40,10 +41,12 @@ class SearchPlan(NamedTuple):
     """A search, before anything is computed."""
 
     groups: list[SettingGroup]
-    steps: list[int]  # The rounds of the rungs
+    # The rounds of the rungs
+    steps: list[int]
     reduce: int
     metric: str
-    mark: str  # Equal for searches that would compute and choose the same
+    # Equal for searches that would compute and choose the same
+    mark: str
     warnings: list[str]
 
 

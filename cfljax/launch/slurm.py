@@ -89,7 +89,8 @@ class Job:
     keep: str
     cache: bool
     threads: int
-    word: str  # Stands before each event that the job prints
+    # Stands before each event that the job prints
+    word: str
     runs: tuple[str, ...] = ()
 
     def __call__(self) -> tuple[str, int] | None:

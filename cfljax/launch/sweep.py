@@ -38,13 +38,16 @@ from cfljax.store import Store
 class SweepOptions(NamedTuple):
     """How a sweep is carried out; none of it is part of a result."""
 
-    keep: str = "labels"  # What a unit keeps: "models" (and labels), "labels" or "none"
+    # What a unit keeps: "models" (and labels), "labels" or "none"
+    keep: str = "labels"
     quiet: bool = False
     retry_failed: bool = False
-    launcher: object = None  # The options of the launcher, checked
+    # The options of the launcher, checked
+    launcher: object = None
     # (i, n): do the i-th of n equal parts of the runs and leave the rest to others
     part: tuple[int, int] | None = None
-    mesh: Shape | None = None  # The devices that runs are dealt to (`--mesh`)
+    # The devices that runs are dealt to (`--mesh`)
+    mesh: Shape | None = None
     # Is called in the process that was started after each run that has ended
     ended: Callable[[], None] = do_nothing
 
@@ -55,7 +58,8 @@ class Outcome(NamedTuple):
     done: int
     diverged: int
     failed: int
-    computed: int  # Runs of this start
+    # Runs of this start
+    computed: int
 
 
 def carry_out(

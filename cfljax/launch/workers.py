@@ -96,7 +96,8 @@ class WorkerLayout(NamedTuple):
     """The processes that share the work on a folder."""
 
     size: int
-    threads: int  # With which each computes
+    # With which each computes
+    threads: int
 
 
 def choose_layout(store: Store, runs: int, workers: int | None) -> WorkerLayout | None:

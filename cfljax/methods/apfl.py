@@ -56,9 +56,8 @@ READINGS = (
     ),
 )
 
-Carry = tuple[
-    Position, Position, Array, Array
-]  # What steps carry: w, v_i, α_i f32[], and whether the next is the first, bool[]
+# What steps carry: w, v_i, α_i f32[], and whether the next is the first, bool[]
+Carry = tuple[Position, Position, Array, Array]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -140,7 +140,8 @@ class Config(MethodConfig):
         "participants": Quantity("participants, by position"),
     }
     served, places_unlabelled = "models", True
-    needs_clients = False  # clusters are of the participants of a round
+    # Clusters are of the participants of a round
+    needs_clients = False
     reveals = "the clustering by updates and class counts"
     counts_labels = "counts samples by label, but they have several labels; take another method"
 

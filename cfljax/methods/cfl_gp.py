@@ -136,7 +136,8 @@ class CFLGP(Clustered):
         profiles = (
             np.zeros((len(labels), updates.shape[1]), np.float32) if profiles is None else profiles
         )
-        known = profiles[ids].any(axis=1, keepdims=True)  # the first profile is the first update
+        # The first profile is the first update
+        known = profiles[ids].any(axis=1, keepdims=True)
         newest = np.where(known, 1 / ((round + 1) // (k * self.period) + 1), 1.0)
         mixed = (1 - newest) * profiles[ids] + newest * updates
         profiles[ids] = np.where(
@@ -148,7 +149,6 @@ class CFLGP(Clustered):
             quick_jit(kmeans, (2,))(ask.fold("cfl_gp"), points, k, None, ask.uid[ids]).labels
         )
         of = lambda each: (each[:, None] == np.arange(k)).astype(int)  # noqa: E731
-        labels[ids] = linear_sum_assignment(-of(found).T @ of(labels[ids]))[1][
-            found
-        ]  # named so that most stay
+        # Named so that most stay
+        labels[ids] = linear_sum_assignment(-of(found).T @ of(labels[ids]))[1][found]
         return labels, profiles

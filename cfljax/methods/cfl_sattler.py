@@ -84,11 +84,16 @@ READINGS = (
 class Looked(NamedTuple):
     """What the next look at the clusters needs, and where they came from."""
 
-    similarity: Array  # f32[C, C] cosines of the updates of the last round
-    norms: Array  # f32[C] ‖Δ_i‖ of the last round; −1: took no part
-    steps: Array  # f32[K] ‖mean Δ‖ of the last round
-    parent: Array  # i32[K]; −1: the first cluster, or not in use
-    born: Array  # i32[K] rounds done at the split; −1: not in use
+    # f32[C, C] cosines of the updates of the last round
+    similarity: Array
+    # f32[C] ‖Δ_i‖ of the last round; −1: took no part
+    norms: Array
+    # f32[K] ‖mean Δ‖ of the last round
+    steps: Array
+    # i32[K]; −1: the first cluster, or not in use
+    parent: Array
+    # i32[K] rounds done at the split; −1: not in use
+    born: Array
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,9 +149,8 @@ class Sattler(FedAvg):
         similarity = (
             jnp.zeros_like(before.memory.similarity).at[ids[:, None], ids[None, :]].set(cosines)
         )
-        norms = jnp.where(
-            jnp.isfinite(done.norms), done.norms, 0.0
-        )  # a broken update counts as none
+        # A broken update counts as none
+        norms = jnp.where(jnp.isfinite(done.norms), done.norms, 0.0)
         norms = (
             jnp.full(len(after.labels), -1.0)
             .at[jnp.where(mask, ids, len(after.labels))]
@@ -200,9 +204,8 @@ def split(
     )
     for k in np.flatnonzero(active):
         own = np.flatnonzero((labels == k) & (looked.norms >= 0))
-        own = own[
-            np.argsort(uid[own], kind="stable")
-        ]  # so that the order of clients changes nothing
+        # So that the order of clients changes nothing
+        own = own[np.argsort(uid[own], kind="stable")]
         if len(own) <= min_size or not (looked.steps[k] < eps1 and looked.norms[own].max() > eps2):
             continue
         apart = 1.0 - looked.similarity[np.ix_(own, own)].astype(np.float64)

@@ -80,9 +80,8 @@ READINGS = (
     BY_SAMPLES,
 )
 
-Carry = tuple[
-    Position, Array
-]  # What the steps of training carry: the model; and v, W, and how often the client has trained
+# What the steps of training carry: the model; and v, W, and how often the client has trained
+Carry = tuple[Position, Array]
 
 
 @dataclasses.dataclass(frozen=True)

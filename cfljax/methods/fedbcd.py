@@ -97,9 +97,12 @@ class Config(PersonalConfig):
 class State(NamedTuple):
     """z, and the models that stay with the clients."""
 
-    z: Array  # f32[1, d]
-    personal: Array  # f32[C, d]
-    labels: Array  # i32[C] zeros
+    # f32[1, d]
+    z: Array
+    # f32[C, d]
+    personal: Array
+    # i32[C] zeros
+    labels: Array
     noise: Array | None = None
     """f32[1, d]: all noise of `train.privacy` so far. The sum of the x_i grows by each round's
     updates, and so does this."""

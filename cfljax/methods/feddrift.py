@@ -107,13 +107,18 @@ class Known(NamedTuple):
 class Look(NamedTuple):
     """What the participants find when they compare the models."""
 
-    who: Array  # bool[S]: who looks in this round
-    there: Array  # bool[K]: the models that they compare
-    losses: Array  # f32[K, S]; 0 for those who do not look
+    # bool[S]: who looks in this round
+    who: Array
+    # bool[K]: the models that they compare
+    there: Array
+    # f32[K, S]; 0 for those who do not look
+    losses: Array
     # i32[S]: the model with the least loss; for those who do not look the one that they have
     best: Array
-    least: Array  # f32[S]: its loss
-    drifts: Array  # bool[S]: who is to begin a new model
+    # f32[S]: its loss
+    least: Array
+    # bool[S]: who is to begin a new model
+    drifts: Array
 
 
 @dataclasses.dataclass(frozen=True)
@@ -225,9 +230,10 @@ def unions(ask: Ask, look: Look, delta: Array) -> Array:
     weight = jnp.where(members(look.best, k, counted), ask.sizes, 0.0)
     total = jnp.sum(weight, axis=1)
     losses = jnp.where(look.there[:, None] & counted, look.losses, 0.0)
+    # L_ij
     each = jnp.matmul(losses, weight.T, precision=jax.lax.Precision.HIGHEST) / jnp.maximum(
         total, 1.0
-    )  # L_ij
+    )
     worse = each - jnp.diagonal(each)[:, None]
     apart = jnp.maximum(jnp.maximum(worse, worse.T), 0.0)
     return complete_linkage(jnp.where(jnp.outer(total, total) > 0, apart, jnp.inf), delta)
@@ -258,7 +264,8 @@ def begun(ask: Ask, state: State, look: Look, step: Array) -> tuple[State, Array
     participant, bool[S] who has a new one). Free slots are taken first, then slots of models that
     no client has, the one unused for the longest time first."""
     known, cohort, active, k = state.memory, ask.cohort, state.there, state.clusters
-    kind = jnp.where(active, 1 + members(state.labels, k).any(axis=1), 0)  # free, unused, in use
+    # Free, unused, in use
+    kind = jnp.where(active, 1 + members(state.labels, k).any(axis=1), 0)
     order, room = jnp.lexsort((known.used, kind)), jnp.sum(kind < 2)
     by_uid = jnp.argsort(
         jnp.where(look.drifts, ask.federation.uid[cohort.ids], jnp.iinfo(jnp.int32).max),

@@ -243,12 +243,14 @@ class FedGroup(FedAvg):
             else ask.updates_in_parts(start, ids, **self.length)
         )
         directions, active = ask.means(parts, found, number), np.isin(np.arange(number), found)
-        active[0] |= not active.any()  # if no update is finite, all clients join group 0
+        # If no update is finite, all clients join group 0
+        active[0] |= not active.any()
         others, guess = (
             np.flatnonzero(np.asarray(ask.federation.holds) & (labels < 0)),
             labels.copy(),
         )
-        closest = quick_jit(newcomer_group)  # eq. 9
+        # eq. 9
+        closest = quick_jit(newcomer_group)
         if not self.newcomers_train:
             guess[others] = np.asarray(
                 quick_jit(pick_random_cluster)(ask.fold("rac"), ask.uid, active)

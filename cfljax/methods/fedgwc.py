@@ -54,9 +54,8 @@ READINGS = (
     BY_SAMPLES,
 )
 
-At = tuple[
-    Position, Array, Array
-]  # What the steps carry: where they are, the losses noted f32[notes], their number i32[]
+# What the steps carry: where they are, the losses noted f32[notes], their number i32[]
+At = tuple[Position, Array, Array]
 
 
 @dataclasses.dataclass(frozen=True)

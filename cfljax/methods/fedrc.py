@@ -66,7 +66,8 @@ READINGS = (
     ),
 )
 
-LEAST = 1e-6  # The smallest C_k(y)
+# The smallest C_k(y)
+LEAST = 1e-6
 # Participants whose labels are summed at a time, so that memory does not hold a number per sample
 # and label of all
 TOGETHER = 16

@@ -76,17 +76,22 @@ READINGS = (
     ),
 )
 
-FIRST_STEPS = 5  # Steps of K-means where it begins
+# Steps of K-means where it begins
+FIRST_STEPS = 5
 ALL = slice(None)
-SMALL = 0.01  # The random points of the first memberships are between −SMALL and SMALL
+# The random points of the first memberships are between −SMALL and SMALL
+SMALL = 0.01
 
 
 class Weights(NamedTuple):
     """What the server knows of the clients' weights."""
 
-    own: Array  # f32[C, p]: what is compared of W_i; not a number before a client has trained
-    means: Array  # f32[K, p]: the means of K-means; not a number for an empty cluster
-    order: Array  # u32[C]: K-means begins at the clients with the smallest of these
+    # f32[C, p]: what is compared of W_i; not a number before a client has trained
+    own: Array
+    # f32[K, p]: the means of K-means; not a number for an empty cluster
+    means: Array
+    # u32[C]: K-means begins at the clients with the smallest of these
+    order: Array
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +100,8 @@ class Centres(Clustered):
     centres."""
 
     chooses, scores_on_server, compares = True, True, True
-    vectors_kept = 1  # W_i
+    # W_i
+    vectors_kept = 1
 
     clusters: int = option(4, "number of centres", low=1)
     average: str = option("uniform", "weights of the members", choices=AVERAGES)

@@ -118,9 +118,8 @@ class FLHC(FedAvg):
         pairs = pairs[np.isfinite(pairs)]
         if self.unit == "median" and len(pairs):
             threshold *= float(np.median(pairs))
-        threshold = max(
-            threshold, float(np.finfo(np.float64).tiny)
-        )  # equal updates are one cluster
+        # Equal updates are one cluster
+        threshold = max(threshold, float(np.finfo(np.float64).tiny))
         points, metric = (
             (updates, "euclidean") if self.linkage == "ward" else (distances, "precomputed")
         )

@@ -138,9 +138,10 @@ class Joint(Clustered):
         def block(clients: Array, mask: Array) -> Array:
             def judge(of: tuple[Array, Array]) -> tuple[Array, Array]:
                 gradient, loss = ask.batch_gradient(of[0], self.batch, summed, clients, mask)
+                # eq. 3
                 return loss, jnp.where(
                     moved, move_similarity(gradient, of[1], self.similarity, ask.hyper["lr"]), 0.0
-                )  # eq. 3
+                )
 
             loss, alike = jax.lax.map(judge, (state.models, last))
             return joint_cost(

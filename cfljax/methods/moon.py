@@ -46,9 +46,8 @@ READINGS = (
     BY_SAMPLES,
 )
 
-Carry = tuple[
-    Position, Tree, Tree
-]  # What the steps of a client carry: its model, w, and its last model
+# What the steps of a client carry: its model, w, and its last model
+Carry = tuple[Position, Tree, Tree]
 
 
 @dataclasses.dataclass(frozen=True)

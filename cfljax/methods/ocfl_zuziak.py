@@ -103,5 +103,6 @@ class OCFLZuziak(FedAvg):
             else HDBSCAN(min(3, n), metric="precomputed", copy=True)
         )
         with threadpool_limits(limits=1):  # several wait for each other longer than they compute
-            labels = found.fit_predict(apart) + 1  # noise is a cluster
+            # Noise is a cluster
+            labels = found.fit_predict(apart) + 1
         return ask.divide(state, ids, host.renumber_by_appearance(labels))

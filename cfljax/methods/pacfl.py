@@ -87,12 +87,14 @@ READINGS = (
     BY_SAMPLES,
 )
 
-BLOCK = 1024  # Samples gathered at a time
+# Samples gathered at a time
+BLOCK = 1024
 HOW = ("vectors", "smallest", "trace", "sum", "labels")
+# Distances for which a client sends vectors of each label's samples
 BY_LABEL = (
     "vectors",
     "labels",
-)  # Distances for which a client sends vectors of each label's samples
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,9 +143,8 @@ class PACFL(FedAvg):
         """HOST. Hierarchical clustering of what the clients send."""
         ids, new, by_label = ask.here(), ask.newcomers(), self.how in BY_LABEL
         sent = subspaces(ask.federation, ids, self.p, by_label)
-        cut = max(
-            float(ask.hyper["threshold"]), float(np.finfo(np.float64).tiny)
-        )  # equal clients are one cluster
+        # Equal clients are one cluster
+        cut = max(float(ask.hyper["threshold"]), float(np.finfo(np.float64).tiny))
         own = host.agglomerative(
             distances(sent, self.how), distance_threshold=cut, linkage=self.linkage
         )

@@ -71,7 +71,8 @@ class PFedGraph(Peers):
     latter.
     """
 
-    vectors_kept = 2  # its model, and how far that has moved
+    # Its model, and how far that has moved
+    vectors_kept = 2
 
     lam: float = option(
         0.8, "weight of the shares of samples against similarity", above=0.0, traced=True

@@ -58,7 +58,8 @@ READINGS = (
     ),
 )
 
-Carry = tuple[Tree, Tree]  # What the steps of a client carry: θ_i and w_i
+# What the steps of a client carry: θ_i and w_i
+Carry = tuple[Tree, Tree]
 
 
 @dataclasses.dataclass(frozen=True)

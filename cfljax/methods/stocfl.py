@@ -81,9 +81,12 @@ READINGS = (
 class Seen(NamedTuple):
     """What new clients are compared with."""
 
-    anchor: Array  # f32[d]: w_0
-    moves: Array  # f32[K, m]: the sum of the members' ψ, or of sketches of them
-    members: Array  # i32[K]: how many clients have joined each cluster; 0: the slot is free
+    # f32[d]: w_0
+    anchor: Array
+    # f32[K, m]: the sum of the members' ψ, or of sketches of them
+    moves: Array
+    # i32[K]: how many clients have joined each cluster; 0: the slot is free
+    members: Array
 
     @property
     def means(self) -> Array:
@@ -181,11 +184,11 @@ def placed(ask: Ask, state: State, psi: Array, new: Array) -> tuple[State, Array
     size = jnp.concatenate([seen.members, new[order].astype(jnp.int32)])
     root, kept = unite(similar, tau, size, present, k)
     slot, crowded = slots(root, present, similar, k)
-    into = jnp.where(present, slot, k)  # beyond the last slot: dropped
+    # Beyond the last slot: dropped
+    into = jnp.where(present, slot, k)
     old = jnp.zeros(k, jnp.int32).at[into[:k]].add(seen.members, mode="drop")
-    models = jnp.where(
-        (old > 0)[:, None], state.models[jnp.minimum(kept[:k], k - 1)], state.whole
-    )  # a new cluster begins at ω
+    # A new cluster begins at ω
+    models = jnp.where((old > 0)[:, None], state.models[jnp.minimum(kept[:k], k - 1)], state.whole)
     moves = (
         jnp.zeros_like(seen.moves)
         .at[into]

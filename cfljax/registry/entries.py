@@ -52,7 +52,8 @@ class Entry(NamedTuple, Generic[Make]):
 class Origin(NamedTuple):
     """Where a user's entry comes from."""
 
-    code: str  # SHA-256 of the source, 64 hexadecimal digits
+    # SHA-256 of the source, 64 hexadecimal digits
+    code: str
     # The file or module that another process must load to have the entry; "" where none is known
     plugin: str = ""
 

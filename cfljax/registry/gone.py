@@ -22,8 +22,10 @@ _STALENESS = "went; give exponent: an update t steps old counts (1 + t)^-exponen
 class Gone(NamedTuple):
     """An option that went."""
 
-    usual: Value  # Its default: a record with this value means what one without the option means
-    instead: str  # The message for a spec with it; {0} stands for its table
+    # Its default: a record with this value means what one without the option means
+    usual: Value
+    # The message for a spec with it; {0} stands for its table
+    instead: str
 
 
 OPTIONS: Mapping[str, Gone] = {

@@ -28,10 +28,14 @@ class Column(NamedTuple):
 
     key: str
     heading: str
-    value: Callable[[Unit], float]  # The quantity of a run; NaN where the run has none
-    kind: str = "percent"  # How it is printed: percent, score, count, bytes or seconds
-    better: int = 1  # 1: the higher the better, −1: the lower, 0: neither is marked
-    interval: bool = False  # Whether the 95 % interval stands beside the mean
+    # The quantity of a run; NaN where the run has none
+    value: Callable[[Unit], float]
+    # How it is printed: percent, score, count, bytes or seconds
+    kind: str = "percent"
+    # 1: the higher the better, −1: the lower, 0: neither is marked
+    better: int = 1
+    # Whether the 95 % interval stands beside the mean
+    interval: bool = False
     # The one of WINDOWS whose evaluations it is about; "": it is about no single ones, and is in
     # all tables
     window: str = ""
@@ -41,11 +45,14 @@ class Cell(NamedTuple):
     """One quantity of one configuration."""
 
     mean: float
-    std: float | None  # Standard deviation of a sample; None for fewer than two runs
+    # Standard deviation of a sample; None for fewer than two runs
+    std: float | None
     n: int
-    total: int  # The number of runs that are done; `n` of them have the quantity
+    # The number of runs that are done; `n` of them have the quantity
+    total: int
     best: bool = False
-    p: float | None = None  # The corrected p value of the test against the best; None: not tested
+    # The corrected p value of the test against the best; None: not tested
+    p: float | None = None
     # The 95 % interval of the mean; None for fewer than FEWEST runs
     interval: tuple[float, float] | None = None
     # How far it is from the best, over the seeds that both have; None: it was not tested
@@ -61,7 +68,8 @@ class Row(NamedTuple):
     """The quantities of one configuration."""
 
     configuration: Configuration
-    cells: dict[str, Cell]  # By the key of the column
+    # By the key of the column
+    cells: dict[str, Cell]
 
 
 def _summary(name: str) -> Callable[[Unit], float]:

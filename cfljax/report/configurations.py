@@ -39,12 +39,14 @@ class Configuration(NamedTuple):
     """One method with its options, and its runs with different seeds: a row of the table, a curve,
     a panel."""
 
-    folder: str  # Name of its results folder among the report's folders; "" where there is only one
+    # Name of its results folder among the report's folders; "" where there is only one
+    folder: str
     method: str
     label: str
     # (name, value) of the options that vary, as tables show them
     options: tuple[tuple[str, str], ...]
-    data: tuple[tuple[str, str], ...]  # The options among them that belong to the data
+    # The options among them that belong to the data
+    data: tuple[tuple[str, str], ...]
     # Equal for configurations that were trained on the same data: only those are compared
     block: str
     units: list[Unit]
@@ -124,7 +126,8 @@ class Collected(NamedTuple):
     configurations: list[Configuration]
     # The number of runs that the plans list; of a folder without a plan, the runs that it has
     planned: int
-    left_out: int  # The number of runs of earlier specs, which no configuration has
+    # The number of runs of earlier specs, which no configuration has
+    left_out: int
 
     @property
     def units(self) -> list[Unit]:

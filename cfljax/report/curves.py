@@ -26,9 +26,12 @@ MOST_SEEDS = 400
 class _Points(NamedTuple):
     """The evaluations of one run."""
 
-    rounds: np.ndarray  # f64[E]
-    values: np.ndarray  # f64[E]
-    stopped: bool = False  # Whether `train.stop` has ended the run, which then keeps its last value
+    # f64[E]
+    rounds: np.ndarray
+    # f64[E]
+    values: np.ndarray
+    # Whether `train.stop` has ended the run, which then keeps its last value
+    stopped: bool = False
 
 
 class Band(NamedTuple):
@@ -53,14 +56,16 @@ class Curves(NamedTuple):
     seconds: float
     """Seconds for training and evaluating a run as long as the longest, without compiling, at the
     mean pace of all rounds."""
-    runs: int  # The number of runs that are averaged
+    # The number of runs that are averaged
+    runs: int
     stopped: tuple[int, ...] = ()
     """The rounds after which `train.stop` has ended runs, ascending; such a run keeps its last
     values in the means."""
     changes: tuple[int, ...] = ()
     """The evaluations, by their rounds, that see clients in other true groups than the one before
     (`data.drift`)."""
-    setup: float = 0.0  # Seconds before the rounds, pre-training included
+    # Seconds before the rounds, pre-training included
+    setup: float = 0.0
     waited: np.ndarray = np.zeros(0)
     """f64[K]: simulated seconds that the members of each cluster of the first run have waited for
     others; empty if unknown."""

@@ -29,11 +29,16 @@ class Mixture(NamedTuple):
     to them by its mean weight."""
 
     name: str
-    at: np.ndarray  # i64[columns]: percent, or rounds
-    colours: np.ndarray  # i32[rows, columns]: the number of a model's colour, −1 unknown
-    groups: np.ndarray  # i32[rows]: the true group, −1 unknown
-    clients: int  # The number of all clients
-    drawn: int  # Of how many of them there is something in the picture
+    # i64[columns]: percent, or rounds
+    at: np.ndarray
+    # i32[rows, columns]: the number of a model's colour, −1 unknown
+    colours: np.ndarray
+    # i32[rows]: the true group, −1 unknown
+    groups: np.ndarray
+    # The number of all clients
+    clients: int
+    # Of how many of them there is something in the picture
+    drawn: int
 
     @property
     def xlabel(self) -> str:

@@ -60,7 +60,8 @@ class Final(TypedDict):
 
     mean: float | None
     std: float | None
-    seeds: list[float | None]  # The number of each run
+    # The number of each run
+    seeds: list[float | None]
 
 
 def page_json(data: ReportData) -> str:

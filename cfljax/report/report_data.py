@@ -24,12 +24,18 @@ class ReportData(NamedTuple):
     """The data of a report."""
 
     collected: Collected
-    table: list[Row]  # One for each configuration
-    drawn: list[Configuration]  # The configurations that figures show
-    curves: list[Curves]  # For each of `drawn`
-    pictures: list[RunPictures | None]  # For each of `drawn`; None where no run can be read
-    problems: list[str]  # A line for each file that could not be read, and for runs of known faults
-    target: float | None  # The accuracy to which rounds and bytes are counted
+    # One for each configuration
+    table: list[Row]
+    # The configurations that figures show
+    drawn: list[Configuration]
+    # For each of `drawn`
+    curves: list[Curves]
+    # For each of `drawn`; None where no run can be read
+    pictures: list[RunPictures | None]
+    # A line for each file that could not be read, and for runs of known faults
+    problems: list[str]
+    # The accuracy to which rounds and bytes are counted
+    target: float | None
 
 
 def read(

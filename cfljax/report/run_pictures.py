@@ -20,20 +20,25 @@ class OverRounds(NamedTuple):
     """The clusters, or the true groups, of clients over rounds; a row per client, ordered by true
     group."""
 
-    rounds: np.ndarray  # i64[E]
-    colours: np.ndarray  # i32[rows, E]: the number of a colour, −1 unassigned
+    # i64[E]
+    rounds: np.ndarray
+    # i32[rows, E]: the number of a colour, −1 unassigned
+    colours: np.ndarray
     # i32[rows]: the true group (of groups over rounds that at first), −1 unknown
     groups: np.ndarray
-    clients: int  # The number of all clients, of which `rows` are drawn
+    # The number of all clients, of which `rows` are drawn
+    clients: int
 
 
 class Confusion(NamedTuple):
     """How many clients of a true group are in a cluster."""
 
-    table: np.ndarray  # i64[K, G]
+    # i64[K, G]
+    table: np.ndarray
     clusters: list[str]
     groups: list[str]
-    colours: np.ndarray  # i32[K]
+    # i32[K]
+    colours: np.ndarray
 
 
 class RunPictures(NamedTuple):
@@ -41,7 +46,8 @@ class RunPictures(NamedTuple):
 
     seed: int
     assignment: OverRounds | None
-    trivial: str  # Why there is no picture of the clusters; "" where there is one
+    # Why there is no picture of the clusters; "" where there is one
+    trivial: str
     confusion: Confusion | None
     mixtures: Sequence[Mixture] = ()
     groups: OverRounds | None = None

@@ -166,7 +166,8 @@ def _settings(group: Table, table: Table) -> str:
 class _Scale(NamedTuple):
     """Where rounds and values are in the picture."""
 
-    last: int  # The last rung, at the right edge
+    # The last rung, at the right edge
+    last: int
     low: float
     high: float
 

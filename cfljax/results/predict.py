@@ -28,8 +28,10 @@ class RebuiltRun(NamedTuple):
     run: Run
     model: Model
     federation: Federation
-    chooses: bool  # Whether clients that never train choose a model (see `Method.chooses`)
-    mixes: bool  # Whether clients mix several models (see `Method.mixture`)
+    # Whether clients that never train choose a model (see `Method.chooses`)
+    chooses: bool
+    # Whether clients mix several models (see `Method.mixture`)
+    mixes: bool
     # Whether each client is scored with a model that it makes of the kept one (see `Method.adapt`)
     adapts: bool
 

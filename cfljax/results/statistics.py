@@ -25,11 +25,13 @@ class Difference(NamedTuple):
 
     mean: float
     low: float
-    high: float  # The 95 % interval of the mean
+    # The 95 % interval of the mean
+    high: float
     effect: float
     """The mean in standard deviations of the differences, corrected for few seeds (Hedges' g of
     paired values); ±∞ where all differences are the same, 0 where all are zero."""
-    n: int  # The number of seeds that both have
+    # The number of seeds that both have
+    n: int
 
 
 def mean_and_deviation(values: Iterable[float]) -> tuple[float, float | None]:
@@ -123,12 +125,15 @@ def holm(values: Sequence[float]) -> list[float]:
 class Ranks(NamedTuple):
     """The comparison of k methods over N data sets (Demšar 2006)."""
 
-    names: list[str]  # Of the methods, from the best to the worst
-    means: list[float]  # The mean rank of each, 1 being the best
+    # Of the methods, from the best to the worst
+    names: list[str]
+    # The mean rank of each, 1 being the best
+    means: list[float]
     data_sets: int
     # Of Friedman's test in the form of Iman and Davenport: whether any of the methods differ
     p: float
-    statistic: float  # Its F with (k − 1, (k − 1)(N − 1)) degrees of freedom
+    # Its F with (k − 1, (k − 1)(N − 1)) degrees of freedom
+    statistic: float
     # Nemenyi's critical difference at LEVEL: methods whose mean ranks are closer do not differ
     # significantly
     distance: float

@@ -17,9 +17,11 @@ class About(NamedTuple):
     family: Family
     authors: str = ""
     year: int | None = None
-    paper: str = ""  # The title of the paper
+    # The title of the paper
+    paper: str = ""
     venue: str = ""
-    link: str = ""  # "": none is known for certain
+    # "": none is known for certain
+    link: str = ""
     # The models that a participant receives and sends in a round, in short; "": one down, one up
     models: str = ""
     # What travels per participant and round
@@ -37,8 +39,10 @@ class Reading(NamedTuple):
     `READINGS` of a method's file."""
 
     point: str
-    paper: str  # What the paper says
-    here: str = "the same"  # What is done here by default
+    # What the paper says
+    paper: str
+    # What is done here by default
+    here: str = "the same"
     # The options that change it: each a key, or a line of a spec such as `average = "uniform"`
     option: str | tuple[str, ...] = ()
 

@@ -24,9 +24,12 @@ class Counts:
     """What the participants of a round were sent and have sent besides the model that they train.
     An ask and all that come from it by `of`, however deep, count in one object."""
 
-    more: Array  # i32[S]: the vectors that each was sent
-    up: Array  # i32[S]: the vectors that each has sent
-    floats: Array  # i32[]: the numbers that they have sent, all together
+    # i32[S]: the vectors that each was sent
+    more: Array
+    # i32[S]: the vectors that each has sent
+    up: Array
+    # i32[]: the numbers that they have sent, all together
+    floats: Array
     # i32[]: how many clients have trained before the first round, which that bills; None: nobody
     asked: Array | None = None
 

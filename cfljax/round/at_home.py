@@ -26,9 +26,12 @@ if TYPE_CHECKING:
 class Kept(NamedTuple):
     """The state of these methods."""
 
-    w: Array  # f32[1, d] the global model
-    home: Array  # f32[C, m]: what stays with each client
-    drawn: Array  # bool[C]: whether it has been trained
+    # f32[1, d] the global model
+    w: Array
+    # f32[C, m]: what stays with each client
+    home: Array
+    # bool[C]: whether it has been trained
+    drawn: Array
 
 
 @dataclasses.dataclass(frozen=True)

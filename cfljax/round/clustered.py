@@ -46,7 +46,8 @@ class Clustered(MethodConfig):
     average = "samples"
     """The weights of a cluster's members: "samples", "uniform" or "nova". Most methods have an
     option of this name."""
-    chooses = False  # Whether participants choose their cluster in each round; False: they keep it
+    # Whether participants choose their cluster in each round; False: they keep it
+    chooses = False
     # Whether the server computes `score`, from what it knows, so that no models are sent for it
     scores_on_server = False
     # Whether random participants are put into clusters ("when_empty", "always"), of methods that
@@ -67,21 +68,25 @@ class Clustered(MethodConfig):
     compares_all = False
     """Whether `begin` or `regroup` compares all clients with each other, with an option
     `similarity` by their updates."""
-    pairs = 2  # How many numbers that comparison holds for each pair of clients
-    everybody = False  # Whether all clients take part in each round
-    splits = False  # Whether all clients begin in one cluster, of `max_clusters` slots
-    true_groups = False  # Whether the clusters are the true groups
+    # How many numbers that comparison holds for each pair of clients
+    pairs = 2
+    # Whether all clients take part in each round
+    everybody = False
+    # Whether all clients begin in one cluster, of `max_clusters` slots
+    splits = False
+    # Whether the clusters are the true groups
+    true_groups = False
     joins_on_arrival = False
     """Whether a client that comes late gets its cluster of `state.guess` when it comes; False: when
     it first takes part."""
-    clients_per_cluster = cast(
-        "int | None", None
-    )  # How many clients are drawn from each cluster in a round; None: the run's draw
+    # How many clients are drawn from each cluster in a round; None: the run's draw
+    clients_per_cluster = cast("int | None", None)
     notes = 0
     """How many numbers the method's own `steps` note for each participant (`done.notes`), NaN at
     first. They replace a part of the model that stays with the client, so `train.parts` is
     refused."""
-    warmup_rounds = 0  # The first rounds, in which all clients take part
+    # The first rounds, in which all clients take part
+    warmup_rounds = 0
     every = cast("int | None", None)
     """After how many rounds `begin` makes clusters again; None: never. Methods have
     `recluster.every()` as their option."""

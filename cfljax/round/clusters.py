@@ -258,9 +258,8 @@ class ClusteredMethod:
             return averages(self.trainer, federation, cohort, which, k, config.average, hyper)
 
         if self._at_once(ask):
-            ask.losses(
-                state.models
-            )  # the participants choose while they train: only its bill is used
+            # The participants choose while they train: only its bill is used
+            ask.losses(state.models)
             jobs = jobs_from(cohort, state.models, None)
             trained, which = choose_and_train(
                 self.trainer, key, federation, jobs, hyper, mix_of, state.models
@@ -379,7 +378,8 @@ class ClusteredMethod:
                 asked = jnp.int32(ask.compared)
                 new = new._replace(compared=asked, floats=asked)
             return new._replace(asked=jnp.int32(ask.asked_now()))
-        fresh = ClusteredMethod.init(self, key, now, numbers, self._begun(ask))  # whole models
+        # Whole models
+        fresh = ClusteredMethod.init(self, key, now, numbers, self._begun(ask))
         before, after = (
             np.where(np.asarray(each.labels) >= 0, each.labels, np.asarray(each.guess))
             for each in (state, fresh)

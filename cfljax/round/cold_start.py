@@ -51,7 +51,9 @@ def _compare(
             key, points, groups, seen["usable"], jnp.asarray(uid), restarts=10, max_iter=20
         ).labels
     if cold_start == "madc" or snapshots:
-        seen["madc"] = madc(cosine_matrix(delta, mask=seen["usable"]), seen["usable"])  # eq. 7
+        # eq. 7
+        seen["madc"] = madc(cosine_matrix(delta, mask=seen["usable"]), seen["usable"])
     if snapshots:
-        seen["edc"] = edc_between(points)  # eq. 8
+        # eq. 8
+        seen["edc"] = edc_between(points)
     return seen

@@ -16,12 +16,9 @@ from cfljax.kernels.mix import Mixed, usable
 from cfljax.lazy import jax, jnp
 from cfljax.types import Array, Cohort, Federation, Model, Traffic
 
-SMALL = (
-    1 << 18
-    # The most numbers of a model that is drawn by a program of its own: what it is made from is
-    # kept
-    # with the program
-)
+# The most numbers of a model that is drawn by a program of its own: what it is made from is kept
+# with the program
+SMALL = 1 << 18
 
 
 def first_model(key: Array, model: Model) -> Array:

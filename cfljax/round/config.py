@@ -44,7 +44,8 @@ class MethodConfig:
     max_clusters = 0
     """The number of clusters that there is room for, of methods that have this option instead of
     `clusters`; 0: others."""
-    own = False  # Whether each client is scored by a model of its own
+    # Whether each client is scored by a model of its own
+    own = False
     own_steps = False
     """Whether clients take steps of the method's own (`Solver.with_own_steps`), which cannot be
     done on Gram matrices."""
@@ -63,16 +64,16 @@ class MethodConfig:
     parts = cast("tuple[tuple[str, str], ...]", ())
     """The parts (name, kind) that the method itself has, instead of `train.parts` and, with kind
     "frozen", `train.freeze`."""
-    head_epochs = (
-        0  # The epochs of the head before the body's, where the method itself trains them apart
-    )
+    # The epochs of the head before the body's, where the method itself trains them apart
+    head_epochs = 0
     finetune_steps = 0
     """The local steps that clients train on after all rounds, for a last score, where
     `train.finetune_steps` does not say it."""
     chooses_by_loss = False
     """Whether each participant of a round chooses its cluster by losses, so that
     `train.privacy.choice` can make that private."""
-    sends = True  # Whether participants send updates
+    # Whether participants send updates
+    sends = True
     waits = "its round needs the updates of all participants at once"
     """Why the server must wait for all participants of a round, so that `train.asynchronous` is
     refused; "": it need not, as the round mixes updates by `averages` and `train_and_mix`, and
@@ -84,9 +85,12 @@ class MethodConfig:
     """Whether each round makes one sum over all participants public and nothing else that tells who
     they were, and what a client sends does not depend on when it was drawn before. Not
     inherited."""
-    counts_labels = ""  # Why samples must not have several labels, for the message; "": they may
-    needs_clients = True  # Whether more `clusters` than clients that train are refused
-    vectors_kept = 0  # How many vectors of a model's size a run holds for each client at once
+    # Why samples must not have several labels, for the message; "": they may
+    counts_labels = ""
+    # Whether more `clusters` than clients that train are refused
+    needs_clients = True
+    # How many vectors of a model's size a run holds for each client at once
+    vectors_kept = 0
     # How updates are compared: "exact" or "sketch", for methods with an option of this name; "":
     # they are not
     similarity = ""

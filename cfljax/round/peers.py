@@ -25,14 +25,16 @@ if TYPE_CHECKING:
 class OwnModels(NamedTuple):
     """The models that the server has of the clients."""
 
-    own: Array  # f32[C, d]: the last model of each client; w_0 for those that have not trained
-    drawn: Array  # bool[C]: has a model of its own that is finite
-    size: Array  # f32[C]: the number of training samples of each client
-    first: Array  # f32[d]: w_0
-    shared: Array | None = (
-        # f32[m], or f32[C, m] for each client: what the server sends besides models; None: nothing
-        None
-    )
+    # f32[C, d]: the last model of each client; w_0 for those that have not trained
+    own: Array
+    # bool[C]: has a model of its own that is finite
+    drawn: Array
+    # f32[C]: the number of training samples of each client
+    size: Array
+    # f32[d]: w_0
+    first: Array
+    # f32[m], or f32[C, m] for each client: what the server sends besides models; None: nothing
+    shared: Array | None = None
 
     @property
     def shares(self) -> Array:
@@ -153,9 +155,8 @@ def method_of(config: Peers, model: Model, solver: Solver) -> Method[OwnModels]:
         updates = train(key, federation, jobs, hyper)
         mixed = keep_own(cohort, updates.delta, begin)
         sane = cohort.mask & usable(updates.delta)
-        into = jnp.where(
-            sane, cohort.ids, federation.clients
-        )  # a client whose update is broken keeps its model
+        # A client whose update is broken keeps its model
+        into = jnp.where(sane, cohort.ids, federation.clients)
         drawn = state.drawn.at[into].set(True, mode="drop")
         after = state._replace(own=state.own.at[into].set(mixed.new, mode="drop"), drawn=drawn)
         after, *floats = config.exchange(ask, state, after, sane, home)

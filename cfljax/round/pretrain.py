@@ -17,7 +17,8 @@ from cfljax.local.schedule import Work
 from cfljax.local.solver import Solver
 from cfljax.types import Array, ClientState, Federation, Hyper, Jobs
 
-CHUNK = 64  # The most clients that pre-train in one call of the compiled program
+# The most clients that pre-train in one call of the compiled program
+CHUNK = 64
 
 
 def solver_before(solver: Solver, epochs: int | None, steps: int | None = None) -> Solver:
@@ -59,7 +60,8 @@ def in_chunks(find: Callable[[Array, Array], Array], who: Array) -> Array:
     return jnp.where(who, found.reshape(-1)[:clients], -1)
 
 
-Part = tuple[np.ndarray, np.ndarray]  # Some pre-trained clients: (ids i32[m], updates f32[m, d])
+# Some pre-trained clients: (ids i32[m], updates f32[m, d])
+Part = tuple[np.ndarray, np.ndarray]
 Pretrainer = Callable[
     [Array, Federation, Hyper, np.ndarray, np.ndarray, "Array | None"], Iterator[Part]
 ]

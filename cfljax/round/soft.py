@@ -28,13 +28,18 @@ B], one for each sample."""
 class Mixed(NamedTuple):
     """The models, and the clients' mixtures of them."""
 
-    models: Array  # f32[K, d]
-    mixture: Array  # f32[C, K]: each row sums to one
-    drawn: Array  # bool[C]: has a mixture of its own
-    memory: Tree = None  # What else the method remembers
+    # f32[K, d]
+    models: Array
+    # f32[C, K]: each row sums to one
+    mixture: Array
+    # bool[C]: has a mixture of its own
+    drawn: Array
+    # What else the method remembers
+    memory: Tree = None
 
 
-NEWCOMER_STEPS = 10  # E-steps for the mixture of a client that has not been drawn
+# E-steps for the mixture of a client that has not been drawn
+NEWCOMER_STEPS = 10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,9 +131,8 @@ def method_of(name: str, config: Soft, model: Model, solver: Solver) -> Method[M
         )
         if more is not None:
             losses = losses + jnp.swapaxes(more[:, sample_labels(solver, federation, cohort)], 0, 1)
-        q = config.share(
-            jnp.log(before)[:, :, None], losses, 1
-        )  # f32[S, K, N], in the order of each client's samples
+        # f32[S, K, N], in the order of each client's samples
+        q = config.share(jnp.log(before)[:, :, None], losses, 1)
         count = federation.train.count[cohort.ids]
         mean = (
             jnp.where(in_lists(federation, cohort)[:, None, :], q, 0.0).sum(axis=2)

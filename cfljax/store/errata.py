@@ -37,7 +37,8 @@ class ErrataWarning(UserWarning):
 class Erratum(NamedTuple):
     """A fault that is mended."""
 
-    number: int  # Its position in the table, from 1
+    # Its position in the table, from 1
+    number: int
     id: str
     title: str
     what: str

@@ -18,11 +18,14 @@ class Counts(TypedDict):
     done: int
     diverged: int
     failed: int
-    claimed: int  # Being computed now
+    # Being computed now
+    claimed: int
     damaged: int
-    left: int | None  # Of the plan's, without a record; None without a plan
+    # Of the plan's, without a record; None without a plan
+    left: int | None
     planned: int | None
-    earlier: int  # On record, but not in the plan
+    # On record, but not in the plan
+    earlier: int
 
 
 def counts(folder: str | os.PathLike[str]) -> Counts:

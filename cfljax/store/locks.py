@@ -32,8 +32,10 @@ class Note(TypedDict):
 
     pid: int
     host: str
-    place: str  # Where the pid means this process; notes of earlier versions have none
-    since: str  # Local time, ISO 8601
+    # Where the pid means this process; notes of earlier versions have none
+    place: str
+    # Local time, ISO 8601
+    since: str
 
 
 class Claim:

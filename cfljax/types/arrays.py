@@ -11,9 +11,8 @@ from cfljax.lazy import jax
 # An array of JAX. On the host, before the engine copies it to the device, it may be a numpy array
 # (`on_host`).
 Array = jax.Array
-Tree = (
-    Any  # A tree of arrays (JAX's pytree) whose form depends on the model, the method or the caller
-)
+# A tree of arrays (JAX's pytree) whose form depends on the model, the method or the caller
+Tree = Any
 Hyper = dict[str, Array]
 """The numbers of a run by name (`lr`, `mu`, `beta`, …), f32[] each. They are traced: a grid over
 them is one compiled program."""

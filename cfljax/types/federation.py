@@ -15,23 +15,24 @@ class Source(NamedTuple):
     """HOST. A named data set as numpy arrays. The readers of `cfljax.data` return it."""
 
     name: str
-    x_train: np.ndarray  # u8, f32 or i32 (token ids) [n_train, ...]
-    y_train: (
-        np.ndarray
-    )  # i32[n_train], 0 … classes − 1; of samples with several labels i32[n_train, classes], 0 or 1
-    x_test: np.ndarray  # [n_test, ...], of the type of `x_train`
-    y_test: np.ndarray  # i32[n_test], or i32[n_test, classes]
-    classes: int  # The number of classes
-    user_train: np.ndarray | None = (
-        None  # i32[n_train]: the user who made each sample; None: the data set does not say
-    )
-    user_test: np.ndarray | None = None  # i32[n_test]: the same for the test samples
-    population: np.ndarray | None = (
-        None  # i32[users]: the true population of each user; None: the data set does not say
-    )
-    table: np.ndarray | None = (
-        None  # f32[vocabulary, width]: a fixed vector for each token; None: x holds no token ids
-    )
+    # u8, f32 or i32 (token ids) [n_train, ...]
+    x_train: np.ndarray
+    # i32[n_train], 0 … classes − 1; of samples with several labels i32[n_train, classes], 0 or 1
+    y_train: np.ndarray
+    # [n_test, ...], of the type of `x_train`
+    x_test: np.ndarray
+    # i32[n_test], or i32[n_test, classes]
+    y_test: np.ndarray
+    # The number of classes
+    classes: int
+    # i32[n_train]: the user who made each sample; None: the data set does not say
+    user_train: np.ndarray | None = None
+    # i32[n_test]: the same for the test samples
+    user_test: np.ndarray | None = None
+    # i32[users]: the true population of each user; None: the data set does not say
+    population: np.ndarray | None = None
+    # f32[vocabulary, width]: a fixed vector for each token; None: x holds no token ids
+    table: np.ndarray | None = None
     coarse: np.ndarray | None = None
     """i32[classes]: the coarse label of each class, −1 for a class without samples; None: the data
     set does not say."""
@@ -48,27 +49,26 @@ class Parts:
     test: list[np.ndarray] | np.ndarray
     """i64[n_i] the test rows of each client, or one array of rows that all clients are tested
     on."""
-    group: np.ndarray  # i32[C] the true group of each client; −1: unknown
+    # i32[C] the true group of each client; −1: unknown
+    group: np.ndarray
     view: np.ndarray | None = None
     """i32[C] through which of the V views below each client sees its samples; None: all clients see
     the data unchanged."""
     pixels: np.ndarray | None = None
     """i32[V, F] the index, in the original flattened sample, of each value that the view shows (−1:
     the value is zero)."""
-    labels: np.ndarray | None = (
-        None  # i32[V, classes] the label that replaces each label in the view
-    )
+    # i32[V, classes] the label that replaces each label in the view
+    labels: np.ndarray | None = None
     gain: np.ndarray | None = None
     """f32[V] the factor of the view: a sample x becomes gain · x + offset, after the scaling of
     `Pool`."""
-    offset: np.ndarray | None = None  # f32[V] the number that the view adds, see `gain`
+    # f32[V] the number that the view adds, see `gain`
+    offset: np.ndarray | None = None
     source: Source | None = None
     """The data set of the rows, if the partition has made a new one (by copying or drawing
     samples); None: the given one."""
-    origin: np.ndarray | None = (
-        # i64[n]: of which original sample each training sample of `source` is a copy; None: of none
-        None
-    )
+    # i64[n]: of which original sample each training sample of `source` is a copy; None: of none
+    origin: np.ndarray | None = None
     by_group: np.ndarray | None = None
     """i32[G, C] through which view each client would see its samples in each true group, where
     views are combined (none, i32[0, C], where that is not a matter of a view alone); None: as the
@@ -80,51 +80,58 @@ class Flight(NamedTuple):
     or is free. The cohort of a server step has the same M slots: it trains the clients that take
     free ones, and masks the others."""
 
-    ids: Array  # i32[M]: positions of the clients on the client axis
-    busy: Array  # bool[M]: whether the slot is taken, by a client that began in an earlier step
-    left: Array  # f32[M]: simulated seconds until the update arrives
+    # i32[M]: positions of the clients on the client axis
+    ids: Array
+    # bool[M]: whether the slot is taken, by a client that began in an earlier step
+    busy: Array
+    # f32[M]: simulated seconds until the update arrives
+    left: Array
     # i32[M]: the server step at whose start the last client of this slot got its models; −1: none
     # yet
     begun: Array
-    work: Array  # f32[M]: the share of its local steps that the client does (`Jobs.work`)
-    up: Array  # i32[M, 2]: the vectors and floats that arrive with the update
-    which: Array  # i32[M]: the cluster of the update: the one that the client trained for
-    delta: Array  # f32[M, d]: the updates, as they will arrive
-    loss: Array  # f32[M]: their training losses
-    home: (
-        Array | None
-    )  # f32[M, n]: the updates of client-side parameters (`Updates.home`); None: there are none
+    # f32[M]: the share of its local steps that the client does (`Jobs.work`)
+    work: Array
+    # i32[M, 2]: the vectors and floats that arrive with the update
+    up: Array
+    # i32[M]: the cluster of the update: the one that the client trained for
+    which: Array
+    # f32[M, d]: the updates, as they will arrive
+    delta: Array
+    # f32[M]: their training losses
+    loss: Array
+    # f32[M, n]: the updates of client-side parameters (`Updates.home`); None: there are none
+    home: Array | None
     # i32[]: the staleness of all updates that have arrived since the start of the run, added up
     staleness: Array
-    arrived: Array  # i32[]: how many these are
+    # i32[]: how many these are
+    arrived: Array
     # i32[K]: how many updates of each cluster's members have arrived since the start of the run
     applied: Array
     arrives: Array | None = None
     """bool[M]: whether the update arrives in this step; None: it is not known yet, as before a step
     and while it is timed. Then methods train and mix as if there were no flight."""
-    discount: Array | None = (
-        # f32[M]: what an update's part of the mean of its cluster is multiplied by; None as
-        # `arrives`
-        None
-    )
+    # f32[M]: what an update's part of the mean of its cluster is multiplied by; None as `arrives`
+    discount: Array | None = None
 
 
-NEVER = (
-    2**31 - 1
-)  # The round in which newcomers arrive: they are placed and scored when all rounds are over
+# The round in which newcomers arrive: they are placed and scored when all rounds are over
+NEVER = 2**31 - 1
 
 
 class Pool(NamedTuple):
     """All samples of a federation, each stored once. Models see `(x − mean) · scale` as float32, or
     `table[x]` for token ids."""
 
-    x: Array  # u8, f32 or i32 [P, ...]
-    y: Array  # i32[P]; i32[P, classes] of 0 and 1, where a sample may have several labels
-    mean: Array  # f32[], or f32[...] with the shape of one sample: what is subtracted from a sample
-    scale: Array  # The factor after the subtraction; its shape is `mean`'s
-    table: Array | None = (
-        None  # f32[vocabulary, width] the vector of each token; None: x holds no token ids
-    )
+    # u8, f32 or i32 [P, ...]
+    x: Array
+    # i32[P]; i32[P, classes] of 0 and 1, where a sample may have several labels
+    y: Array
+    # f32[], or f32[...] with the shape of one sample: what is subtracted from a sample
+    mean: Array
+    # The factor after the subtraction; its shape is `mean`'s
+    scale: Array
+    # f32[vocabulary, width] the vector of each token; None: x holds no token ids
+    table: Array | None = None
 
 
 class View(NamedTuple):
@@ -143,7 +150,8 @@ class Grams(NamedTuple):
     """The Gram matrices (inner products of all pairs of a client's samples) of the clients that are
     trained on them."""
 
-    start: Array  # i32[C]: the first row of each client in the array for its size
+    # i32[C]: the first row of each client in the array for its size
+    start: Array
     rows: tuple[Array, ...]
     """One array f32[rows, n] for each size n, the smallest size first. It holds one row per sample,
     one client after another."""
@@ -161,9 +169,12 @@ class Split:
     """The pool rows of each client: client c has `rows[start[c] : start[c] + count[c]]`. Clients
     are not padded to the size of the largest; entries outside of these ranges are never read."""
 
-    rows: Array  # i32[T] indices into the pool
-    start: Array  # i32[C] where the rows of each client begin
-    count: Array  # i32[C] the number of rows of each client
+    # i32[T] indices into the pool
+    rows: Array
+    # i32[C] where the rows of each client begin
+    start: Array
+    # i32[C] the number of rows of each client
+    count: Array
     longest: int = dataclasses.field(metadata={"static": True})
     """An upper bound of `count`. It decides the shapes of arrays, so it is static."""
     shared: bool = dataclasses.field(default=False, metadata={"static": True})
@@ -185,9 +196,12 @@ class Drift(NamedTuple):
     """Each client's true group and view as a function of the round: P phases, each of which lasts
     until the next begins."""
 
-    begin: Array  # i32[P] the first round of each phase, ascending; the first is 0
-    group: Array  # i32[P, C]: `Federation.group` in each phase
-    view: Array  # i32[P, C]: `View.of` in each phase
+    # i32[P] the first round of each phase, ascending; the first is 0
+    begin: Array
+    # i32[P, C]: `Federation.group` in each phase
+    group: Array
+    # i32[P, C]: `View.of` in each phase
+    view: Array
 
     def take(self, clients: Array) -> Drift:
         """Select these clients."""
@@ -199,12 +213,15 @@ class Drift(NamedTuple):
 class Devices:
     """The clients' devices, for the simulated clock (`train.clock`)."""
 
-    pace: Array  # f32[C]: a normal draw of each client; its speed is exp(spread · pace)
+    # f32[C]: a normal draw of each client; its speed is exp(spread · pace)
+    pace: Array
     times: Array | None = None
     """f32[T]: the rounds, or the seconds, from which on each row of a trace holds; the first is 0.
     None: there is no trace."""
-    available: Array | None = None  # bool[T, C]: whether clients can be drawn
-    factor: Array | None = None  # f32[T, C]: what the trace multiplies their speeds by
+    # bool[T, C]: whether clients can be drawn
+    available: Array | None = None
+    # f32[T, C]: what the trace multiplies their speeds by
+    factor: Array | None = None
     by_seconds: bool = dataclasses.field(default=False, metadata={"static": True})
     """Whether `times` are seconds of the simulated clock; False: rounds."""
 
@@ -220,23 +237,25 @@ class Federation:
     # i32[C] the identity of each client, from which its random keys are derived; −1: a dummy that
     # pads the client axis
     uid: Array
-    group: Array  # i32[C] the true group of each client; −1: unknown
-    arrive: Array  # i32[C] the first round in which each client can take part; NEVER: a newcomer
+    # i32[C] the true group of each client; −1: unknown
+    group: Array
+    # i32[C] the first round in which each client can take part; NEVER: a newcomer
+    arrive: Array
     view: View | None = None
-    valid: Split | None = (
-        None  # Training samples of each client that are set aside for validation; None: none are
-    )
+    # Training samples of each client that are set aside for validation; None: none are
+    valid: Split | None = None
     owner: Array | None = None
     """i32[C] the index of the device that holds each client's samples; None: every device holds all
     samples."""
     drift: Drift | None = None
     """How `group` and `view.of` change after round 0; None: they do not. Methods get the federation
     `at` a round, without drift."""
-    devices: Devices | None = None  # The clients' devices; None: there is no simulated clock
-    classes: int = dataclasses.field(default=0, metadata={"static": True})  # The number of classes
-    groups: int = dataclasses.field(
-        default=0, metadata={"static": True}
-    )  # The number of true groups; 0: unknown
+    # The clients' devices; None: there is no simulated clock
+    devices: Devices | None = None
+    # The number of classes
+    classes: int = dataclasses.field(default=0, metadata={"static": True})
+    # The number of true groups; 0: unknown
+    groups: int = dataclasses.field(default=0, metadata={"static": True})
     form: tuple[int, ...] | None = dataclasses.field(default=None, metadata={"static": True})
     """The shape of a sample where the pool has it as a line, as on an accelerator; None: the shape
     of `pool.x`."""
@@ -315,41 +334,45 @@ class Federation:
 class DevicesNow(NamedTuple):
     """The clients' devices in one round."""
 
-    speed: Array  # f32[C]: the speed of each client
-    there: Array | None = None  # bool[C]: clients that can be drawn; None: all
-    late: Array | None = None  # bool[C]: clients that would miss the deadline; None: none
+    # f32[C]: the speed of each client
+    speed: Array
+    # bool[C]: clients that can be drawn; None: all
+    there: Array | None = None
+    # bool[C]: clients that would miss the deadline; None: none
+    late: Array | None = None
 
 
 class ClientState(NamedTuple):
     """What belongs to clients during a round besides data: rows of all clients, of which each
     participant finds its own. A field is None if nothing of the kind is kept."""
 
-    own: Array | None = None  # f32[C, n]: the parameters that stay with each client (`train.parts`)
-    residual: Array | None = (
-        # f32[C, d]: what compression has dropped of each client's updates
-        # (`train.compress.feedback`)
-        None
-    )
+    # f32[C, n]: the parameters that stay with each client (`train.parts`)
+    own: Array | None = None
+    # f32[C, d]: what compression has dropped of each client's updates (`train.compress.feedback`)
+    residual: Array | None = None
     optimiser: Array | None = None
     """f32[C, m]: the state of each client's optimiser (`train.optimizer_state`); one whose row is
     not finite starts fresh."""
-    flight: Flight | None = (
-        # The updates in flight (`train.asynchronous`); None: every update arrives in its round
-        None
-    )
-    devices: DevicesNow | None = None  # The clients' devices in this round (`train.clock`)
+    # The updates in flight (`train.asynchronous`); None: every update arrives in its round
+    flight: Flight | None = None
+    # The clients' devices in this round (`train.clock`)
+    devices: DevicesNow | None = None
 
 
 class Cohort(NamedTuple):
     """The participants of one round, padded to S entries."""
 
-    ids: Array  # i32[S] positions of the participants on the client axis
-    mask: Array  # bool[S]: False for padding, dropped-out clients and clients that have not arrived
+    # i32[S] positions of the participants on the client axis
+    ids: Array
+    # bool[S]: False for padding, dropped-out clients and clients that have not arrived
+    mask: Array
     # f32[S] in (0, 1]: the share of its local steps that each participant does; below 1 for
     # stragglers
     work: Array
-    round: Array  # i32[] the index of the round
-    kept: ClientState = ClientState()  # What belongs to the clients in this round
+    # i32[] the index of the round
+    round: Array
+    # What belongs to the clients in this round
+    kept: ClientState = ClientState()
 
     def repeat(self, times: int) -> Cohort:
         """Repeat each participant `times` times in a row (S · times entries), for methods in which
@@ -360,7 +383,8 @@ class Cohort(NamedTuple):
 
 def _clients(uid: Array, count: Array, arrive: Array) -> tuple[Array, Array]:
     """Return which clients hold training data, and which train in some round, bool[C] each."""
-    on_host = isinstance(uid, np.ndarray)  # a preview reads data without starting a device
+    # A preview reads data without starting a device
+    on_host = isinstance(uid, np.ndarray)
     return _holds_and_trains(uid, count, arrive) if on_host else _compiled(uid, count, arrive)
 
 
@@ -369,6 +393,5 @@ def _holds_and_trains(uid: Array, count: Array, arrive: Array) -> tuple[Array, A
     return holds, holds & (arrive < NEVER)
 
 
-_compiled = jit(inline=True)(
-    _holds_and_trains
-)  # Outside of jit, one program instead of one per comparison
+# Outside of jit, one program instead of one per comparison
+_compiled = jit(inline=True)(_holds_and_trains)

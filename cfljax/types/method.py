@@ -38,17 +38,15 @@ class Info(NamedTuple):
     discrepancy: Array
     """f32[] the mean of ‖w_i − w‖ over participants i: the trained model, and its cluster's after
     the round (FedGroup eq. 4)."""
-    drift: Array  # f32[] the same, where w is the model that the participant started from
-    nonfinite: (
-        Array  # i32[] the number of participants' updates that had a NaN or Inf and were left out
-    )
-    lost: Array  # bool[] whether there were participants but none of their updates was finite
-    diag: dict[
-        str, Array
-        # Name → value: further diagnostics of the method. Their names and shapes are the same in
-        # each
-        # round.
-    ]
+    # f32[] the same, where w is the model that the participant started from
+    drift: Array
+    # i32[] the number of participants' updates that had a NaN or Inf and were left out
+    nonfinite: Array
+    # bool[] whether there were participants but none of their updates was finite
+    lost: Array
+    # Name → value: further diagnostics of the method. Their names and shapes are the same in each
+    # round.
+    diag: dict[str, Array]
     kept: ClientState = ClientState()
     """`Cohort.kept` after the round, with the participants' new rows and the updates of the clients
     that began in this round. With updates in flight, the other fields are of those that arrive in

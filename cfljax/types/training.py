@@ -30,15 +30,19 @@ class Model(NamedTuple):
     unravels the vector once."""
 
     name: str
-    size: int  # The number d of parameters
-    init: Callable[[Array], Array]  # key -> f32[d]: the initial parameters
-    unravel: Callable[
-        [Array], Tree
-    ]  # f32[d] -> params: the flat vector as the network's tree of parameters
-    ravel: Callable[[Tree], Array]  # params -> f32[d]: the inverse of `unravel`
+    # The number d of parameters
+    size: int
+    # Key -> f32[d]: the initial parameters
+    init: Callable[[Array], Array]
+    # f32[d] -> params: the flat vector as the network's tree of parameters
+    unravel: Callable[[Array], Tree]
+    # Params -> f32[d]: the inverse of `unravel`
+    ravel: Callable[[Tree], Array]
     forward: Forward
-    loss: OfLogits  # f32[B]: the loss of each sample
-    correct: OfLogits  # bool[B]: whether each sample is classified correctly
+    # f32[B]: the loss of each sample
+    loss: OfLogits
+    # bool[B]: whether each sample is classified correctly
+    correct: OfLogits
     penalty: Callable[[Tree], Array] | None = None
     """params -> f32[]: a term that is added to the training loss (weight decay on some layers);
     None: no such term."""
@@ -113,22 +117,24 @@ class Jobs(NamedTuple):
     """The local training of a round, one job per participant: participant s starts from
     `start[which[s]]`."""
 
-    client: Array  # i32[S] positions of the participants on the client axis
-    mask: Array  # bool[S]: a masked job costs nothing and returns a zero update
-    work: Array  # f32[S] in (0, 1]: the share of its local steps that each participant does
-    start: Array  # f32[K, d] the models that participants may start from
+    # i32[S] positions of the participants on the client axis
+    client: Array
+    # bool[S]: a masked job costs nothing and returns a zero update
+    mask: Array
+    # f32[S] in (0, 1]: the share of its local steps that each participant does
+    work: Array
+    # f32[K, d] the models that participants may start from
+    start: Array
     which: Array | None
     """i32[S] the row of `start` (and of `velocity`) of each participant; None: each participant
     starts from the model with the least loss on its data (see `Solver.chooses`)."""
     anchor: Array | None = None
     """f32[A, d]: the models that the proximal term pulls to; None: the models that participants
     start from."""
-    anchor_of: Array | None = (
-        None  # i32[S] the row of `anchor` of each participant; None: the same as `which`
-    )
-    velocity: Array | None = (
-        None  # f32[K, d]: the momentum buffers that participants start with; None: zeros
-    )
+    # i32[S] the row of `anchor` of each participant; None: the same as `which`
+    anchor_of: Array | None = None
+    # f32[K, d]: the momentum buffers that participants start with; None: zeros
+    velocity: Array | None = None
     weights: Array | None = None
     """f32[S, N]: the weights of each participant's samples, in their order; N is at least
     `Split.longest`. The loss of a batch is the mean over its samples of weight · loss. None: all
@@ -136,7 +142,8 @@ class Jobs(NamedTuple):
     home: Array | None = None
     """f32[S, m]: client-side numbers of each participant, for a method's own steps
     (`local.own_steps`); None: there are none."""
-    kept: ClientState = ClientState()  # What belongs to all clients in this round (`Cohort.kept`)
+    # What belongs to all clients in this round (`Cohort.kept`)
+    kept: ClientState = ClientState()
 
     def take(self, which: Array) -> Jobs:
         """Select the n jobs at the positions `which` i32[n]. A position of −1 gives a masked
@@ -151,17 +158,16 @@ class Jobs(NamedTuple):
 class Updates(NamedTuple):
     """The updates that local training returns."""
 
-    delta: Array  # f32[S, d]: the trained parameters minus the parameters at the start
-    loss: Array  # f32[S]: the mean training loss over all samples that the steps have seen
-    steps: Array  # i32[S]: the number of optimiser steps
-    velocity: Array | None = (
-        None  # f32[S, d]: the momentum buffers after training; None: `Jobs.velocity` was None
-    )
-    which: Array | None = (
-        # i32[S]: the row of `Jobs.start` that each participant has chosen; None: `Jobs.which` was
-        # given
-        None
-    )
+    # f32[S, d]: the trained parameters minus the parameters at the start
+    delta: Array
+    # f32[S]: the mean training loss over all samples that the steps have seen
+    loss: Array
+    # i32[S]: the number of optimiser steps
+    steps: Array
+    # f32[S, d]: the momentum buffers after training; None: `Jobs.velocity` was None
+    velocity: Array | None = None
+    # i32[S]: the row of `Jobs.start` that each participant has chosen; None: `Jobs.which` was given
+    which: Array | None = None
     home: Array | None = None
     """f32[S, m]: the client-side numbers of each participant, never sent: after its own steps
     (`Jobs.home`), or the update of its parts (`ClientState.own`), where `delta` is zero. None:

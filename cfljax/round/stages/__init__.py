@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 class RunState(NamedTuple):
     """The state of a method with stages around its rounds."""
 
-    method: Tree  # The method's own state
-    stages: tuple[Tree, ...]  # What each stage keeps from round to round; None: nothing
+    # The method's own state
+    method: Tree
+    # What each stage keeps from round to round; None: nothing
+    stages: tuple[Tree, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,8 +65,10 @@ class ClientRows(Stage):
     """A stage that keeps a row for each client, f32[C, n]: participants get theirs, and bring a new
     one back."""
 
-    field = ""  # A field of `ClientState`
-    option = ""  # The option's dotted name, for errors
+    # A field of `ClientState`
+    field = ""
+    # The option's dotted name, for errors
+    option = ""
     method: str
     solver: Solver
 

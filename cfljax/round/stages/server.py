@@ -39,9 +39,8 @@ from cfljax.round.config import MethodConfig
 from cfljax.round.stages import ModelStage, Stage
 from cfljax.types import Array, Federation, Hyper, Info, Model, Tree
 
-Leaves = list[
-    Array
-]  # The arrays of a part of a model, each with a leading axis K of clusters or without
+# The arrays of a part of a model, each with a leading axis K of clusters or without
+Leaves = list[Array]
 
 
 class Served(NamedTuple):
@@ -50,7 +49,8 @@ class Served(NamedTuple):
     # The state of the optimiser of each cluster: arrays with a leading axis K; None: no part is a
     # cluster's own
     clusters: Tree
-    common: Tree  # The state of the optimiser of what everybody shares; None: there is no such part
+    # The state of the optimiser of what everybody shares; None: there is no such part
+    common: Tree
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,13 +58,11 @@ class Server(ModelStage):
     """An optimiser that moves the models of a method."""
 
     name: str
-    arguments: tuple[
-        tuple[str, object], ...
-    ]  # The optimiser's arguments besides the learning rate, which is `hyper["server.lr"]`
+    # The optimiser's arguments besides the learning rate, which is `hyper["server.lr"]`
+    arguments: tuple[tuple[str, object], ...]
     model: Model
-    parts: ModelParts | None = (
-        None  # Who shares which part of a model; None: all parts are a cluster's
-    )
+    # Who shares which part of a model; None: all parts are a cluster's
+    parts: ModelParts | None = None
 
     def init(self, state: Tree, federation: Federation, hyper: Hyper) -> Served:
         """Return the state of optimisers that have not moved."""
@@ -169,9 +167,8 @@ def _division(
             names[int(np.asarray(leaf).flat[0])]
             for leaf in jax.tree.leaves(model.unravel(jnp.asarray(kinds)))
         ]
-    running = jax.tree.leaves(
-        mark_statistics(model)
-    )  # statistics of batches are left as the round averages them
+    # Statistics of batches are left as the round averages them
+    running = jax.tree.leaves(mark_statistics(model))
     of_leaf = [FROZEN if left else kind for left, kind in zip(running, of_leaf, strict=True)]
 
     def unravel(rows: Array) -> tuple[Leaves, Any]:
