@@ -19,6 +19,7 @@ from cfljax.config.data import DataOptions
 from cfljax.config.read import read_spec
 from cfljax.config.train import Train
 from cfljax.engine.metrics import RESERVED_NAMES
+from cfljax.report.figures import FIGURES
 from cfljax.results.frames import CURVES, SOMETIMES
 from cfljax.store import QUANTITIES, SECONDS_COLUMNS
 from tests import blocks
@@ -150,12 +151,19 @@ def test_the_code_of_the_readme_runs(capsys):
         assert (ROOT / target).exists(), target
 
 
-def test_the_gallery_has_a_command_under_each_small_picture():
-    text = (DOCS / "gallery.md").read_text()
-    shown = re.findall(r"\]\((gallery/\w+\.png)\)", text)
-    assert len(shown) == 6 == text.count("`cfljax report results/")
-    for spec in re.findall(r"docs/gallery/\w+\.toml", text):
-        assert read_spec(ROOT / spec).runs()
+def test_the_gallery_has_the_commands_under_each_picture():
+    _, *sections = (DOCS / "gallery.md").read_text().split("\n## ")
+    shown = [section for section in sections if "](gallery/" in section]
+    assert len(shown) == len([*(DOCS / "gallery").glob("*.png")])
+    for section in shown:
+        name = re.search(r"\]\(gallery/(\w+)\.png\)", section)[1]
+        spec, folder, figure = re.search(
+            r"^cfljax sweep (docs/gallery/\w+\.toml) --out (\S+)\n"
+            r"(?:cfljax report \2 --figures (\w+) |python docs/gallery/picture\.py \2 )",
+            section, re.M,
+        ).groups()  # fmt: skip
+        assert read_spec(ROOT / spec).runs() and folder == f"results/{Path(spec).stem}"
+        assert figure is None or figure in FIGURES and (name == figure or f"{figure}.png" in section)
 
 
 def test_nothing_is_asked_of_foreign_hosts():
