@@ -9,10 +9,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.files import Files
+    from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[1]
 PAGES = {"experiments.md": "experiments/README.md", "contributing.md": "CONTRIBUTING.md"}
 PICTURES = {"speed.png": "benchmarks/results/cpu-2-cores-xeon-amx.png"}
+BOOST = {
+    **dict.fromkeys(("faq.md", "own.md", "tuning.md", "tutorial.md", "data.md", "which.md"), 4.0),
+    **dict.fromkeys(("methods.md", "reference.md", "contributing.md", "ledger.md"), 0.3),
+    **dict.fromkeys(("experiments.md", "changes.md", "errata.md"), 0.1),
+}
+"""The weights of pages in the site's search, 1 for others: guides come before long lists. Folders,
+which have evidence, have the weight `BOOST_OF_FOLDERS`."""
+BOOST_OF_FOLDERS = 0.1
 
 
 def text(name: str) -> str:
@@ -35,8 +44,10 @@ def _inside(name: str, target: str) -> str:
     )
 
 
-def on_page_markdown(markdown: str, **_: object) -> str:
-    """Lead links to a file that is a page of the site to that page."""
+def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
+    """Lead links to a file that is a page of the site to that page; weigh it in the search."""
+    name = page.file.src_uri
+    page.meta["search"] = {"boost": BOOST_OF_FOLDERS if "/" in name else BOOST.get(name, 1.0)}
     for page, source in PAGES.items():
         markdown = markdown.replace(f"](../../{source}", f"](../{page}")
     return markdown

@@ -25,7 +25,9 @@ FENCE = re.compile(
 
 SEARCHED = """hyperparameter, personalized, installation, reproducibility, significance, random seed, communication cost,
 label skew, feature skew, quantity skew, class imbalance, out of memory, confusion matrix, custom dataset, troubleshooting,
-license, upgrade, early stopping""".replace("\n", " ").split(", ")
+license, upgrade, early stopping, callback, pdf, warm start, number of clusters, my own method""".replace(
+    "\n", " "
+).split(", ")
 """What readers search for: the words are on some page."""
 
 

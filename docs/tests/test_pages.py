@@ -15,6 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from cfljax.commands.sweep import parser
 from cfljax.config.data import DataOptions
 from cfljax.config.read import read_spec
 from cfljax.config.train import Train
@@ -163,7 +164,9 @@ def test_the_gallery_has_the_commands_under_each_picture():
             section, re.M,
         ).groups()  # fmt: skip
         assert read_spec(ROOT / spec).runs() and folder == f"results/{Path(spec).stem}"
-        assert figure is None or figure in FIGURES and (name == figure or f"{figure}.png" in section)
+        assert (
+            figure is None or figure in FIGURES and (name == figure or f"{figure}.png" in section)
+        )
 
 
 def test_nothing_is_asked_of_foreign_hosts():
@@ -171,6 +174,35 @@ def test_nothing_is_asked_of_foreign_hosts():
     assert not [
         p.name for p in PAGES if re.search(r"<(script|img|link)[^>]+https?:", p.read_text())
     ]
+
+
+def test_what_readers_search_for_is_a_heading():
+    """The search of the site weighs headings a thousand times as much as text."""
+    titles = re.findall(r"^#+ (.+)$", (DOCS / "faq.md").read_text(), re.M)
+    for words in ("callback", "PDF", "warm start", "number of clusters", "my own method"):
+        assert any(words in title for title in titles), words
+
+
+@pytest.mark.parametrize("code", [0, 1, 143])
+def test_the_job_script_goes_back_into_the_queue_when_slurm_stops_it(code, tmp_path):
+    (script,) = (b.text for b in blocks.blocks(DOCS / "scale.md") if b.title == "sweep.sbatch")
+    said = tmp_path / "said"
+    (tmp_path / "cfl" / "bin").mkdir(parents=True)
+    (tmp_path / "cfl" / "bin" / "activate").touch()
+    for name, status in (("srun", code), ("scontrol", 0)):
+        (tmp_path / name).write_text(f'#!/bin/bash\necho {name} "$@" >> {said}; exit {status}\n')
+        (tmp_path / name).chmod(0o755)
+    environment = {
+        "HOME": str(tmp_path),
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "SLURM_ARRAY_JOB_ID": "71",
+        "SLURM_ARRAY_TASK_ID": "5",
+    }
+    assert subprocess.run(["bash", "-c", script], env=environment, cwd=tmp_path).returncode == code
+    run, *more = said.read_text().splitlines()
+    assert run.startswith("srun cfljax sweep ")
+    assert parser().parse_args(run.split()[3:]).shard == "5/8"
+    assert more == (["scontrol requeue 71_5"] if code == 143 else [])
 
 
 def test_the_script_of_the_comparison_page_makes_its_table(tmp_path):
