@@ -1,10 +1,12 @@
 """The columns of a run beside an independent scorer in plain numpy (`tests/reference/scorer.py`): what
 clients see, what their models answer, and what was sent."""
 
+import dataclasses
 import functools
 import math
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -12,6 +14,7 @@ import cfljax
 from cfljax.config import read_spec
 from cfljax.experiment.assemble import host_federation
 from cfljax.federation.gather import samples as gathered
+from cfljax.methods.fedavg import FedAvg
 from tests.often import rarely
 from tests.reference import scorer
 
@@ -32,6 +35,27 @@ WHOLE = {"steps": 1, "batch": "full", "lr": 0.3}
 """One step on all samples, so that the loss of a round is that of the models that it begins with."""
 IFCA = {"name": "ifca", "clusters": 2}
 LIARS = {"attack": {"name": "sign_flip", "share": 0.25}}
+ASKED = (4, 2, 1)
+"""So many participants of a round are asked more by `Nested`, so many of these, and so many of
+those."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Nested(FedAvg):
+    """FedAvg with questions inside of questions, whose answers change nothing."""
+
+    def prepare(self, ask, state):
+        """Ask."""
+        some = ask.of(ask.cohort.ids < ASKED[0])
+        some.losses(jnp.tile(state.models, (3, 1)))
+        fewer = some.of(ask.cohort.ids < ASKED[1])
+        fewer.gradients(jnp.tile(state.models, (2, 1)))
+        fewer.report(7, True)
+        one = fewer.of(ask.cohort.ids < ASKED[2])
+        one.losses(jnp.tile(state.models, (5, 1)))
+        return state
+
+
 CASES = [
     ("fedavg", ROTATED, MLP, {}),
     ("fedavg", ROTATED | PIXEL, MLP, {}),
@@ -60,6 +84,7 @@ CASES = [
     ("ditto", ROTATED | PIXEL, MLP, {}),
     ("scaffold", PLAIN, MLP, {}),
     ({"name": "fedem", "clusters": 2}, SWAPPED | PIXEL, MLP, {}),
+    ({"name": "nested"}, ROTATED | PIXEL, MLP, {"compress": "int8"}),
 ]
 OFTEN = (5, 10, 17)
 """Those that are ordinary tests."""
@@ -81,6 +106,11 @@ def cases(left_out=()):
     return pytest.mark.parametrize(
         "case", [at if at in OFTEN else rarely(at) for at in numbers], ids=name_of
     )
+
+
+@pytest.fixture(autouse=True)
+def nested(registries):
+    cfljax.register_method("nested")(Nested)
 
 
 @functools.cache
@@ -203,6 +233,10 @@ def bill(method, train, sizes):
         up = 4 + math.ceil(away / 8)
     elif way:
         up = 8 * math.ceil(way["keep"] * away)
+    if name == "nested":
+        some, fewer, one = (number / DIGITS["clients"] for number in ASKED)
+        # beside the model that it trains: two more of three, one more of two, four more of five
+        return away * (1 + 2 * some + fewer + 4 * one), up * (1 + fewer) + 7 * 4 * fewer
     times = 2 if name in ("scaffold", "fedem") else 1  # control variates; two models
     if name == "fedavg" and not isinstance(method, str):  # FedNova's lengths
         return away, up + 4
