@@ -8,6 +8,10 @@ from cfljax.methods import METHODS
 from tests.launch.processes import FLAGS, python
 
 FEW = ("ifca",)
+REST = [name for name in METHODS if name not in FEW]
+PARTS = 12
+in_parts = pytest.mark.parametrize("part", range(PARTS))
+"""Of so many processes each has some of the methods: one with all would take longer than a test may."""
 
 
 def test_what_a_mesh_may_look_like():
@@ -39,10 +43,12 @@ def test_so_they_do_with_a_server_with_dealt_samples_with_what_clients_keep_and_
 
 
 @pytest.mark.long
-def test_eight_devices_agree_with_one_in_all_methods():
-    every([name for name in METHODS if name not in FEW])
+@in_parts
+def test_eight_devices_agree_with_one_in_all_methods(part):
+    every(REST[part::PARTS])
 
 
 @pytest.mark.long
-def test_eight_devices_with_their_own_clients_samples_agree_with_one_in_all_methods():
-    every([f"sharded:{name}" for name in METHODS if name != "ifca"])
+@in_parts
+def test_eight_devices_with_their_own_clients_samples_agree_with_one_in_all_methods(part):
+    every([f"sharded:{name}" for name in REST[part::PARTS]])
