@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -126,26 +127,33 @@ def test_a_killed_workers_batch_runs_again_and_units_equal_the_local_launchers(
     ) == (4, 0, 0, 0)
 
 
+DEADLY = """
+import dataclasses, os, signal
+import cfljax
+from cfljax.methods.fedavg import FedAvg
+
+@cfljax.register_method("deadly")
+@dataclasses.dataclass(frozen=True)
+class Deadly(FedAvg):
+    '''Ends the process that trains it, but for the one of the sweep.'''
+
+    def prepare(self, ask, state):
+        if os.getpid() != {sweep}:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return state
+"""
+
+
 @pytest.mark.rare
-def test_a_batch_whose_workers_all_die_is_a_failed_run_and_the_sweep_goes_on(
-    spec, tmp_path, monkeypatch
-):
+def test_a_batch_whose_workers_all_die_is_a_failed_run_and_the_sweep_goes_on(tmp_path):
+    """They die of their method: who would kill them from here may come when the run is over."""
     pytest.importorskip("ray")
-    first, log = [], Store.log
-
-    def logged(self, event):
-        log(self, event)
-        if event["event"] == "begin":
-            first[:] = first or [event["batch"]]
-            if event["batch"] == first[0]:
-                os.kill(event["pid"], signal.SIGKILL)
-
-    monkeypatch.setattr(Store, "log", logged)
+    plugin = tmp_path / "deadly.py"
+    plugin.write_text(DEADLY.format(sweep=os.getpid()))
+    spec = tomllib.loads(SPEC) | {"plugins": [str(plugin)], "seeds": [0]}
+    spec |= {"method": ["fedavg", "deadly"]}
     options = SweepOptions(quiet=True, launcher=RayOptions(retries=1))
-    outcome = carry_out_by_ray(
-        read_spec(spec, ["method=ifca"]), Store(tmp_path / "r"), options, 2, []
-    )
+    outcome = carry_out_by_ray(read_spec(spec), Store(tmp_path / "r"), options, 2, [])
     assert (outcome.done, outcome.failed) == (1, 1)
-    assert [u.record["error"] for u in units(tmp_path / "r").values() if u.record["error"]][
-        0
-    ].startswith("its worker died 2 times")
+    errors = {u.record["method"]: u.record["error"] for u in units(tmp_path / "r").values()}
+    assert not errors["fedavg"] and errors["deadly"].startswith("its worker died 2 times")
