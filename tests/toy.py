@@ -132,7 +132,7 @@ def broken(federation, *clients, value=np.nan):
 
 
 def without_samples(federation, client):
-    """The same federation, in which this client has nothing to train on."""
+    """The same federation, in which this client has, or these have, nothing to train on."""
     count = np.array(federation.train.count)
     count[client] = 0
     return replace(federation, train=replace(federation.train, count=jax.device_put(count)))

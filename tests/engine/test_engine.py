@@ -37,14 +37,8 @@ def parts():
 
 
 def everyone(clients, model):
-    each = jnp.arange(clients)
-    return Jobs(
-        each,
-        each >= 0,
-        jnp.ones(clients),
-        jnp.zeros((1, model.size)),
-        jnp.zeros(clients, jnp.int32),
-    )
+    each, start = np.arange(clients, dtype=np.int32), np.zeros((1, model.size), np.float32)
+    return Jobs(each, each >= 0, np.ones(clients, np.float32), start, 0 * each)
 
 
 def run(parts, settings, hypers=({"lr": 0.1},), program_key=None, **more):
@@ -290,13 +284,10 @@ def test_clients_that_never_train_choose_by_loss(choice):
         toy.federation("label_permutation", source=source, clients=6, groups=2),
         toy.model(),
     )
-    alone = jnp.array([2, 3])
-    truth = np.asarray(federation.group)[alone]
-    federation = toy.replace(
-        federation,
-        train=toy.replace(federation.train, count=federation.train.count.at[alone].set(0)),
-        group=federation.group.at[alone].set(1 - truth),  # what the oracle would say of them
-    )
+    alone, group = [2, 3], np.array(federation.group)
+    truth = group[alone]
+    group[alone] = 1 - truth  # what the oracle would say of them
+    federation = toy.replace(toy.without_samples(federation, alone), group=jnp.asarray(group))
     entry = METHODS.entry("oracle")
     method = entry.make(entry.options(), model, toy.solver(model, epochs=3))._replace(chooses=True)
     (output,) = simulate(
@@ -316,21 +307,15 @@ def test_clients_that_never_train_choose_by_loss(choice):
 @pytest.mark.parametrize("alone", [0, 1])
 def test_clients_that_never_train_choose_among_the_models_in_use_and_not_where_there_is_one(alone):
     model, made = toy.model(), toy.federation("iid", clients=4)
-    federation = toy.replace(
-        made, train=toy.replace(made.train, count=made.train.count.at[alone].set(0))
-    )
-    good = (
-        toy.solver(model, epochs=5)
-        .fit(jax.random.key(0), made, everyone(4, model), {"lr": jnp.float32(0.2)})
-        .delta[0]
-    )
-    models, scoring = jnp.stack([-good, good]), jnp.zeros(4, jnp.int32)
+    federation, fit = toy.without_samples(made, alone), toy.fit_of(toy.solver(model, epochs=5))
+    good = fit(keys.root(0), made, everyone(4, model), {"lr": np.float32(0.2)}).delta[0]
+    models, scoring = np.stack([-good, good]), np.zeros(4, np.int32)
     for in_use, chosen in (([True, True], 1), ([True, False], 0), ([False, False], 1)):
         labels, _ = chosen_by_loss(
-            model, Settings(1, 1), CHOOSES, federation, models, jnp.array(in_use), scoring
+            model, Settings(1, 1), CHOOSES, federation, models, np.array(in_use), scoring
         )
         known, _ = chosen_by_loss(
-            model, Settings(1, 1), KNOWS, federation, models, jnp.array(in_use), scoring
+            model, Settings(1, 1), KNOWS, federation, models, np.array(in_use), scoring
         )
         assert not known.any()
         assert labels.tolist() == [chosen if c == alone else 0 for c in range(4)]
@@ -340,24 +325,23 @@ def test_clients_that_never_train_choose_among_the_models_in_use_and_not_where_t
         (KNOWS, 2),
     ):  # all are scored on the same samples
         _, half = chosen_by_loss(
-            model, HALF, chooses, federation, models[:number], jnp.full(number, True), scoring
+            model, HALF, chooses, federation, models[:number], np.full(number, True), scoring
         )
-        left = federation.test.count.at[alone].set(federation.test.count[alone] // 2)
-        assert np.array_equal(half.count, left) and np.array_equal(
-            half.start - federation.test.start, federation.test.count - left
-        )
+        count, start = np.asarray(federation.test.count), np.asarray(federation.test.start)
+        left = np.where(np.arange(4) == alone, count // 2, count)
+        assert np.array_equal(half.count, left)
+        assert np.array_equal(np.asarray(half.start) - start, count - left)
 
 
 @pytest.mark.parametrize("used", [[70], [3, 70], range(71), range(33, 75)])
 def test_clients_that_never_train_choose_among_any_number_of_models(used):
     model, made = toy.model(), toy.federation("iid", clients=4)
-    federation = toy.replace(
-        made, train=toy.replace(made.train, count=made.train.count.at[2].set(0))
-    )
-    models = jax.vmap(model.init)(jax.random.split(jax.random.key(3), 75)).at[50].set(jnp.nan)
-    in_use = jnp.zeros(75, bool).at[jnp.array(used)].set(True)
+    federation = toy.without_samples(made, 2)
+    models = np.random.default_rng(3).normal(size=(75, model.size)).astype(np.float32)
+    models[50] = np.nan
+    in_use = np.isin(np.arange(75), used)
     labels, _ = chosen_by_loss(
-        model, HALF, CHOOSES, federation, models, in_use, jnp.zeros(4, jnp.int32)
+        model, HALF, CHOOSES, federation, models, in_use, np.zeros(4, np.int32)
     )
     x, y = (each[: -(-len(each) // 2)] for each in plain.Clients(federation).test[2])
     losses = {
@@ -399,10 +383,7 @@ def test_a_model_that_nobody_has_is_not_to_be_chosen():
     suit who never trains."""
     federation, model = toy.federation("label_permutation", clients=6, groups=2), toy.model()
     alone = np.flatnonzero(np.asarray(federation.group) == 1)
-    federation = toy.replace(
-        federation,
-        train=toy.replace(federation.train, count=federation.train.count.at[alone].set(0)),
-    )
+    federation = toy.without_samples(federation, alone)
     entry = METHODS.entry("ifca")
     method = entry.make(entry.options(clusters=2), model, toy.solver(model))
     x, y = plain.Clients(federation).test[alone[0]]
@@ -430,9 +411,7 @@ def test_a_model_that_nobody_has_is_not_to_be_chosen():
 
 def test_clients_that_never_train_choose_on_a_test_set_that_all_share():
     made = toy.federation("iid", clients=4, test="global")
-    federation = toy.replace(
-        made, train=toy.replace(made.train, count=made.train.count.at[1].set(0))
-    )
+    federation = toy.without_samples(made, 1)
     model = toy.model()
     entry = METHODS.entry("ifca")
     method = entry.make(entry.options(clusters=2), model, toy.solver(model))

@@ -44,8 +44,8 @@ def seen_by(several=False, classes=5, shared=False, model="mclr"):
     models = jax.jit(lambda key: jax.vmap(network.init)(jax.random.split(key, 3)))(
         jax.random.key(1)
     )
-    who, scoring = jnp.array([True, True, False, True, True]), jnp.array([0, 1, 1, 2, 0])
-    none = jnp.zeros(5)
+    who, scoring = np.array([True, True, False, True, True]), np.int32([0, 1, 1, 2, 0])
+    none = np.zeros(5, np.float32)
     seen = metrics.Seen(
         network,
         federation,
@@ -130,7 +130,7 @@ def test_equal_scores_are_one_threshold():
     )
     valid = rng.random(60) < 0.8
     wanted = average_precision_score(truth[valid], scores[valid], average="macro")
-    assert np.isclose(mean_precision(scores, truth, valid), wanted, atol=1e-6)
+    assert np.isclose(jax.jit(mean_precision)(scores, truth, valid), wanted, atol=1e-6)
 
 
 def test_two_classes_with_one_output_count_as_two():

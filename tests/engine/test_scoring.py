@@ -99,11 +99,10 @@ def test_clients_meet_their_own_model_only_where_that_is_less_work(case, monkeyp
         raise AssertionError("all models on all samples")
 
     monkeypatch.setattr(scoring, "_score_by_product", product)
-    scoring.score(
-        model, federation, federation.test, models.repeat(20, 0), labels, jnp.ones(9, bool)
-    )
+    models, labels = np.asarray(models), np.asarray(labels)
+    score(model, federation, models.repeat(20, 0), labels, np.ones(9, bool))
     with pytest.raises(AssertionError, match="all models"):
-        scoring.score(model, federation, federation.test, models[:1], 0 * labels, jnp.ones(9, bool))
+        score(model, federation, models[:1], 0 * labels, np.ones(9, bool))
 
 
 def test_dummies_are_not_scored(case):
@@ -202,13 +201,14 @@ def test_of_equal_models_in_different_blocks_the_lowest_is_chosen(case, monkeypa
 def test_losses_of_every_model_on_some_clients(case, block, monkeypatch):
     federation, model, models, _ = case
     monkeypatch.setattr(stream, "block_size", lambda *_: block)
-    ids, mask = jnp.array([7, 2, 5, 0]), jnp.array([True, True, False, True])
-    found = stream.client_losses(model, federation, federation.train, models, ids, mask)
+    ids, mask = np.array([7, 2, 5, 0], np.int32), np.array([True, True, False, True])
+    losses = jax.jit(functools.partial(stream.client_losses, model))
+    found = losses(federation, federation.train, models, ids, mask)
     net, clients = plain.Net(6, 4, 5), plain.Clients(federation)
     for s, c in enumerate(np.asarray(ids)):
         want = [
-            net.loss(np.asarray(w, np.float64), *clients.train[c]) if mask[s] else 0.0
-            for w in models
+            net.loss(w, *clients.train[c]) if mask[s] else 0.0
+            for w in np.asarray(models, np.float64)
         ]
         assert np.allclose(found[:, s], want, rtol=1e-5)
 

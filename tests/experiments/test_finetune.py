@@ -1,6 +1,7 @@
 """`train.finetune_steps`: the last score after some local steps, which no other number of the run
 sees."""
 
+import jax
 import numpy as np
 import pytest
 
@@ -106,9 +107,14 @@ def test_who_mixes_models_starts_from_the_one_with_the_largest_weight():
         mixture=lambda state, federation, hyper: weights,
     )
     made = made._replace(method=mixing)
-    stage = place_scored(made, None, {"lr": 0.1}, np.int32(3), made.federation)
-    assert stage.at.which.tolist() == weights.argmax(1).tolist()
-    assert np.array_equal(stage.at.mixture, weights)
+
+    @jax.jit
+    def placed(federation):
+        at = place_scored(made, None, {"lr": 0.1}, np.int32(3), federation).at
+        return at.which, at.mixture
+
+    which, mixture = placed(made.federation)
+    assert which.tolist() == weights.argmax(1).tolist() and np.array_equal(mixture, weights)
 
 
 @pytest.mark.parametrize("name", ["fedavg"])

@@ -135,6 +135,11 @@ def with_samples(federation, clients, make, only=("train", "test")):
     )
 
 
+def apart(federation):
+    """The same samples, those of newcomers in rows of their own, as they are in `spoiled`."""
+    return with_samples(federation, newcomers(federation), lambda _, x, y: (x, y))
+
+
 def spoiled(federation):
     """Other samples for the newcomers, for training and for tests."""
     return with_samples(federation, newcomers(federation), lambda _, x, y: (x + 3.0, (y + 1) % 4))
@@ -154,7 +159,8 @@ def absent(federation):
 def test_newcomers_influence_nothing_and_are_scored(name):
     few = {"participation": 5, "eval_clients": 6} if name not in play.EVERYBODY else {}
     planned = runs(name, train=few)
-    (a,), (b,), (c,) = outputs(planned), outputs(planned, spoiled), outputs(planned, absent)
+    changes = (apart, spoiled, lambda federation: absent(apart(federation)))
+    (a,), (b,), (c,) = (outputs(planned, change) for change in changes)
     mine = newcomers(host_federation(runs(name)[0]))
     own = a.models.shape[0] == len(
         a.labels[-1]
@@ -250,8 +256,8 @@ def test_newcomers_agree_with_plain_numpy(name, epochs, options):
     )  # by which IFCA finds both groups
     (output,) = outputs([run], change)
     federation = change(host_federation(run))
-    model = assemble(run, 1, describe_machine()).model
-    params = [model.unravel(each) for each in output.models]
+    unravel = jax.jit(assemble(run, 1, describe_machine()).model.unravel)
+    params = [unravel(each) for each in output.models]
     leaves = [
         {leaf.ndim: np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(each)}
         for each in params
@@ -309,15 +315,18 @@ def test_pacfl_places_newcomers_by_their_data_alone():
 
 @every_method
 def test_labels_of_clients_without_labels_change_nothing(name):
-    def relabelled(federation):
+    def relabelled(federation, by=1):
         return with_samples(
-            federation, newcomers(federation), lambda _, x, y: (x, (y + 1) % 4), only=("train",)
+            federation, newcomers(federation), lambda _, x, y: (x, (y + by) % 4), only=("train",)
         )
 
     options = {"how": "smallest"} if name == "pacfl" else {}
     data = {"new_clients": {k: v for k, v in UNLABELLED.items() if k != "rule" or name != "pacfl"}}
     planned = runs(name, data, **options)
-    (a,), (b,) = outputs(planned), outputs(planned, relabelled)
+    (a,), (b,) = (
+        outputs(planned, lambda federation: relabelled(federation, 4)),
+        outputs(planned, relabelled),
+    )
     assert (
         list(a.newcomers) == ["accuracy_new_unlabelled", "ari_new"] and a.newcomers == b.newcomers
     )
@@ -339,9 +348,10 @@ def test_clients_without_labels_take_the_surest_model_as_in_plain_numpy(name):
 
     (run,) = runs(name, {"new_clients": UNLABELLED}, {"batch": "full", "rounds": 6}, seeds=(5,))
     (output,), federation = outputs([run], change), change(host_federation(run))
-    model, right, count, chosen = assemble(run, 1, describe_machine()).model, 0, 0, []
+    unravel = jax.jit(assemble(run, 1, describe_machine()).model.unravel)
+    right, count, chosen = 0, 0, []
     leaves = [
-        {leaf.ndim: np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(model.unravel(each))}
+        {leaf.ndim: np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(unravel(each))}
         for each in output.models
     ]
     weights = [np.vstack([each[2], each[1]]) for each in leaves]
@@ -361,13 +371,12 @@ def test_clients_without_labels_take_the_surest_model_as_in_plain_numpy(name):
 def test_the_entropy_is_of_the_classes_that_a_model_predicts():
     logits = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
     one, p = np.array([0, 1, 2, 0, 1]), softmax(logits)
-    np.testing.assert_allclose(afterwards._entropy(logits, one), -(p * np.log(p)).sum(1), rtol=1e-5)
+    entropy = jax.jit(afterwards._entropy)
+    np.testing.assert_allclose(entropy(logits, one), -(p * np.log(p)).sum(1), rtol=1e-5)
     each = 1 / (1 + np.exp(-logits))
     binary = -(each * np.log(each) + (1 - each) * np.log(1 - each))
-    np.testing.assert_allclose(
-        afterwards._entropy(logits, np.zeros((5, 3))), binary.sum(1), rtol=1e-5
-    )
-    np.testing.assert_allclose(afterwards._entropy(logits[:, :1], one), binary[:, 0], rtol=1e-5)
+    np.testing.assert_allclose(entropy(logits, np.zeros((5, 3))), binary.sum(1), rtol=1e-5)
+    np.testing.assert_allclose(entropy(logits[:, :1], one), binary[:, 0], rtol=1e-5)
 
 
 def test_a_method_that_places_clients_by_labels_says_so_before_anything_is_loaded():
@@ -429,10 +438,15 @@ def test_a_method_whose_clients_choose_no_model_leaves_newcomers_without_a_label
         method = Method(
             None, None, models=lambda state: (jnp.float32(models), labels), chooses=chooses
         )
-        stage = afterwards.place_newcomers(
-            parts._replace(method=method), None, {"lr": 0.1}, np.int32(3), parts.federation
-        )
-        return stage.at.which.tolist()
+
+        @jax.jit
+        def which(federation):
+            of = parts._replace(method=method)
+            return afterwards.place_newcomers(
+                of, None, {"lr": 0.1}, np.int32(3), federation
+            ).at.which
+
+        return which(parts.federation).tolist()
 
     assert placed(chooses=False) == np.maximum(labels, 0).tolist() != [1] * clients
     assert placed(chooses=True) == [1] * clients

@@ -13,11 +13,12 @@ import pytest
 import cfljax
 from cfljax.config import read_spec
 from cfljax.experiment.assemble import host_federation
-from cfljax.federation.gather import samples as gathered
+from cfljax.federation import gather
 from cfljax.methods.fedavg import FedAvg
 from tests.often import rarely
 from tests.reference import scorer
 
+gathered = jax.jit(gather.samples)
 ROUNDS = 3
 DIGITS = {"name": "digits", "clients": 8, "samples_per_client": 24}
 ROTATED = DIGITS | {"partition": "rotated", "groups": 2}
@@ -191,18 +192,20 @@ def test_the_training_loss_is_that_of_the_models_that_the_round_began_with(case)
 def test_what_clients_train_on_is_normalised_as_promised(case):
     _, result, federation, how = made(case)
     data, clients = scorer.Data(federation, how), range(len(result.labels))
+    rows = [data.rows("train", client) for client in clients]
+    of = np.repeat(clients, [len(each) for each in rows])
+    x, y = gathered(federation.at(0), of, np.concatenate(rows), np.ones(len(of), bool))
     inputs = []
     for client in clients:
-        rows = data.rows("train", client)
-        x, y = gathered(federation.at(0), np.int32(client), rows, np.ones(len(rows), bool))
+        mine = np.asarray(x, np.float64)[of == client]
         wanted = data.samples("train", client)
-        np.testing.assert_allclose(x, wanted[0], atol=2e-3, rtol=1e-5)
-        assert np.array_equal(y, wanted[1])
+        np.testing.assert_allclose(mine, wanted[0], atol=2e-3, rtol=1e-5)
+        assert np.array_equal(np.asarray(y)[of == client], wanted[1])
         view = federation.view
-        of = 0 if view is None else view.of[client]
-        gain = 1 if view is None or view.gain is None else view.gain[of]
-        offset = 0 if view is None or view.offset is None else view.offset[of]
-        inputs.append(((np.asarray(x, np.float64) - offset) / gain).reshape(len(x), -1))
+        seen = 0 if view is None else view.of[client]
+        gain = 1 if view is None or view.gain is None else view.gain[seen]
+        offset = 0 if view is None or view.offset is None else view.offset[seen]
+        inputs.append(((mine - offset) / gain).reshape(len(mine), -1))
     inputs = np.concatenate(inputs)
     if how == "unit":
         assert inputs.min() >= 0 and inputs.max() <= 1.00001

@@ -3,7 +3,7 @@ results under the same id."""
 
 from types import SimpleNamespace
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 
 from cfljax import keys
@@ -13,7 +13,7 @@ from cfljax.kernels.choose import reseed_empty
 from cfljax.local.send import Sending, _draw_scores, server_rule
 from cfljax.methods.fedbcd import step_counts
 
-CLIENTS = jnp.arange(6, dtype=jnp.int32)
+CLIENTS = np.arange(6, dtype=np.int32)
 
 
 def test_devices():
@@ -27,22 +27,25 @@ def test_who_changes_the_group():
 
 
 def test_attackers_and_all_that_is_drawn_by_name():
-    key = keys.fold(keys.root(7), "round", 2)
-    assert np.argsort(_draw_scores(7, CLIENTS)).tolist() == [2, 0, 3, 4, 1, 5]
-    seen = SimpleNamespace(uid=CLIENTS)
-    numbers = {"dropout": 0.5, "stragglers": 0.5, "straggler_work": 0.25}
-    drawn = cohort.gather(key, seen, CLIENTS, jnp.ones(6, bool), 0, numbers)
-    assert np.flatnonzero(drawn.mask).tolist() == [2, 3] and np.flatnonzero(
-        drawn.work < 1
-    ).tolist() == [1, 2, 4, 5]
-    assert reseed_empty(key, jnp.full(6, 3), jnp.ones(6, bool), 3, CLIENTS, "always").tolist() == [
-        3,
-        3,
-        2,
-        1,
-        3,
-        0,
-    ]
-    assert step_counts(key, CLIENTS, 5).tolist() == [2, 3, 1, 4, 5, 3]
-    rule = server_rule(Sending(), key, {"privacy.noise": 1.0, "privacy.clip": 1.0})
-    assert keys.scores(rule.key, "any", CLIENTS[:1]).tolist() == [1016779478]
+    everybody = np.ones(6, bool)
+
+    @jax.jit
+    def draw():
+        key = keys.fold(keys.root(7), "round", 2)
+        seen = SimpleNamespace(uid=CLIENTS)
+        numbers = {"dropout": 0.5, "stragglers": 0.5, "straggler_work": 0.25}
+        rule = server_rule(Sending(), key, {"privacy.noise": 1.0, "privacy.clip": 1.0})
+        return (
+            _draw_scores(7, CLIENTS),
+            cohort.gather(key, seen, CLIENTS, everybody, 0, numbers),
+            reseed_empty(key, np.full(6, 3), everybody, 3, CLIENTS, "always"),
+            step_counts(key, CLIENTS, 5),
+            keys.scores(rule.key, "any", CLIENTS[:1]),
+        )
+
+    scores, drawn, labels, steps, noise = jax.device_get(draw())
+    assert np.argsort(scores).tolist() == [2, 0, 3, 4, 1, 5]
+    assert np.flatnonzero(drawn.mask).tolist() == [2, 3]
+    assert np.flatnonzero(drawn.work < 1).tolist() == [1, 2, 4, 5]
+    assert labels.tolist() == [3, 3, 2, 1, 3, 0] and steps.tolist() == [2, 3, 1, 4, 5, 3]
+    assert noise.tolist() == [1016779478]

@@ -1,19 +1,21 @@
 """`data.normalise`: what models see, by the promise: over the samples that train, as their clients
 see them, each pixel has mean 0 and deviation 1, or is 0; and no sample is far from them."""
 
+import jax
 import numpy as np
 import pytest
 
 from cfljax.config import read_spec
 from cfljax.errors import SpecError
 from cfljax.experiment.assemble import host_federation
-from cfljax.federation.gather import samples
+from cfljax.federation import gather
 from cfljax.federation.pack import pack
 from cfljax.types import Parts, Source
 from cfljax.types.federation import NEVER
 from tests.federation.helpers import fake, parts
 from tests.often import rarely
 
+samples = jax.jit(gather.samples)
 SMALL = {"name": "digits", "clients": 12, "samples_per_client": 20, "test": "global"}
 CASES = {
     "plain": {"partition": "iid"},
@@ -43,21 +45,25 @@ def seen(normalise, round=0, **data):
     table = SMALL | data | {"normalise": normalise}
     (run,) = read_spec({"data": table, "method": ["fedavg"], "seeds": [0]}).runs()
     whole = host_federation(run)
-    federation, found = whole.at(round), {}
-    for name, split in whole.splits.items():
-        of, rows = [], []
-        for c, (start, count) in enumerate(zip(split.start, split.count, strict=True)):
-            of.append(np.full(count, c))
-            rows.append(np.asarray(split.rows)[start : start + count])
-        of, rows = np.concatenate(of), np.concatenate(rows)
-        x = np.asarray(samples(federation, of, rows, np.ones(len(rows), bool))[0])
-        x = x.reshape(len(x), -1)
-        if (view := federation.view) is not None:  # a shift comes after the scaling
-            mine = view.of[of]
-            x = x if view.offset is None else x - view.offset[mine][:, None]
-            x = x if view.gain is None else x / view.gain[mine][:, None]
-        found[name] = of, x
-    return whole, found
+    federation = whole.at(round)
+    held = [rows_of(split) for split in whole.splits.values()]
+    of, rows = (np.concatenate(each) for each in zip(*held, strict=True))
+    x = np.asarray(samples(federation, of, rows, np.ones(len(rows), bool))[0])
+    x = x.reshape(len(x), -1)
+    if (view := federation.view) is not None:  # a shift comes after the scaling
+        mine = view.of[of]
+        x = x if view.offset is None else x - view.offset[mine][:, None]
+        x = x if view.gain is None else x / view.gain[mine][:, None]
+    ends = np.cumsum([len(rows) for _, rows in held])[:-1]
+    splits = zip(np.split(of, ends), np.split(x, ends), strict=True)
+    return whole, dict(zip(whole.splits, splits, strict=True))
+
+
+def rows_of(split):
+    """(client i32[n], row of the pool i32[n]) of all samples of a split."""
+    of = np.repeat(np.arange(len(split.count)), split.count)
+    rows = [split.rows[a : a + n] for a, n in zip(split.start, split.count, strict=True)]
+    return of, np.concatenate(rows)
 
 
 def standardised(raw, now):
@@ -103,13 +109,11 @@ def test_where_images_are_turned_all_samples_are_those_that_clients_see(case):
 
 def inputs_of(parts, source, normalise="pixel"):
     """(x of the training samples, x of the test samples) of all clients."""
-    federation, found = pack(parts, source, normalise), []
-    for split in (federation.train, federation.test):
-        of = np.repeat(np.arange(len(split.count)), split.count)
-        rows = [split.rows[a : a + n] for a, n in zip(split.start, split.count, strict=True)]
-        x, _ = samples(federation, of, np.concatenate(rows), np.ones(len(of), bool))
-        found.append(np.asarray(x))
-    return found
+    federation = pack(parts, source, normalise)
+    held = [rows_of(split) for split in (federation.train, federation.test)]
+    of, rows = (np.concatenate(each) for each in zip(*held, strict=True))
+    x, _ = samples(federation, of, rows, np.ones(len(of), bool))
+    return np.split(np.asarray(x), [len(held[0][0])])
 
 
 def a_table(train, test):

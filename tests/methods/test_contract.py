@@ -45,8 +45,10 @@ def played(name, *runs, **more):
     """Return (the outputs of runs, their programs in stages or as one, the texts of all that was
     compiled)."""
     made, split, futures = [], [], []
+    # What methods share is not compiled again: `compile_later` returns it, too
+    shared = {key: program for key, program in compiled._kept.items() if key[0] != "programs"}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compiled, "_kept", {})
+        patch.setattr(compiled, "_kept", shared)
         compile_programs, begin, later = (
             simulate.compile_programs,
             SplitFunction.__init__,

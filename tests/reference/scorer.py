@@ -17,7 +17,7 @@ def forward(params, x, batch=False):
             x = pool(normalise(x, params[f"norm_{number}"], batch))
             x = np.maximum(x, 0)
         params = params["head"]
-    x = x.reshape(len(x), -1)
+    x = x.reshape(len(x), math.prod(x.shape[1:]))
     layers = sorted(params)
     for name in layers:
         x = x @ np.asarray(params[name]["kernel"], np.float64) + params[name]["bias"]
