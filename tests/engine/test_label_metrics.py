@@ -44,8 +44,8 @@ def seen_by(several=False, classes=5, shared=False, model="mclr"):
     models = jax.jit(lambda key: jax.vmap(network.init)(jax.random.split(key, 3)))(
         jax.random.key(1)
     )
-    who, scoring = np.array([True, True, False, True, True]), np.int32([0, 1, 1, 2, 0])
-    none = np.zeros(5, np.float32)
+    who, scoring = jnp.array([True, True, False, True, True]), jnp.array([0, 1, 1, 2, 0])
+    none = jnp.zeros(5)
     seen = metrics.Seen(
         network,
         federation,
