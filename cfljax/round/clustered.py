@@ -37,7 +37,7 @@ class Clustered(MethodConfig):
     it. Between rounds `regroup` may make other clusters, on the host.
 
     What participants are asked for passes through `ask` (`round/ask.py`; on the host
-    `round/before.py`), so it is billed, bounded and timed. Compression, privacy, attacks, robust
+    `round/before.py`), so it is counted, limited and timed. Compression, privacy, attacks, robust
     means, parts of models, server optimisers, late clients and the rest are not the method's
     business. Arrays: S participants, C clients, K clusters, d parameters; `Array` functions are
     traced by JAX.

@@ -52,7 +52,7 @@ COMMAND = (
     "method=NAME --out results/mine"
 )
 OTHER = {
-    "small": "This board has the small size, whose images come with scikit-learn. Rows of other sizes "
+    "small": "This board has the small size, whose images ship with scikit-learn. Rows of other sizes "
     "(`--set size=medium`, or\n"
     "no size) are listed, and get ranks when three methods have them.",
     "medium": "This board has the medium size: `20x100` are 20 clients of 100 samples. Rows of the "
@@ -191,7 +191,9 @@ def _rank(over: Ranks | None) -> list[str]:
         ]
     level = over.names[: next((last for first, last in over.level_groups if first == 0), 0) + 1]
     behind = [name for name in over.names if name not in level]
-    others = f"is not told apart from {len(level) - 1} of the {len(over.names) - 1} others"
+    others = (
+        f"does not differ significantly from {len(level) - 1} of the {len(over.names) - 1} others"
+    )
     best = f"{over.names[0]} has the best mean rank, {over.means[0]:.2f}, and {others}"
     worse = f": the ranks of {_join(behind)} are significantly worse" if behind else ""
     caution = (

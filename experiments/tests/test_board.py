@@ -152,7 +152,7 @@ def test_the_page_has_ranks_over_all_settings(runs):
     ] and wanted.names == ["ifca", "fedavg", "ditto"]
     assert table["ifca"][1:4] == ["91.1", "25.0", table["ifca"][3]]
     best = (
-        "**ifca has the best mean rank, 1.00, and is not told apart from 1 of the 2 others: the "
+        "**ifca has the best mean rank, 1.00, and does not differ significantly from 1 of the 2 others: the "
         "ranks of ditto are"
     )
     assert (
