@@ -35,16 +35,19 @@ class ClusteredMethod:
     """The functions of one method, from its options, a model and a solver."""
 
     def __init__(self, name: str, config: Clustered, model: Model, solver: Solver):
-        self.name, self.config, self.model = name, config, model
+        self.name = name
+        self.config = config
+        self.model = model
         stepped = solver if type(config).step is Clustered.step else solver.with_step(config.step)
         if config.own_steps:
             stepped = stepped.with_own_steps(lambda hyper, rule: config.steps(model, hyper, rule))
         work = config.work(solver.work)
         if config.aggregate == "gradient":
-            work = Work(
-                None, 1, work.batch if config.estimate == "batch" else None, one_vector=True
-            )
-        self.solver, self.train_before = stepped, trainers(stepped)
+            # One step, on the first mini-batch or on all samples
+            batch = work.batch if config.estimate == "batch" else None
+            work = Work(epochs=None, steps=1, batch=batch, one_vector=True)
+        self.solver = stepped
+        self.train_before = trainers(stepped)
         self.trainer = stepped if work == solver.work else stepped.with_work(work)
         if config.trains_twice:
             self.trainer = self.trainer.with_step(
@@ -52,8 +55,10 @@ class ClusteredMethod:
             )
 
     def method(self) -> Method[State]:
-        """Return the functions."""
-        config, kind, regroups = self.config, type(self.config), self.regroups
+        """Return the functions that the engine calls."""
+        config = self.config
+        kind = type(config)
+        regroups = self.regroups
         adapts = kind.adapt is not Clustered.adapt
         return Method(
             self.init,
@@ -74,16 +79,17 @@ class ClusteredMethod:
 
     @property
     def regroups(self) -> bool:
-        """Whether other clusters are made between rounds."""
+        """Return whether other clusters are made between rounds."""
         return self.config.again is not None or type(self.config).regroup is not Clustered.regroup
 
     def setup(self, key: Array, federation: Federation, hyper: Hyper) -> dict[str, Tree]:
-        """HOST. What is made before the rounds."""
+        """HOST. Return what is made before the rounds: models and clusters of methods that begin
+        with some."""
         config = self.config
         if config.true_groups:
             need_groups(f'method "{self.name}"', federation)
         if config.begins:
-            return self._begun(self._before(key, federation, hyper))
+            return self._begin(self._before(key, federation, hyper))
         if config.chooses:
             need_clients(federation, config.clusters, self.name)
         return {}
@@ -103,7 +109,8 @@ class ClusteredMethod:
             own,
         )
 
-    def _begun(self, ask: Before) -> dict[str, Tree]:
+    def _begin(self, ask: Before) -> dict[str, Tree]:
+        """HOST. Return the fields of the state that `begin` makes, and what it has asked for."""
         begun = self.config.begin(ask)
         made = {name: each for name, each in begun._asdict().items() if each is not None}
         floats = begun.floats + (ask.compared or 0)
@@ -116,25 +123,25 @@ class ClusteredMethod:
         config = self.config
         if config.begins:
             return State(**setup)
-        none = jnp.full(federation.clients, -1 if config.chooses else 0, jnp.int32)
+        clients = federation.clients
         active = None
         if config.true_groups:
-            models, none = (
-                jnp.tile(first_model(key, self.model), (federation.groups, 1)),
-                jnp.asarray(federation.group),
-            )
+            models = jnp.tile(first_model(key, self.model), (federation.groups, 1))
+            labels = jnp.asarray(federation.group)
         elif config.splits or config.makes_models:
+            # One cluster is in use; a method that splits has all clients in it that are there
             models = jnp.tile(first_model(key, self.model), (config.models_kept, 1))
             active = jnp.arange(config.models_kept) == 0
-            none = jnp.where(
-                config.splits & cohorts.present(federation, jnp.int32(0)), 0, -1
-            ).astype(jnp.int32)
+            is_in_first = config.splits & cohorts.present(federation, jnp.int32(0))
+            labels = jnp.where(is_in_first, 0, -1).astype(jnp.int32)
         else:
             models = first_models(key, self.model, config.models_kept)
+            labels = jnp.full(clients, -1 if config.chooses else 0, jnp.int32)
+        # Clients that train for a later clustering are counted from 0
         asked = jnp.int32(0) if self.regroups else None
-        ask = ask_all(self.solver, key, federation, federation.trains, hyper, active)
         whole = models[:1] if config.trains_twice else None
-        state = config.first(ask, State(models, none, active=active, asked=asked, whole=whole))
+        ask = ask_all(self.solver, key, federation, federation.trains, hyper, active)
+        state = config.first(ask, State(models, labels, active=active, asked=asked, whole=whole))
         trained = ask.counts.asked
         if trained is None:
             return state
@@ -143,29 +150,36 @@ class ClusteredMethod:
     def round(
         self, key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper
     ) -> tuple[State, Info]:
-        """Run one round: find who takes part, then train them."""
+        """Do one round: find who takes part, then train them."""
         config = self.config
         arrived = jnp.int32(0)
         if config.joins_on_arrival and state.guess is not None:
             new = (state.labels < 0) & (federation.arrive <= cohort.round)
             if config.begins:
+                # They have trained for their guess, which is billed now
                 arrived = jnp.sum(new & federation.trains & (state.guess >= 0), dtype=jnp.int32)
             state = state._replace(labels=jnp.where(new, state.guess, state.labels))
         if config.clients_per_cluster is not None:
-            number, most = state.clusters, config.clients_per_cluster
-            cohort = cohorts.draw_inside(key, federation, state.labels, number, most, cohort, hyper)
-        train = functools.partial(
-            self._trained, key, state, federation, hyper=hyper, arrived=arrived
-        )
+            cohort = cohorts.draw_inside(
+                key,
+                federation,
+                state.labels,
+                state.clusters,
+                config.clients_per_cluster,
+                cohort,
+                hyper,
+            )
+        train = functools.partial(self._train, key, state, federation, hyper=hyper, arrived=arrived)
         if config.warmup_rounds == 0 or cohort.ids.shape[0] == federation.clients:
             return train(cohort)
-        everyone, t = jnp.arange(federation.clients, dtype=jnp.int32), cohort.round
-        full = cohorts.gather(
-            key, federation, everyone, cohorts.present(federation, t), t, hyper, cohort.kept
-        )
-        return branch(t < config.warmup_rounds, lambda: train(full), lambda: train(cohort))
+        # In the first rounds all clients take part: other shapes, so a branch of its own
+        everyone = jnp.arange(federation.clients, dtype=jnp.int32)
+        present = cohorts.present(federation, cohort.round)
+        full = cohorts.gather(key, federation, everyone, present, cohort.round, hyper, cohort.kept)
+        is_warmup = cohort.round < config.warmup_rounds
+        return branch(is_warmup, lambda: train(full), lambda: train(cohort))
 
-    def _trained(
+    def _train(
         self,
         key: Array,
         state: State,
@@ -174,51 +188,61 @@ class ClusteredMethod:
         hyper: Hyper,
         arrived: Array,
     ) -> tuple[State, Info]:
+        """Do a round with this cohort.
+
+        The method's functions follow each other, and each sees what those before it have made:
+        `prepare`, the training, `reassign`, `after`, `remember`, `settle`, `shows`, then the bill,
+        and last the parts of models that are shared.
+
+        Args:
+          key: The round's key.
+          state: The state before the round.
+          federation: The clients' data.
+          cohort: The participants.
+          hyper: The numbers of the run.
+          arrived: i32[] how many clients joined on their arrival in this round.
+        """
         config = self.config
         ask = Ask(self.solver, key, federation, cohort, hyper, state.active)
         state = config.prepare(ask, state)
+        # Both trainings begin with the global model as it was before the round
         whole = self._train_whole(ask, state) if config.trains_twice else None
-        which, mix, trained = self._train(ask, state)
+        which, mix, trained = self._train_clusters(ask, state)
         if config.reassigns:
             which, mix, trained = reassigned(config, self.trainer, ask, state, which, trained)
+
         models = self._after(trained.mixed.new, hyper, state)
-        memory = trained.velocity if config.buffers else state.memory
         labels = state.labels if config.single else join(state.labels, cohort, which)
+        # Buffers are averaged as models are; `remember` may replace them
+        memory = trained.velocity if config.buffers else state.memory
         after = state._replace(models=models, labels=labels, memory=memory)
         if whole is not None:
-            either = cohort.mask & ~(trained.kept.finite & whole.kept.finite)
-            trained = trained._replace(
-                mixed=trained.mixed._replace(nonfinite=jnp.sum(either, dtype=jnp.int32))
-            )
+            # A participant with two updates is counted once
+            broken = cohort.mask & ~(trained.kept.finite & whole.kept.finite)
+            nonfinite = jnp.sum(broken, dtype=jnp.int32)
+            trained = trained._replace(mixed=trained.mixed._replace(nonfinite=nonfinite))
             after = after._replace(whole=whole.mixed.new)
         moved = (mix > 0).any(axis=1) & ~trained.mixed.lost
         if config.reassigns:
+            # An unused cluster that participants were put into is in use from now on
             after = after._replace(active=state.there | moved)
-        done = Done(
-            which,
-            trained.kept.moves,
-            trained.kept.norm,
-            trained.kept.finite,
-            moved,
-            trained.kept.home,
-        )
+
+        kept = trained.kept
+        done = Done(which, kept.moves, kept.norm, kept.finite, moved, kept.home)
         after = after._replace(memory=config.remember(ask, state, after, done))
+        # What depends on the models alone comes last, as it is asked for again after a server's
+        # step
         after = after._replace(memory=config.settle(state, after))
+        # `shows` and `remember` may have counted in the ask what was sent: billed after them
         shown = ask.diag | config.shows(ask, state, after, done)
-        info = report_trained(
-            federation,
-            cohort,
-            trained,
-            which,
-            models - state.models,
-            self._bill(ask, state, arrived),
-            **shown,
-        )
-        nothing = lambda number: None if number is None else jnp.zeros_like(number)  # noqa: E731
+        sent = self._bill(ask, state, arrived)
+        change = models - state.models
+        info = report_trained(federation, cohort, trained, which, change, sent, **shown)
+        # Billed by now
         after = after._replace(
-            asked=nothing(state.asked),
-            floats=nothing(state.floats),
-            compared=nothing(state.compared),
+            asked=_reset(state.asked),
+            floats=_reset(state.floats),
+            compared=_reset(state.compared),
         )
         return self.share(state, after, federation, cohort, done), info
 
@@ -240,16 +264,11 @@ class ClusteredMethod:
         """Return the state after a round, in which models may be shared in part."""
         return after
 
-    def _train(self, ask: Ask, state: State) -> tuple[Array, Array, Trained]:
-        """Return the participants' clusters i32[S], the mixing matrix f32[K, S], and what training
-        has made."""
-        config, key, federation, cohort, hyper = (
-            self.config,
-            ask.key,
-            ask.federation,
-            ask.cohort,
-            ask.hyper,
-        )
+    def _train_clusters(self, ask: Ask, state: State) -> tuple[Array, Array, Trained]:
+        """Let the participants choose their clusters, and train them. Return the clusters i32[S],
+        the mixing matrix f32[K, S], and the result."""
+        config = self.config
+        key, federation, cohort, hyper = ask.key, ask.federation, ask.cohort, ask.hyper
         k = state.clusters
 
         def mix_of(which: Array) -> Array:
@@ -267,110 +286,105 @@ class ClusteredMethod:
             return which, mix_of(which), trained
         which = config.choose(ask, state)
         if config.chooses:
-            which = reseed_empty(
-                key, which, cohort.mask, k, federation.uid[cohort.ids], config.reseed, state.in_use
-            )
-        beside: dict[str, Array] = {"velocity": state.memory} if config.buffers else {}
-        if config.notes:
-            beside = {"home": jnp.full((cohort.ids.shape[0], config.notes), jnp.nan)}
-        if state.whole is not None:
-            beside = {"anchor": state.whole, "anchor_of": jnp.zeros_like(cohort.ids)}
-        # noise of its own: the batches are the global model's, but the sum is another one
-        rule = self.trainer.rule(key, hyper, 1.0) if config.trains_twice else None
-        mix, jobs = mix_of(which), jobs_from(cohort, state.models, which, **beside)
+            uid = federation.uid[cohort.ids]
+            which = reseed_empty(key, which, cohort.mask, k, uid, config.reseed, state.in_use)
+        mix = mix_of(which)
+        jobs = jobs_from(cohort, state.models, which, **self._start_with(ask, state))
         mixing = Mixing(mix, state.models)
         if config.buffers:
+            # Buffers are means over the members, whatever the weights of gradients are
             members = weights_by(which, cohort.mask, sizes(federation, cohort), k, config.average)
             mixing = Mixing(mix, state.models, members, state.memory)
-        if not config.compares:
-            return (
-                which,
-                mix,
-                train_and_mix(self.trainer, key, federation, jobs, hyper, mixing, rule=rule),
+        if config.compares:
+            how = config.similarity or "exact"
+            trained, moves = train_and_compare(
+                how, self.trainer, key, federation, jobs, hyper, mixing
             )
-        trained, moves = train_and_compare(
-            config.similarity or "exact", self.trainer, key, federation, jobs, hyper, mixing
-        )
-        return which, mix, trained._replace(kept=trained.kept._replace(moves=moves), dealt=None)
+            kept = trained.kept._replace(moves=moves)
+            # All devices have all of these updates
+            return which, mix, trained._replace(kept=kept, dealt=None)
+        # The second of two trainings has noise of its own: the batches are the global model's, but
+        # the sum is another one
+        rule = self.trainer.rule(key, hyper, 1.0) if config.trains_twice else None
+        trained = train_and_mix(self.trainer, key, federation, jobs, hyper, mixing, rule=rule)
+        return which, mix, trained
+
+    def _start_with(self, ask: Ask, state: State) -> dict[str, Array]:
+        """Return what participants begin with besides their cluster's model, as fields of `Jobs`:
+        the global model that theirs is pulled to, empty notes, or momentum buffers."""
+        config, ids = self.config, ask.cohort.ids
+        if state.whole is not None:
+            return {"anchor": state.whole, "anchor_of": jnp.zeros_like(ids)}
+        if config.notes:
+            return {"home": jnp.full((ids.shape[0], config.notes), jnp.nan)}
+        return {"velocity": state.memory} if config.buffers else {}
 
     def _train_whole(self, ask: Ask, state: State) -> Trained:
-        federation, cohort, whole, everyone = (
-            ask.federation,
-            ask.cohort,
-            state.whole,
-            jnp.zeros_like(ask.cohort.ids),
-        )
+        """Train the global model."""
+        federation, cohort, hyper, whole = ask.federation, ask.cohort, ask.hyper, state.whole
         assert whole is not None
-        mix = averages(self.solver, federation, cohort, everyone, 1, self.config.average, ask.hyper)
-        return train_and_mix(
-            self.solver,
-            ask.key,
-            federation,
-            jobs_from(cohort, whole, everyone),
-            ask.hyper,
-            Mixing(mix, whole),
-        )
+        everyone = jnp.zeros_like(cohort.ids)
+        mix = averages(self.solver, federation, cohort, everyone, 1, self.config.average, hyper)
+        jobs = jobs_from(cohort, whole, everyone)
+        return train_and_mix(self.solver, ask.key, federation, jobs, hyper, Mixing(mix, whole))
 
     def _at_once(self, ask: Ask) -> bool:
-        """Whether participants choose by their losses while they train, which is faster (see
-        `Solver.chooses`)."""
+        """Return whether participants choose by their losses while they train, which is faster (see
+        `Solver.chooses`). Only plain losses, with nothing between the choice and the training."""
         config = self.config
-        plain = (
+        by_plain_loss = (
             config.chooses_by_loss
             and type(config).score is Clustered.score
             and config.estimate == "full"
-        )
-        plain = (
-            plain
-            and config.aggregate == "model"
             and config.reseed == "never"
             and ask.active is None
-            and not config.buffers
+            and not is_private(ask.hyper)
         )
-        return plain and self.solver.chooses(ask.federation) and not is_private(ask.hyper)
+        trains_plainly = config.aggregate == "model" and not config.buffers
+        return by_plain_loss and trains_plainly and self.solver.chooses(ask.federation)
 
     def _bill(self, ask: Ask, state: State, arrived: Array) -> Traffic:
         """Return the traffic of the round, and what was sent for the clustering since the last
-        one."""
+        one. `arrived` i32[]: how many clients joined on their arrival, for which they have
+        trained."""
         config, cohort = self.config, ask.cohort
         if config.buffers or config.trains_twice:
+            # A buffer, or the global model
             ask.send(1)
-        sent = ask.bill(
-            2 if config.trains_twice or (config.buffers and config.aggregate == "model") else 1
-        )
-        sent = add_lengths(sent, cohort, config.average)
-        beside = arrived
+        # Of a gradient the server makes the buffer itself
+        sends_two = config.trains_twice or (config.buffers and config.aggregate == "model")
+        sent = add_lengths(ask.bill(2 if sends_two else 1), cohort, config.average)
+        trained = arrived
         if state.guess is not None and config.newcomers_train and not config.joins_on_arrival:
-            beside = beside + jnp.sum(cohort.mask & (state.labels[cohort.ids] < 0), dtype=jnp.int32)
+            joins = cohort.mask & (state.labels[cohort.ids] < 0)
+            trained = trained + jnp.sum(joins, dtype=jnp.int32)
         if state.asked is not None:
-            beside = beside + state.asked
+            trained = trained + state.asked
         if state.guess is None and state.asked is None:
             return sent
         floats = jnp.int32(0) if state.floats is None else state.floats
         compared = jnp.int32(0) if state.compared is None else state.compared
-        count_pre_round_traffic(beside)
+        count_pre_round_traffic(trained)
         if state.floats is not None:
             senders = jnp.where(floats > 0, jnp.sum(ask.federation.trains, dtype=jnp.int32), 0)
             if state.compared is not None and state.asked is not None:
-                # who has trained is counted, and sends the losses, too
+                # Those that have trained are counted above, and send the losses, too
                 senders = jnp.where(state.asked > 0, 0, senders)
             count_pre_round_traffic(senders, vectors=0, models_down=compared, floats_up=floats)
         return sent._replace(
-            vectors_down=sent.vectors_down + beside + compared,
-            vectors_up=sent.vectors_up + beside,
+            vectors_down=sent.vectors_down + trained + compared,
+            vectors_up=sent.vectors_up + trained,
             floats_up=sent.floats_up + floats,
         )
 
     def regroup(
         self, key: Array, state: State, federation: Federation, hyper: Hyper, round: int
     ) -> State:
-        """HOST. Clusters are made again, by the method's own rule or as before round 0, by those
-        who are there by now."""
+        """HOST. Make clusters again, by the method's own rule or as before round 0, with the
+        clients that are there by now."""
         arrived = jnp.where(jnp.asarray(federation.arrive) <= round, 0, federation.arrive)
-        now, numbers = (
-            dataclasses.replace(federation, arrive=arrived),
-            decay_rate(hyper, jnp.int32(round)),
-        )
+        now = dataclasses.replace(federation, arrive=arrived)
+        numbers = decay_rate(hyper, jnp.int32(round))
         ask = self._before(key, now, numbers, state.own)
         if self.config.again is None:
             new = self.config.regroup(ask, state, round)
@@ -378,8 +392,8 @@ class ClusteredMethod:
                 asked = jnp.int32(ask.compared)
                 new = new._replace(compared=asked, floats=asked)
             return new._replace(asked=jnp.int32(ask.asked_now()))
-        # Whole models
-        fresh = ClusteredMethod.init(self, key, now, numbers, self._begun(ask))
+        # Whole models, also of a subclass whose models are shared in part
+        fresh = ClusteredMethod.init(self, key, now, numbers, self._begin(ask))
         before, after = (
             np.where(np.asarray(each.labels) >= 0, each.labels, np.asarray(each.guess))
             for each in (state, fresh)
@@ -388,50 +402,46 @@ class ClusteredMethod:
         return fresh._replace(models=jnp.asarray(models))
 
     def regroup_after(self, rounds: int) -> tuple[int, ...]:
-        """After which rounds."""
+        """Return the numbers of rounds after which `regroup` is called, in a run of `rounds`
+        rounds."""
         every = self.config.again
-        return (
-            self.config.regroup_after(rounds)
-            if every is None
-            else tuple(range(every, rounds, every))
-        )
+        if every is None:
+            return self.config.regroup_after(rounds)
+        return tuple(range(every, rounds, every))
 
     def score(self, state: State, federation: Federation, hyper: Hyper) -> Array:
-        """i32[C]: the cluster of each client, or the one that it would join."""
+        """Return the cluster of each client, or the one that it would join, i32[C]."""
         without = (state.labels < 0) & federation.real
+        # A method that chooses scores participants by the round's key; here there is no round
         key = keys.fold(keys.root(0), "score") if self.config.chooses else keys.root(0)
         ask = ask_all(self.solver, key, federation, without, hyper, state.active, state.own)
         if self.config.chooses:
             return jnp.where(without, ask.least(self.config.score(ask, state)), state.labels)
         found = jnp.where(state.labels >= 0, state.labels, self.config.join(ask, state))
+        # One that joins nowhere has the global model, which comes after the clusters', or the first
         return jnp.where(found >= 0, found, state.clusters if self.config.trains_twice else 0)
 
     def models(self, state: State) -> tuple[Array, Array]:
-        """Return the clusters' models, and the global one if there is one."""
-        return state.models if state.whole is None else jnp.concatenate(
-            [state.models, state.whole]
-        ), state.labels
+        """Return the clusters' models, then the global one if there is one; and the labels."""
+        if state.whole is None:
+            return state.models, state.labels
+        return jnp.concatenate([state.models, state.whole]), state.labels
 
     def models_of_each(self, state: State) -> tuple[Array, Array]:
-        """Return the global model, for each client."""
+        """Return the global model once for each client, and the clients."""
         clients = state.labels.shape[0]
         return jnp.tile(state.models, (clients, 1)), jnp.arange(clients, dtype=jnp.int32)
 
     def also(self, state: State) -> dict[str, tuple[Array, Array]]:
-        """Every client scored by the global model."""
-        return {
-            "global": (
-                state.models if state.whole is None else state.whole,
-                jnp.zeros_like(state.labels),
-            )
-        }
+        """Return the global model, as another one that every client is scored by."""
+        whole = state.models if state.whole is None else state.whole
+        return {"global": (whole, jnp.zeros_like(state.labels))}
 
     def adapt(self, state: State, federation: Federation, hyper: Hyper) -> Array:
-        """Return the models that clients are scored with."""
-        return self.config.adapt(
-            ask_all(self.solver, keys.root(0), federation, federation.train.count > 0, hyper, None),
-            state,
-        )
+        """Return the model that each client is scored with, f32[C, d]."""
+        has_samples = federation.train.count > 0
+        ask = ask_all(self.solver, keys.root(0), federation, has_samples, hyper, None)
+        return self.config.adapt(ask, state)
 
     def follow(self, state: State, federation: Federation) -> State:
         """Return the state whose clusters are the true groups of this round."""
@@ -444,3 +454,8 @@ class ClusteredMethod:
     def extras(self, state: State) -> dict[str, Array]:
         """Return what is kept with the results."""
         return self.config.kept(state)
+
+
+def _reset(number: Array | None) -> Array | None:
+    """Return 0 for a number that has been billed; None for None."""
+    return None if number is None else jnp.zeros_like(number)
