@@ -57,11 +57,13 @@ class AtHome(PersonalConfig):
             cls.diagnostics = OF_GLOBAL | cls.diagnostics
 
     def first_home(self, w: Array, solver: Solver, federation: Federation, hyper: Hyper) -> Array:
-        """f32[m] or f32[C, m]: what clients have at home at first, from the first model f32[d]."""
+        """Return what clients have at home before the first round, f32[m], or f32[C, m] if it
+        differs. `w` f32[d]: the first model."""
         return w
 
     def receive(self, ask: Ask, state: Kept) -> Array:
-        """f32[S, m]: what participants have at home when w has arrived, before the `steps`."""
+        """Return what participants have at home when w has arrived, before the `steps`, f32[S,
+        m]."""
         return state.home[ask.cohort.ids]
 
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
@@ -75,28 +77,36 @@ class AtHome(PersonalConfig):
         return None
 
     def move(self, w: Array, mean: Array, hyper: Hyper) -> Array:
-        """f32[1, d]: the global model after a round, from the one before and the mean of the
-        participants'."""
+        """Return the global model after a round, f32[1, d].
+
+        Args:
+          w: f32[1, d] the global model before the round.
+          mean: f32[1, d] the mean of the participants' models.
+          hyper: The numbers of the run.
+        """
         return mean
 
     def personal(self, state: Kept) -> Array:
-        """f32[C, d]: the model that each client is scored with."""
+        """Return the model that each client is scored with, f32[C, d]."""
         return jnp.where(state.drawn[:, None], state.home, state.w)
 
     def shows(self, w: Array, home: Array, mean: Callable[[Array], Array]) -> dict[str, Array]:
-        """Further quantities for the history, from the new global model f32[1, d] and what
-        participants have at home f32[S, m]. `mean(f32[S])` is the mean over the participants."""
+        """Return further quantities for the history, by name.
+
+        Args:
+          w: f32[1, d] the global model after the round.
+          home: f32[S, m] what participants have at home after it.
+          mean: f32[S] -> f32[], the mean over the participants.
+        """
         return {}
 
 
 def method_of(config: AtHome, model: Model, solver: Solver) -> Method[Kept]:
     """Return the functions of the method."""
     together = type(config).steps is not AtHome.steps
-    both = (
-        solver.with_own_steps(lambda hyper, rule: config.steps(model, hyper, rule))
-        if together
-        else solver
-    )
+    both = solver
+    if together:
+        both = solver.with_own_steps(lambda hyper, rule: config.steps(model, hyper, rule))
     alone = solver.with_step(lambda hyper: LocalStep.of(hyper)._replace(mu=config.pull(hyper)))
 
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> Kept:
@@ -108,7 +118,9 @@ def method_of(config: AtHome, model: Model, solver: Solver) -> Method[Kept]:
     def round(
         key: Array, state: Kept, federation: Federation, cohort: Cohort, hyper: Hyper
     ) -> tuple[Kept, Info]:
-        everyone, old, w = jnp.zeros_like(cohort.ids), state.home[cohort.ids], state.w
+        w = state.w
+        old = state.home[cohort.ids]
+        everyone = jnp.zeros_like(cohort.ids)
         ask = Ask(solver, key, federation, cohort, hyper)
         held = config.receive(ask, state) if together else None
         updates = both.fit(key, federation, jobs_from(cohort, w, everyone, home=held), hyper)
@@ -116,22 +128,29 @@ def method_of(config: AtHome, model: Model, solver: Solver) -> Method[Kept]:
             assert updates.home is not None
             change = updates.home - old
         else:
+            # The same key, so the same batches as the global model's; nothing of it is sent
             mine = jnp.arange(cohort.ids.shape[0], dtype=jnp.int32)
-            change = alone.train(
-                key, federation, jobs_from(cohort, old, mine, anchor=w, anchor_of=everyone), hyper
-            ).delta
+            jobs = jobs_from(cohort, old, mine, anchor=w, anchor_of=everyone)
+            change = alone.train(key, federation, jobs, hyper).delta
+
         mix = averages(both, federation, cohort, everyone, 1, config.average, hyper)
         mixed = mix_updates(mix, updates.delta, w, solver.rule(key, hyper))
-        kept, new = keep_own(cohort, change, old), config.move(w, mixed.new, hyper)
-        either = cohort.mask & ~(usable(updates.delta) & usable(change))
-        mixed = mixed._replace(new=new, nonfinite=jnp.sum(either, dtype=jnp.int32))
+        kept = keep_own(cohort, change, old)
+        new = config.move(w, mixed.new, hyper)
+        # A participant is counted once, whichever of its two results is not finite
+        broken = cohort.mask & ~(usable(updates.delta) & usable(change))
+        mixed = mixed._replace(new=new, nonfinite=jnp.sum(broken, dtype=jnp.int32))
         drawn = state.drawn.at[cohort.ids].max(cohort.mask & usable(change))
         sent = add_lengths(ask.bill(), cohort, config.average)
-        shown = config.shows(new, kept.new, lambda each: mean_over(cohort, cohort.mask, each))
+
+        def mean(each: Array) -> Array:
+            return mean_over(cohort, cohort.mask, each)
+
+        shown = config.shows(new, kept.new, mean)
         info = report(federation, cohort, updates, w[everyone], new[everyone], mixed, sent, **shown)
         return Kept(new, state.home.at[cohort.ids].set(kept.new), drawn), info
 
-    def shared(state: Kept) -> tuple[Array, Array]:
+    def global_model(state: Kept) -> tuple[Array, Array]:
         return state.w, jnp.zeros(state.drawn.shape, jnp.int32)
 
     def models(state: Kept) -> tuple[Array, Array]:
@@ -139,5 +158,9 @@ def method_of(config: AtHome, model: Model, solver: Solver) -> Method[Kept]:
         return own, jnp.arange(own.shape[0], dtype=jnp.int32)
 
     if not config.own:
-        return Method(init, round, shared)
-    return Method(init, round, models, also=lambda state: {"global": shared(state)}, chooses=False)
+        return Method(init, round, global_model)
+
+    def also(state: Kept) -> dict[str, tuple[Array, Array]]:
+        return {"global": global_model(state)}
+
+    return Method(init, round, models, also=also, chooses=False)

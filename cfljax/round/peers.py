@@ -38,13 +38,13 @@ class OwnModels(NamedTuple):
 
     @property
     def shares(self) -> Array:
-        """f32[C]: each trained client's share of the samples of all that have trained; 0 for the
-        others."""
+        """The share of each client in the samples of all that have trained, f32[C]; 0 for clients
+        that have not."""
         weight = jnp.where(self.drawn, self.size, 0.0)
         return weight / jnp.maximum(weight.sum(), 1.0)
 
     def mixed(self, weights: Array) -> Array:
-        """f32[S, d]: mixtures of the clients' models, with weights f32[S, C]."""
+        """Return mixtures of the clients' models, f32[S, d], with these weights f32[S, C]."""
         return weighted_sum(weights, self.own)[0]
 
 
@@ -75,26 +75,41 @@ class Peers(PersonalConfig):
     def start(
         self, state: OwnModels, ids: Array, own: Array, hyper: Hyper
     ) -> tuple[Array, Array | None]:
-        """Return (the models f32[S, d] from which the clients i32[S] train, and those to which they
-        are pulled; None: no pull). `own` f32[S, d]: their models."""
+        """Return (the models f32[S, d] from which participants train, the models f32[S, d] to which
+        they are pulled; None: no pull).
+
+        Args:
+          state: The state before the round.
+          ids: i32[S] the participants.
+          own: f32[S, d] their models.
+          hyper: The numbers of the run.
+        """
         return own, None
 
     def weights(self, state: OwnModels, ids: Array, own: Array, hyper: Hyper) -> Array:
-        """f32[S, C]: the weight of each client's model in the mixtures of the clients i32[S]. Rows
-        sum to one."""
+        """Return the weights of all clients' models in the mixtures of some, f32[S, C]. Rows sum to
+        one.
+
+        Args:
+          state: The clients' models.
+          ids: i32[S] the clients that get a mixture.
+          own: f32[S, d] their models.
+          hyper: The numbers of the run.
+        """
         return jax.nn.one_hot(ids, state.drawn.shape[0])
 
     def first_shared(self, model: Model, federation: Federation) -> Array | None:
-        """f32[m] or f32[C, m]: what the server sends besides models at first; None: nothing."""
+        """Return what the server sends besides models in the first round, f32[m] or for each client
+        f32[C, m]; None: nothing."""
 
     def receive(self, ask: Ask, state: OwnModels, begin: Array) -> tuple[Array, Array | None]:
         """Return (the models f32[S, d] from which participants train, what they have at home f32[S,
-        m]). `begin`: of `start`."""
+        m]). `begin`: the models that `start` gives them."""
         return begin, None if state.shared is None else jnp.tile(state.shared, (len(begin), 1))
 
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
-        """Return the local steps, of methods that have steps of their own. What is at home stays
-        the same."""
+        """Return the local steps of a method with `own_steps`. They leave what is at home as it
+        is."""
         raise NotImplementedError
 
     def work(self, work: Work) -> Work:
@@ -104,25 +119,33 @@ class Peers(PersonalConfig):
     def exchange(
         self, ask: Ask, before: OwnModels, after: OwnModels, arrived: Array, home: Array | None
     ) -> Exchanged:
-        """Return the state for the next round, and how many numbers all participants have received
-        and sent besides models. `after`: the state `before` the round with the participants'
-        trained models; `arrived` bool[S]: whose are finite; `home`: of `receive`."""
+        """Return the state for the next round, and how many numbers all participants together have
+        received and sent besides models.
+
+        Args:
+          ask: The participants.
+          before: The state before the round.
+          after: The same with the participants' trained models.
+          arrived: bool[S] the participants whose model is finite.
+          home: f32[S, m] what `receive` has given them.
+        """
         return after, 0, 0
 
     def also(self, model: Model, state: OwnModels) -> dict[str, Array]:
-        """f32[C, d]: further models of the clients, by name, for the record of their accuracy."""
+        """Return further models f32[C, d] of the clients, by name, for the record of their
+        accuracy."""
         return {}
 
     @property
     def without(self) -> dict[str, str]:
-        """Noise and robust rules are for sums of updates."""
+        """Refuse noise and robust rules, which are for sums of updates."""
         why = "each client gets a mixture of models, not a sum of updates"
         return super().without | (
             dict.fromkeys(("privacy.noise", "robust"), why) if self.sends else {}
         )
 
     def releases(self, rounds: int) -> tuple[int, int]:
-        """Noised sums: none."""
+        """Count the noised sums of a run: none."""
         return 0, 0
 
 
@@ -132,55 +155,62 @@ def method_of(config: Peers, model: Model, solver: Solver) -> Method[OwnModels]:
     if config.own_steps:
         stepped = stepped.with_own_steps(lambda hyper, rule: config.steps(model, hyper, rule))
     stepped = stepped.with_work(config.work(solver.work))
+    # Models that stay at home are neither attacked nor compressed nor noised
     train = stepped.fit if config.sends else stepped.train
 
     def init(
         key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]
     ) -> OwnModels:
-        first, size = first_model(key, model), jnp.asarray(federation.train.count, jnp.float32)
-        own, nobody = jnp.tile(first, (federation.clients, 1)), jnp.zeros(federation.clients, bool)
-        return OwnModels(own, nobody, size, first, config.first_shared(model, federation))
+        first = first_model(key, model)
+        return OwnModels(
+            own=jnp.tile(first, (federation.clients, 1)),
+            drawn=jnp.zeros(federation.clients, bool),
+            size=jnp.asarray(federation.train.count, jnp.float32),
+            first=first,
+            shared=config.first_shared(model, federation),
+        )
 
     def round(
         key: Array, state: OwnModels, federation: Federation, cohort: Cohort, hyper: Hyper
     ) -> tuple[OwnModels, Info]:
-        mine = jnp.arange(cohort.ids.shape[0], dtype=jnp.int32)
-        own = state.own[cohort.ids]
-        begin, pull = config.start(state, cohort.ids, own, hyper)
         ask = Ask(solver, key, federation, cohort, hyper)
+        begin, pull = config.start(state, cohort.ids, state.own[cohort.ids], hyper)
         begin, home = config.receive(ask, state, begin)
-        jobs = jobs_from(
-            cohort, begin, mine, anchor=pull, anchor_of=None if pull is None else mine, home=home
-        )
+        mine = jnp.arange(cohort.ids.shape[0], dtype=jnp.int32)
+        pull_of = None if pull is None else mine
+        jobs = jobs_from(cohort, begin, mine, anchor=pull, anchor_of=pull_of, home=home)
         updates = train(key, federation, jobs, hyper)
+
         mixed = keep_own(cohort, updates.delta, begin)
-        sane = cohort.mask & usable(updates.delta)
-        # A client whose update is broken keeps its model
-        into = jnp.where(sane, cohort.ids, federation.clients)
-        drawn = state.drawn.at[into].set(True, mode="drop")
-        after = state._replace(own=state.own.at[into].set(mixed.new, mode="drop"), drawn=drawn)
-        after, *floats = config.exchange(ask, state, after, sane, home)
-        # a sum of floats may be just below the number that it stands for
-        down, up = (jnp.round(jnp.asarray(each)).astype(jnp.int32) for each in floats)
+        arrived = cohort.mask & usable(updates.delta)
+        # A client whose update is not finite keeps its model
+        into = jnp.where(arrived, cohort.ids, federation.clients)
+        after = state._replace(
+            own=state.own.at[into].set(mixed.new, mode="drop"),
+            drawn=state.drawn.at[into].set(True, mode="drop"),
+        )
+        after, down, up = config.exchange(ask, state, after, arrived, home)
         sent = ask.bill() if config.sends else traffic(cohort, 0, 0)
-        sent = sent._replace(floats_down=down, floats_up=sent.floats_up + up)
-        return after, report(federation, cohort, updates, begin, after.own[cohort.ids], mixed, sent)
+        sent = sent._replace(floats_down=_to_count(down), floats_up=sent.floats_up + _to_count(up))
+        # The report compares with the models that clients have at the end of the exchange
+        end = after.own[cohort.ids]
+        return after, report(federation, cohort, updates, begin, end, mixed, sent)
 
     def models(state: OwnModels) -> tuple[Array, Array]:
         mine = jnp.arange(state.own.shape[0], dtype=jnp.int32)
         if not config.sends:
             return state.own, mine
-        middle = jnp.where(jnp.any(state.drawn), state.mixed(state.shares[None])[0], state.first)
-        return jnp.where(state.drawn[:, None], state.own, middle[None]), mine
+        mean = jnp.where(jnp.any(state.drawn), state.mixed(state.shares[None])[0], state.first)
+        return jnp.where(state.drawn[:, None], state.own, mean[None]), mine
 
     def shares(state: OwnModels, federation: Federation, hyper: Hyper) -> Array:
-        """f32[C, C]: the mixtures that would be made next; of a client that has not trained the
-        mean by samples, or itself."""
+        """Return the weights of the mixtures that would be made next, f32[C, C]; of a client that
+        has not trained those of the mean by samples, or before the first round of itself."""
         everybody = jnp.arange(state.own.shape[0], dtype=jnp.int32)
-        middle = jnp.where(jnp.any(state.drawn), state.shares, jnp.eye(everybody.shape[0]))
-        return jnp.where(
-            state.drawn[:, None], config.weights(state, everybody, state.own, hyper), middle
-        )
+        weights = config.weights(state, everybody, state.own, hyper)
+        nobody = jnp.eye(everybody.shape[0])
+        mean = jnp.where(jnp.any(state.drawn), state.shares, nobody)
+        return jnp.where(state.drawn[:, None], weights, mean)
 
     def also(state: OwnModels) -> dict[str, tuple[Array, Array]]:
         return {
@@ -190,3 +220,9 @@ def method_of(config: Peers, model: Model, solver: Solver) -> Method[OwnModels]:
 
     mixes = type(config).weights is not Peers.weights
     return Method(init, round, models, also=also, chooses=False, shares=shares if mixes else None)
+
+
+def _to_count(number: Array | int) -> Array:
+    """Return a count as i32[]. It may be a sum of floats just below the number that it stands
+    for."""
+    return jnp.round(jnp.asarray(number)).astype(jnp.int32)

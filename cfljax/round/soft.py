@@ -72,8 +72,8 @@ class Soft(MethodConfig):
         return jax.nn.softmax(log_mixture - losses, axis=axis)
 
     def of_label(self, state: Mixed) -> Array | None:
-        """f32[K, M]: what is added to the loss of a model on a sample with label m; None:
-        nothing."""
+        """Return what is added to the loss of each model on a sample of each label, f32[K, M];
+        None: nothing."""
         return None
 
     def first_memory(self, federation: Federation) -> Tree:
@@ -83,25 +83,32 @@ class Soft(MethodConfig):
     def remember(
         self, state: Mixed, solver: Solver, federation: Federation, cohort: Cohort, shares: Array
     ) -> Tree:
-        """Return what it remembers after a round in which the participants found these shares
-        f32[S, K, N]."""
+        """Return what the method remembers after a round.
+
+        Args:
+          state: The state before the round.
+          solver: Computes on the participants' samples.
+          federation: The clients' data.
+          cohort: The participants.
+          shares: f32[S, K, N] the share of each model in each of their samples.
+        """
         return state.memory
 
     def floats(self, classes: int) -> int:
-        """How many numbers beside models each participant receives, and sends."""
+        """Return how many numbers beside models each participant receives, and as many sends."""
         return 0
 
     def kept(self, state: Mixed) -> dict[str, Array]:
-        """Arrays that are kept with the results."""
+        """Return the arrays that are kept with the results, by name."""
         return {"mixture": state.mixture}
 
     @property
     def no_feedback(self) -> str:
-        """One update per model is sent."""
+        """Say why `train.compress` cannot keep what it drops: residuals are of one model."""
         return "it sends an update of each model in a round"
 
     def releases(self, rounds: int) -> tuple[int, int]:
-        """Every participant is in the sums of all models."""
+        """Count the noised sums of a run: each participant is in those of all models."""
         return rounds * self.clusters, 0
 
 
@@ -114,47 +121,46 @@ def method_of(name: str, config: Soft, model: Model, solver: Solver) -> Method[M
         return {}
 
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Tree]) -> Mixed:
-        equal, nobody = (
-            jnp.full((federation.clients, k), 1 / k),
-            jnp.zeros(federation.clients, bool),
+        return Mixed(
+            models=first_models(key, model, k),
+            mixture=jnp.full((federation.clients, k), 1 / k),
+            drawn=jnp.zeros(federation.clients, bool),
+            memory=config.first_memory(federation),
         )
-        return Mixed(first_models(key, model, k), equal, nobody, config.first_memory(federation))
 
     def round(
         key: Array, state: Mixed, federation: Federation, cohort: Cohort, hyper: Hyper
     ) -> tuple[Mixed, Info]:
         ask = Ask(solver, key, federation, cohort, hyper)
-        losses, more, before = (
-            ask.sample_losses(state.models),
-            config.of_label(state),
-            state.mixture[cohort.ids],
-        )
+        before = state.mixture[cohort.ids]
+        losses = ask.sample_losses(state.models)
+        more = config.of_label(state)
         if more is not None:
-            losses = losses + jnp.swapaxes(more[:, sample_labels(solver, federation, cohort)], 0, 1)
+            of_samples = more[:, sample_labels(solver, federation, cohort)]
+            losses = losses + jnp.swapaxes(of_samples, 0, 1)
         # f32[S, K, N], in the order of each client's samples
         q = config.share(jnp.log(before)[:, :, None], losses, 1)
-        count = federation.train.count[cohort.ids]
-        mean = (
-            jnp.where(in_lists(federation, cohort)[:, None, :], q, 0.0).sum(axis=2)
-            / jnp.maximum(count, 1)[:, None]
-        )
-        known = cohort.mask & (count > 0) & jnp.isfinite(mean).all(axis=1)
-        mixture = jnp.where(known[:, None], mean, before)
-        each, which = (
-            cohort.repeat(k),
-            jnp.tile(jnp.arange(k, dtype=jnp.int32), cohort.ids.shape[0]),
-        )
+        mixture = _mean_shares(federation, cohort, q, before)
+
+        # A participant trains all K models: a job each, on its samples weighted by their shares
+        each = cohort.repeat(k)
+        which = jnp.tile(jnp.arange(k, dtype=jnp.int32), cohort.ids.shape[0])
         jobs = jobs_from(each, state.models, which, weights=q.reshape(-1, q.shape[2]))
         mix = averages(solver, federation, each, which, k, config.average, hyper)
         trained = train_and_mix(solver, key, federation, jobs, hyper, Mixing(mix, state.models))
+
         floats = config.floats(federation.classes)
         sent = add_lengths(ask.bill(k, floats, floats), cohort, config.average)
         new = trained.mixed.new
         info = report_trained(federation, each, trained, which, new - state.models, sent)
-        there = jnp.where(cohort.mask, cohort.ids, federation.clients)
-        memory = config.remember(state, solver, federation, cohort, q)
-        drawn = state.drawn.at[there].set(True, mode="drop")
-        return Mixed(new, state.mixture.at[there].set(mixture, mode="drop"), drawn, memory), info
+        into = jnp.where(cohort.mask, cohort.ids, federation.clients)
+        after = Mixed(
+            models=new,
+            mixture=state.mixture.at[into].set(mixture, mode="drop"),
+            drawn=state.drawn.at[into].set(True, mode="drop"),
+            memory=config.remember(state, solver, federation, cohort, q),
+        )
+        return after, info
 
     def mixture(state: Mixed, federation: Federation, hyper: Hyper) -> Array:
         return _mixtures(config, solver, federation, state)
@@ -163,69 +169,99 @@ def method_of(name: str, config: Soft, model: Model, solver: Solver) -> Method[M
         return jnp.argmax(mixture(state, federation, hyper), axis=1).astype(jnp.int32)
 
     def models(state: Mixed) -> tuple[Array, Array]:
-        return state.models, jnp.where(state.drawn, jnp.argmax(state.mixture, axis=1), -1).astype(
-            jnp.int32
-        )
+        labels = jnp.where(state.drawn, jnp.argmax(state.mixture, axis=1), -1)
+        return state.models, labels.astype(jnp.int32)
 
     return Method(
         init, round, models, setup=setup, score=score, mixture=mixture, extras=config.kept
     )
 
 
+def _mean_shares(federation: Federation, cohort: Cohort, q: Array, before: Array) -> Array:
+    """Return the participants' mixtures f32[S, K]: the mean of the shares over their samples.
+
+    Args:
+      federation: The clients' data.
+      cohort: The participants.
+      q: f32[S, K, N] the shares of the models in each sample.
+      before: f32[S, K] the mixtures so far, for participants whose shares are not finite.
+    """
+    count = federation.train.count[cohort.ids]
+    total = jnp.where(in_lists(federation, cohort)[:, None, :], q, 0.0).sum(axis=2)
+    mean = total / jnp.maximum(count, 1)[:, None]
+    known = cohort.mask & (count > 0) & jnp.isfinite(mean).all(axis=1)
+    return jnp.where(known[:, None], mean, before)
+
+
 def _mixtures(config: Soft, solver: Solver, federation: Federation, state: Mixed) -> Array:
-    """f32[C, K]: the mixtures of all clients. Without samples the shares stay equal."""
-    without, more = ~state.drawn & federation.trains, config.of_label(state)
+    """Return the mixtures of all clients, f32[C, K]. Of clients that have not been drawn they are
+    estimated, or without samples stay equal."""
+    without = ~state.drawn & federation.trains
+    more = config.of_label(state)
     equal = jnp.full_like(state.mixture, 1 / state.mixture.shape[1])
 
     def step(_: Array, now: Array) -> Array:
         prior = jnp.log(now).T
 
-        def of(losses: Array, y: Array, owner: Array) -> Array:
-            return config.share(prior[:, owner], losses if more is None else losses + more[:, y], 0)
+        def share(losses: Array, y: Array, owner: Array) -> Array:
+            losses = losses if more is None else losses + more[:, y]
+            return config.share(prior[:, owner], losses, 0)
 
-        new = mean_over_samples(solver, federation, state.models, without, of)
+        new = mean_over_samples(solver, federation, state.models, without, share)
         return jnp.where(jnp.isfinite(new).all(axis=1, keepdims=True), new, now)
 
-    found = jax.lax.fori_loop(0, jnp.where(jnp.any(without), NEWCOMER_STEPS, 0), step, equal)
-    return jnp.where(state.drawn[:, None], state.mixture, jnp.where(without[:, None], found, equal))
+    # Most evaluations find nobody without a mixture, and skip the steps
+    steps = jnp.where(jnp.any(without), NEWCOMER_STEPS, 0)
+    found = jax.lax.fori_loop(0, steps, step, equal)
+    estimated = jnp.where(without[:, None], found, equal)
+    return jnp.where(state.drawn[:, None], state.mixture, estimated)
 
 
 def in_lists(federation: Federation, cohort: Cohort) -> Array:
-    """bool[S, N]: the places of the participants' samples, among as many places as the largest
-    client has samples."""
+    """Return which entries of arrays over the participants' samples are samples, bool[S, N]; N is
+    the number of samples of the largest client."""
     return jnp.arange(federation.train.longest) < federation.train.count[cohort.ids][:, None]
 
 
 def sample_labels(solver: Solver, federation: Federation, cohort: Cohort) -> Array:
-    """i32[S, N]: the labels of the participants' samples as they see them, in the order of their
-    samples; 0 beyond them."""
+    """Return the labels of the participants' samples as they see them, i32[S, N], in the order of
+    their samples; 0 beyond them."""
+    # A job needs a model, but labels do not depend on it
     jobs = jobs_from(cohort, jnp.zeros((1, solver.model.size)), jnp.zeros_like(cohort.ids))
     return solver.of_samples(lambda batch, _: batch.y, federation, jobs)
 
 
 def count_labels(solver: Solver, federation: Federation, cohort: Cohort | None = None) -> Array:
-    """f32[S, M]: how many training samples of each label each participant has, as it sees them now:
-    a drift of labels changes that. Without a cohort all clients are counted, f32[C, M]."""
+    """Count the training samples of each label that each participant has, f32[S, M], as it sees
+    them now: a drift of labels changes that. Without a cohort all clients are counted, f32[C,
+    M]."""
     if cohort is None:
         everyone = jnp.arange(federation.clients, dtype=jnp.int32)
-        there = federation.train.count > 0
-        cohort = Cohort(everyone, there, jnp.ones(federation.clients), jnp.int32(0))
+        present = federation.train.count > 0
+        cohort = Cohort(everyone, present, jnp.ones(federation.clients), jnp.int32(0))
     labels = sample_labels(solver, federation, cohort)
     number = cohort.ids.shape[0]
-    return (
-        jnp.zeros((number, federation.classes))
-        .at[jnp.arange(number)[:, None], labels]
-        .add(in_lists(federation, cohort))
-    )
+    counts = jnp.zeros((number, federation.classes))
+    return counts.at[jnp.arange(number)[:, None], labels].add(in_lists(federation, cohort))
 
 
 def mean_over_samples(
     solver: Solver, federation: Federation, models: Array, who: Array, of: Of
 ) -> Array:
-    """f32[C, K]: the mean of the values `of` over the training samples of each client where `who`
-    bool[C] is True. The time is that of their samples, and memory holds one block of samples."""
-    split, clients = federation.train, jnp.arange(federation.clients)
-    model, most = solver.model, federation.clients * split.longest
+    """Average values over the training samples of each client, f32[C, K]; 0 for clients that are
+    left out. The time is that of their samples, and memory holds one block of samples.
+
+    Args:
+      solver: The model, and how it is computed on this machine.
+      federation: The clients' data.
+      models: f32[K, d] the models whose losses are computed.
+      who: bool[C] the clients whose samples are seen.
+      of: Computes the values from the losses.
+    """
+    split = federation.train
+    model = solver.model
+    clients = jnp.arange(federation.clients)
+    most = federation.clients * split.longest
     block = block_size(model, federation, models.shape[0], most, solver.plan.on_cpu)
     params = jax.vmap(model.unravel)(models)
 
@@ -233,13 +269,6 @@ def mean_over_samples(
         losses = jax.vmap(lambda p: model.loss(model.forward(p, x), y))(params)
         return total.at[place].add(jnp.where(valid, of(losses, y, place), 0.0).T)
 
-    total = fold_blocks(
-        federation,
-        split,
-        clients,
-        who,
-        block,
-        visit,
-        jnp.zeros((federation.clients, models.shape[0])),
-    )
+    nothing = jnp.zeros((federation.clients, models.shape[0]))
+    total = fold_blocks(federation, split, clients, who, block, visit, nothing)
     return total / jnp.maximum(split.count, 1)[:, None]
