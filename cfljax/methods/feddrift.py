@@ -223,7 +223,7 @@ def remembered(ask: Ask, state: State, look: Look, step: Array) -> State:
 
 
 def unions(ask: Ask, look: Look, delta: Array) -> Array:
-    """i32[K]: the lowest model of those that each model becomes one with."""
+    """Return the lowest model of those that each model becomes one with, i32[K]."""
     k = look.there.shape[0]
     finite = jnp.all(jnp.isfinite(look.losses) | ~look.there[:, None], axis=0)
     counted = look.who & ~look.drifts & finite

@@ -263,8 +263,8 @@ class FedGroup(FedAvg):
         return Begun(start + directions, labels, guess, memory=compass, extras=snapshot)
 
     def choose(self, ask: Ask, state: State) -> Array:
-        """i32[S]: its group, also for newcomers; with `rac = "always"` a random one of all but
-        founders."""
+        """Return the group of each participant, i32[S], also of newcomers; with `rac = "always"` a
+        random one of all but founders."""
         own = state.labels[ask.cohort.ids]
         if self.newcomers_train or self.rac == "once":
             return super().choose(ask, state)
@@ -274,7 +274,7 @@ class FedGroup(FedAvg):
         return jnp.where(state.memory.founder[ask.cohort.ids] & (own >= 0), own, drawn)
 
     def join(self, ask: Ask, state: State) -> Array:
-        """i32[S]: the group of newcomers (eq. 9)."""
+        """Return the group of newcomers (eq. 9), i32[S]."""
         if not self.moving:
             return super().join(ask, state)
         closest = lambda moves: newcomer_group(state.memory.directions, moves, state.memory.active)  # noqa: E731

@@ -103,7 +103,7 @@ class FedGWC(FedAvg):
         )
 
     def join(self, ask: Ask, state: State) -> Array:
-        """i32[S]: the clusters with the least loss."""
+        """Return the clusters with the least loss, i32[S]."""
         return ask.least(self.score(ask, state))
 
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
@@ -196,8 +196,8 @@ class FedGWC(FedAvg):
 
 
 def split(w: np.ndarray, gamma: float, most: int) -> np.ndarray:
-    """HOST. i64[n]: the split of a cluster with the weights W f64[n, n], of fewer than `most`; all
-    0 if no split is good."""
+    """HOST. Return the split of a cluster with the weights W f64[n, n], of fewer than `most`,
+    i64[n]; all 0 if no split is good."""
     from scipy.spatial.distance import cdist
     from sklearn.cluster import SpectralClustering
     from sklearn.manifold import SpectralEmbedding

@@ -109,8 +109,8 @@ class Centres(Clustered):
     def with_trained(
         self, own: Array, ask: Ask, before: State, done: Done, columns: np.ndarray | slice = ALL
     ) -> Array:
-        """f32[C, p]: the weights `own`, in which the participants that have trained have their new
-        ones, of a model's vector these `columns`."""
+        """Return the weights `own`, in which the participants that have trained have their new
+        ones, of a model's vector these `columns`, f32[C, p]."""
         into = jnp.where(ask.cohort.mask & done.sane, ask.cohort.ids, own.shape[0])
         new = (before.models[done.which] + done.moves)[:, columns]
         return own.at[into].set(new, mode="drop")
@@ -169,11 +169,11 @@ class FeSEM(Centres):
         )
 
     def choose(self, ask: Ask, state: State) -> Array:
-        """i32[S]: its cluster."""
+        """Return the cluster of each participant, i32[S]."""
         return state.labels[ask.cohort.ids]
 
     def score(self, ask: Ask, state: State) -> Array:
-        """f32[K, S]: how far its weights are."""
+        """Return how far each participant's weights are from the centres, f32[K, S]."""
         return squared_distances(state.memory.own[ask.cohort.ids], state.memory.means).T
 
     def remember(self, ask: Ask, before: State, after: State, done: Done) -> Weights:

@@ -108,8 +108,8 @@ class Flux(FedAvg):
         return state._replace(guess=everybody, floats=jnp.int32(0), memory=jnp.int32(0))
 
     def join(self, ask: Ask, state: State) -> Array:
-        """i32[S]: the nearest clusters, for which a client describes its data by the model of the
-        clustering."""
+        """Return the nearest clusters, for which a client describes its data by the model of the
+        clustering, i32[S]."""
         ask.send(jnp.sign(state.memory))
         ask.report(state.memory, jnp.bool_(True))
         return super().join(ask, state)

@@ -162,7 +162,8 @@ class PACFL(FedAvg):
         return Begun(models, ask.of_all((ids, own)), guess, active, floats=size, extras=extras)
 
     def join(self, ask: Ask, state: State) -> Array:
-        """i32[S]: by the loss; newcomers have their nearest cluster."""
+        """Return the clusters that participants join, i32[S]: by the loss; newcomers have their
+        nearest cluster."""
         if state.guess is None:
             return super().join(ask, state)
         known = state.guess[ask.cohort.ids]

@@ -78,7 +78,7 @@ class PerFedAvg(Clustered):
     average: str = option("uniform", "weights of the participants", choices=("samples", "uniform"))
 
     def adapt(self, ask: Ask, state: State) -> Array:
-        """f32[C, d]: the global model after a step on all of a client's samples."""
+        """Return the global model after a step on all of a client's samples, f32[C, d]."""
         gradient = ask.gradients(state.models)
         return jnp.where(
             usable(gradient)[:, None], state.models - ask.hyper["alpha"] * gradient, state.models

@@ -90,7 +90,7 @@ class Seen(NamedTuple):
 
     @property
     def means(self) -> Array:
-        """f32[K, m]: the mean ψ of each cluster; zero for a free slot."""
+        """Return the mean ψ of each cluster, f32[K, m]; zero for a free slot."""
         return self.moves / jnp.maximum(self.members, 1)[:, None]
 
 
@@ -146,8 +146,8 @@ class StoCFL(FedAvg):
         return state
 
     def join(self, ask: Ask, state: State) -> Array:
-        """i32[C]: the cluster of a client that was never drawn, if one is similar enough; else
-        −1."""
+        """Return the cluster of a client that was never drawn, if one is similar enough, i32[C];
+        else −1."""
         means = state.memory.means
 
         def nearest(moves: Array) -> Array:

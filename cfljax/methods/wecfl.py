@@ -100,8 +100,8 @@ class WeCFL(Clustered):
 
 
 def match(common: Array) -> Array:
-    """i32[K]: the old cluster whose name each new one takes. The pair with the most common members
-    i32[K, K] comes first."""
+    """Return the old cluster whose name each new one takes, i32[K]. The pair with the most common
+    members i32[K, K] comes first."""
 
     def take(_: Array, at: tuple[Array, Array]) -> tuple[Array, Array]:
         left, names = at

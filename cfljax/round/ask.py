@@ -71,7 +71,7 @@ class Ask:
 
     @property
     def sizes(self) -> Array:
-        """f32[S]: the number of training samples of each participant."""
+        """Return the number of training samples of each participant, f32[S]."""
         return sizes(self.federation, self.cohort)
 
     @property
@@ -103,7 +103,7 @@ class Ask:
         return some
 
     def least(self, costs: Array, width: Callable[[Hyper], Array | float] | None = None) -> Array:
-        """i32[S]: the cluster in use with the least of the costs f32[K, S]; with
+        """Return the cluster in use with the least of the costs f32[K, S], i32[S]; with
         `train.privacy.choice` one that the exponential mechanism draws by them. `width(hyper)`: how
         far apart two costs can be."""
         costs = among(self.active, costs)
@@ -115,8 +115,8 @@ class Ask:
         )
 
     def losses(self, models: Array, batch: int | None = None) -> Array:
-        """f32[K, S]: the mean loss of each model on each participant's samples. `batch`: on the
-        first mini-batch of this size with which local training begins; None: on all."""
+        """Return the mean loss of each model on each participant's samples, f32[K, S]. `batch`: on
+        the first mini-batch of this size with which local training begins; None: on all."""
         self.models_of_all(models)
         seen = first_batches(self.key, self.federation, self.cohort, batch, self.solver.sequential)
         return self.bound(
@@ -126,14 +126,14 @@ class Ask:
         )
 
     def sample_losses(self, models: Array) -> Array:
-        """f32[S, K, N]: the loss of each model on each training sample of each participant, in the
-        order of its samples."""
+        """Return the loss of each model on each training sample of each participant, in the order
+        of its samples, f32[S, K, N]."""
         self.models_of_all(models)
         return self.solver.sample_losses(self.federation, models, self.cohort.ids, self.cohort.mask)
 
     def gradients(self, models: Array) -> Array:
-        """f32[S, d]: the gradient of the loss on all training samples of each participant, at the
-        first model. In a round it is sent as an update is."""
+        """Return the gradient of the loss on all training samples of each participant, at the first
+        model, f32[S, d]. In a round it is sent as an update is."""
         jobs = self._jobs(self.cohort.ids, self.cohort.mask, models)
         found = self.solver.gradient(self.federation, jobs)[0]
         self.models_of_all(models)
@@ -146,8 +146,8 @@ class Ask:
         )
 
     def updates(self, start: Array, epochs: int | None = None, steps: int | None = None) -> Array:
-        """f32[C, d]: the updates of all clients that train from `start` f32[d] for so long, before
-        the first round."""
+        """Return the updates of all clients that train from `start` f32[d] for so long, before the
+        first round, f32[C, d]."""
         solver, everyone = solver_before(self.solver, epochs, steps), self.cohort
         asked, before = jnp.sum(everyone.mask, dtype=jnp.int32), self.counts.asked
         self.counts.asked = asked if before is None else before + asked
@@ -192,8 +192,9 @@ class Ask:
         return some(cohort.ids, cohort.mask) if self.in_round else in_chunks(some, cohort.mask)
 
     def moves(self, start: Array, similarity: str, epochs: int) -> Array:
-        """f32[S, m]: the updates, or sketches of them (`similarity`), of participants that train
-        from `start` f32[d] before the round; zero for all others, and where they are not finite."""
+        """Return the updates, or sketches of them (`similarity`), of participants that train from
+        `start` f32[d] before the round, f32[S, m]; zero for all others, and where they are not
+        finite."""
         ids, who = self.cohort.ids, self.cohort.mask
         jobs = self._jobs(ids, who, start[None])
         nothing, key = (

@@ -79,12 +79,12 @@ class Before:
         return np.asarray(first_on_host(self.model)(self.key))
 
     def present(self) -> np.ndarray:
-        """i32[n]: the clients that can train by now, by identity."""
+        """Return the clients that can train by now, by identity, i32[n]."""
         here = np.asarray(self.federation.trains) & (np.asarray(self.federation.arrive) == 0)
         return self.ordered(np.flatnonzero(here)).astype(np.int32)
 
     def here(self) -> np.ndarray:
-        """i32[n]: the same clients. SpecError if they are fewer than the clusters."""
+        """Return the same clients, i32[n]. SpecError if they are fewer than the clusters."""
         ids, clusters = self.present(), self.config.clusters
         if len(ids) < clusters:
             only = (
@@ -95,13 +95,13 @@ class Before:
         return ids
 
     def late(self) -> np.ndarray:
-        """i32[n]: the clients that come later, newcomers included."""
+        """Return the clients that come later, newcomers included, i32[n]."""
         return np.flatnonzero(
             np.asarray(self.federation.holds) & (np.asarray(self.federation.arrive) > 0)
         ).astype(np.int32)
 
     def newcomers(self) -> np.ndarray:
-        """i32[n]: the clients that take part in no round."""
+        """Return the clients that take part in no round, i32[n]."""
         return np.flatnonzero(
             np.asarray(self.federation.holds) & (np.asarray(self.federation.arrive) == NEVER)
         ).astype(np.int32)
@@ -111,7 +111,7 @@ class Before:
         return ids[np.argsort(self.uid[ids], kind="stable")]
 
     def drawn(self, number: int, purpose: str) -> np.ndarray:
-        """i32[n]: random ones of those that are `here`, at most `number`."""
+        """Return random ones of those that are `here`, at most `number`, i32[n]."""
         ids = self.here()
         luck = np.asarray(keys.scores(self.key, purpose, self.federation.uid))[ids]
         return ids[np.argsort(luck, kind="stable")[:number]]
@@ -138,7 +138,7 @@ class Before:
         steps: int | None = None,
         similarity: str = "exact",
     ) -> np.ndarray:
-        """f32[n, d]: the same at once; with `similarity` "sketch" sketches of them."""
+        """Return the same at once, f32[n, d]; with `similarity` "sketch" sketches of them."""
         parts = [
             shortened(moves, similarity)
             for _, moves in self.updates_in_parts(start, ids, epochs, steps)
@@ -146,9 +146,9 @@ class Before:
         return np.concatenate(parts) if parts else np.zeros((0, self.model.size), np.float32)
 
     def losses(self, models: np.ndarray, ids: np.ndarray, had: int = 0) -> np.ndarray:
-        """f32[K, n]: the mean loss of each model f32[K, d] on the training samples of each of these
-        clients, to which the models are sent. `had`: how often a client has a model already, and
-        need not say its loss."""
+        """Return the mean loss of each model f32[K, d] on the training samples of each of these
+        clients, to which the models are sent, f32[K, n]. `had`: how often a client has a model
+        already, and need not say its loss."""
         self.compared = (self.compared or 0) + len(models) * len(ids) - had
         clients, find = np.arange(self.federation.clients, dtype=np.int32), scorer(self.solver)
         size, mask = min(CHUNK, len(clients)), np.isin(clients, ids)
@@ -168,8 +168,8 @@ class Before:
         of: Callable[[np.ndarray], Array],
         **length: int | None,
     ) -> np.ndarray:
-        """i32[n]: what `of(updates f32[m, d])` says of clients that join later, and are billed
-        then. `length`: epochs and steps."""
+        """Return what `of(updates f32[m, d])` says of clients that join later, and are billed then,
+        i32[n]. `length`: epochs and steps."""
         parts = self._train(length.get("epochs"), length.get("steps"))(
             self.key, self.federation, self.hyper, start, ids, self.own
         )
@@ -187,11 +187,12 @@ class Before:
     def means(
         self, parts: Iterator[Part] | list[Part], labels: np.ndarray, clusters: int
     ) -> np.ndarray:
-        """f32[K, d]: the mean update of each cluster, or what the server has instead."""
+        """Return the mean update of each cluster, or what the server has instead, f32[K, d]."""
         return means(parts, labels, clusters, self.solver.rule(self.key, self.hyper))
 
     def of_all(self, *pairs: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-        """i32[C]: the labels of all clients from pairs (clients, labels); −1 for those in none."""
+        """Return the labels of all clients from pairs (clients, labels), i32[C]; −1 for those in
+        none."""
         found = np.full(self.federation.clients, -1, np.int32)
         for ids, labels in pairs:
             found[ids] = labels

@@ -25,7 +25,8 @@ def need_clients(federation: Federation, clusters: int, name: str) -> None:
 
 
 def join(labels: Array, cohort: Cohort, which: Array) -> Array:
-    """i32[C]: the labels i32[C] after each participant has joined its cluster in `which` i32[S]."""
+    """Return the labels i32[C] of all clients after each participant has joined its cluster in
+    `which` i32[S]."""
     there = jnp.where(cohort.mask, cohort.ids, labels.shape[0])
     return labels.at[there].set(which.astype(labels.dtype), mode="drop")
 
@@ -73,9 +74,9 @@ def first_batches(
 def shares_of_all(
     which: Array, federation: Federation, cohort: Cohort, clusters: int, average: str
 ) -> Array:
-    """f32[K, S]: the mixing matrix of gradients. Row k gives each member of cluster k its weight
-    (1, or n_i if `average` is "samples") divided by the summed weights of all participants of the
-    round."""
+    """Return the mixing matrix of gradients, f32[K, S]. Row k gives each member of cluster k its
+    weight (1, or n_i if `average` is "samples") divided by the summed weights of all participants
+    of the round."""
     each = federation.train.count.astype(jnp.float32)
     real = federation.real & (each > 0)
     each = jnp.where(real, each if average == "samples" else 1.0, 0.0)

@@ -130,7 +130,7 @@ class Clustered(MethodConfig):
         raise NotImplementedError
 
     def score(self, ask: Ask, state: State) -> Array:
-        """f32[K, S]: a participant joins the cluster with the least."""
+        """Return the scores f32[K, S]: a participant joins the cluster with its least."""
         return ask.losses(
             state.models,
             ask.solver.work.batch if self.estimate == "batch" and ask.in_round else None,
@@ -141,7 +141,7 @@ class Clustered(MethodConfig):
         return hyper["privacy.choice.clip"]
 
     def choose(self, ask: Ask, state: State) -> Array:
-        """i32[S]: the cluster of each participant."""
+        """Return the cluster of each participant, i32[S]."""
         if self.chooses:
             return ask.least(self.score(ask, state), self.score_range)
         own = state.labels[ask.cohort.ids]
@@ -150,7 +150,7 @@ class Clustered(MethodConfig):
         return jnp.maximum(own, 0)
 
     def join(self, ask: Ask, state: State) -> Array:
-        """i32[S]: the clusters of participants that have none."""
+        """Return the clusters of participants that have none, i32[S]."""
         return (
             ask.least(self.score(ask, state))
             if state.guess is None
@@ -176,13 +176,13 @@ class Clustered(MethodConfig):
         return work
 
     def reassign(self, ask: Ask, state: State, trained: Array, which: Array) -> Array:
-        """i32[S]: the clusters whose models become the mean of the participants' trained models
-        f32[S, d], which have trained from the models of the clusters `which` i32[S]. Without this
-        function they are the same clusters."""
+        """Return the clusters i32[S] whose models become the mean of the participants' trained
+        models f32[S, d]. These have trained from the models of the clusters `which` i32[S].
+        Without this function they are the same clusters."""
         raise NotImplementedError
 
     def after(self, models: Array, hyper: Hyper, state: State) -> Array:
-        """f32[K, d]: the models after a round, from the average models. `state`: before the
+        """Return the models after a round, from the average models, f32[K, d]. `state`: before the
         round."""
         return models
 
@@ -221,8 +221,8 @@ class Clustered(MethodConfig):
         return tuple(range(1, rounds))
 
     def adapt(self, ask: Ask, state: State) -> Array:
-        """f32[C, d]: a model for each client, made from the one global model when clients are
-        scored."""
+        """Return a model for each client, made from the one global model when clients are scored,
+        f32[C, d]."""
         raise NotImplementedError
 
     def kept(self, state: State) -> dict[str, Array]:

@@ -247,9 +247,9 @@ class ClusteredMethod:
         return self.share(state, after, federation, cohort, done), info
 
     def _after(self, models: Array, hyper: Hyper, state: State) -> Array:
-        """f32[K, d]: the models after the method's own `after`, from the average models. Running
-        statistics of batches stay as they are averaged: they are no parameters that it could move,
-        and in their place it sees zeros, so that they count in no distance."""
+        """Return the models after the method's own `after`, from the average models, f32[K, d].
+        Running statistics of batches stay as they are averaged: they are no parameters that it
+        could move, and in their place it sees zeros, so that they count in no distance."""
         config, model = self.config, self.model
         if type(config).after is Clustered.after or not model.statistics:
             return config.after(models, hyper, state)

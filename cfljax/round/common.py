@@ -22,8 +22,8 @@ SMALL = 1 << 18
 
 
 def first_model(key: Array, model: Model) -> Array:
-    """f32[d]: the initial parameters w_0. For one key, all methods that start from a single model
-    get the same."""
+    """Return the initial parameters w_0, f32[d]. For one key, all methods that start from a single
+    model get the same."""
     return first_models(key, model, 1)[0]
 
 

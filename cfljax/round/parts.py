@@ -116,7 +116,7 @@ class PartlyShared(ClusteredMethod):
         return new._replace(own=state.own, scored_by=state.scored_by, **rows)
 
     def score(self, state: State, federation: Federation, hyper: Hyper) -> Array:
-        """i32[C]: each client's own model, if a part of it stays with the client."""
+        """Return each client's own model, if a part of it stays with the client, i32[C]."""
         return (
             jnp.arange(federation.clients, dtype=jnp.int32)
             if self.home
@@ -160,8 +160,8 @@ class PartlyShared(ClusteredMethod):
 
 
 def _mixed(parts: ModelParts, mass: Array, old: Array, new: Array) -> Array:
-    """f32[K, d]: the method's new arrays f32[K, d], in which the parts that everybody shares are
-    the mean by `mass` f32[K], and those that stay with clients or do not train are as before."""
+    """Return the method's new arrays f32[K, d], in which the parts that everybody shares are the
+    mean by `mass` f32[K], and those that stay with clients or do not train are as before."""
     shared = parts.shared
     if shared.size:
         mean = (mass / jnp.maximum(jnp.sum(mass), 1e-30)) @ jnp.where(

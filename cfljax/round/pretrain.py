@@ -37,9 +37,9 @@ def pretrain(
     mask: Array,
     own: Array | None,
 ) -> Array:
-    """f32[n, d]: the updates of the clients `ids` i32[n], trained from `start` f32[d]; zero where
-    `mask` bool[n] is False. `solver` comes from `solver_before`. `key` is the run's or the round's;
-    draws are independent of the round's training. `own`: `ClientState.own`; residuals and
+    """Return the updates of the clients `ids` i32[n], trained from `start` f32[d], f32[n, d]; zero
+    where `mask` bool[n] is False. `solver` comes from `solver_before`. `key` is the run's or the
+    round's; draws are independent of the round's training. `own`: `ClientState.own`; residuals and
     optimisers are of another start, so they do not count."""
     n = ids.shape[0]
     jobs = Jobs(
@@ -115,10 +115,10 @@ def scorer(solver: Solver) -> Callable[..., Array]:
 def means(
     parts: Iterable[Part], labels: np.ndarray, clusters: int, rule: Rule = PLAIN
 ) -> np.ndarray:
-    """HOST. f32[K, d]: the mean of the finite updates of each cluster, or the statistic of the rule
-    instead; zero for a cluster without updates. `labels` i32[n]: the cluster of each client in the
-    order of the parts; −1: none. For means only one part is in memory at a time, for a statistic
-    all are."""
+    """HOST. Return the mean of the finite updates of each cluster, or the statistic of the rule
+    instead, f32[K, d]; zero for a cluster without updates. `labels` i32[n]: the cluster of each
+    client in the order of the parts; −1: none. For means only one part is in memory at a time, for
+    a statistic all are."""
     if rule.statistic:
         rows = np.concatenate([delta for _, delta in parts])
         finite = np.isfinite(rows).all(axis=1)

@@ -34,9 +34,9 @@ def every() -> int | None:
 def handed_on(
     models: np.ndarray, before: np.ndarray, fresh: np.ndarray, after: np.ndarray
 ) -> np.ndarray:
-    """HOST. f32[K, d] the models that new clusters begin with. `models` f32[K, d] and clusters
-    `before` i32[C]: what clients had; `fresh` f32[K, d] and `after` i32[C]: what the set-up has
-    made."""
+    """HOST. Return the models that new clusters begin with, f32[K, d]. `models` f32[K, d] and
+    clusters `before` i32[C]: what clients had; `fresh` f32[K, d] and `after` i32[C]: what the
+    set-up has made."""
     given = fresh.copy()
     for k in np.unique(after[(after >= 0) & (before >= 0)]):
         given[k] = models[np.bincount(before[(after == k) & (before >= 0)]).argmax()]

@@ -54,7 +54,7 @@ class State(NamedTuple):
 
     @property
     def there(self) -> Array:
-        """bool[K]: which clusters are in use."""
+        """Return which clusters are in use, bool[K]."""
         return jnp.ones(self.clusters, bool) if self.active is None else self.active
 
     @property
