@@ -81,10 +81,8 @@ def has_only_cpu(dev: Path = Path("/dev")) -> bool:
     """Return whether JAX would find one CPU device and nothing else, without importing it; False:
     JAX must be asked. It is True if JAX_PLATFORMS asks for a CPU, or if nothing is asked for,
     nothing installed brings another platform, and no accelerator has a file in `dev`."""
-    platform, flags = (
-        os.environ.get("JAX_PLATFORMS") or None,
-        os.environ.get("XLA_FLAGS", "").strip(),
-    )
+    platform = os.environ.get("JAX_PLATFORMS") or None
+    flags = os.environ.get("XLA_FLAGS", "").strip()
     if (
         "jax" in sys.modules
         or platform not in (None, "cpu")

@@ -20,7 +20,10 @@ from cfljax.lazy import jax
 from cfljax.types import Tree
 
 Value = TypeVar("Value")
-HEARTBEAT, TOGETHER, APART, PARTING = 20, 120, 30, 2
+HEARTBEAT = 20
+TOGETHER = 120
+APART = 30
+PARTING = 2
 """Seconds: without a sign of life from a process, after which JAX ends the others; for all to
 start; for all to fail in a batch where one has failed; for the others to read why one ends."""
 # Milliseconds between two checks for messages
@@ -95,10 +98,8 @@ def _end(line: str, code: int) -> NoReturn:
 def fail(error: BaseException) -> None:
     """End the other processes because of this error and, unless it is a signal, this one, without
     waiting for dead devices."""
-    line, code = (
-        " ".join(f"{type(error).__name__}: {error}".rstrip(": ").split()),
-        getattr(error, "exit_code", 1),
-    )
+    line = " ".join(f"{type(error).__name__}: {error}".rstrip(": ").split())
+    code = getattr(error, "exit_code", 1)
     if isinstance(error, CfljaxError):
         line = " ".join(str(error).split())
     elif is_connection_lost(error):
@@ -148,7 +149,8 @@ def gather(word: str) -> list[str]:
     """Collect the words of all processes, in the order of their indices."""
     global _turn
     _turn += 1
-    key, words = f"cfljax/{_batch}/{_turn}", list[str]()
+    key = f"cfljax/{_batch}/{_turn}"
+    words = list[str]()
     _client.key_value_set(f"{key}/{jax.process_index()}", word)
     while len(words) < jax.process_count():
         try:  # in slices, so that signals are answered
@@ -171,7 +173,9 @@ def next_batch(error: Exception | None) -> None:
     """Start the messages of the next batch. `error` of this one is raised again, unless all failed
     and can go on."""
     global _batch, _turn
-    failed, _batch, _turn = f"cfljax/failed/{_batch}/", _batch + 1, 0
+    failed = f"cfljax/failed/{_batch}/"
+    _batch = _batch + 1
+    _turn = 0
     if error is None:
         return
     if is_connection_lost(error):

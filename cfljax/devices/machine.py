@@ -224,10 +224,8 @@ def _measure() -> Speed:
     step = _time_call(_small_operations, thin)
     both = _time_call(lambda v: v - 1e-3 * (x.T @ jnp.tanh(x @ v)), w)
     big = _time_call(lambda v: a @ v, a)
-    pool, rows = (
-        jnp.asarray(np.ones((4096, 784), np.uint8)),
-        jnp.asarray(401 * np.arange(10, dtype=np.int32)),
-    )
+    pool = jnp.asarray(np.ones((4096, 784), np.uint8))
+    rows = jnp.asarray(401 * np.arange(10, dtype=np.int32))
     fetch = _time_call(
         lambda at: (
             (at + jnp.sum((pool[at].astype(jnp.float32) - 0.1) * 0.3).astype(jnp.int32)) % 4096

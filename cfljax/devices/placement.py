@@ -64,7 +64,8 @@ def shard_federation(federation: Federation, mesh: jax.sharding.Mesh) -> Federat
     owner = assign_owners(federation, devices)
     rows_of = {name: _split_rows(each, owner, devices) for name, each in federation.splits.items()}
     pools = [np.unique(np.concatenate(each)) for each in zip(*rows_of.values(), strict=True)]
-    x, y = np.asarray(federation.pool.x), np.asarray(federation.pool.y)
+    x = np.asarray(federation.pool.x)
+    y = np.asarray(federation.pool.y)
 
     def split(of: Split, rows: list[np.ndarray]) -> Split:
         local = [

@@ -37,7 +37,10 @@ class SplitFunction:
         """Start compiling; `quick` as in `compile_later`. `lost`: how many arrays, the first ones,
         are not needed after a call. `own`: each result is an array of its own, as it may be lost in
         a later call."""
-        self.jaxpr, self.form, self._lost, self._own = traced.jaxpr, traced.out_info, lost, own
+        self.jaxpr = traced.jaxpr
+        self.form = traced.out_info
+        self._lost = lost
+        self._own = own
         self.name = traced.fun_name
         self.segments = _split_jaxpr(self.jaxpr)
         self.programs: list[Future[jax.stages.Compiled]] = []
@@ -64,19 +67,18 @@ class SplitFunction:
 
     def result(self) -> Callable[..., Tree]:
         """Wait until the segments are compiled, and return the function."""
-        whole, structure, lost, own = (
-            self.jaxpr.jaxpr,
-            jax.tree.structure(self.form),
-            self._lost,
-            self._own,
-        )
+        whole = self.jaxpr.jaxpr
+        structure = jax.tree.structure(self.form)
+        lost = self._lost
+        own = self._own
         constants = dict(zip(whole.constvars, self.jaxpr.consts, strict=True))
         steps = [
             (program.result(), segment.writes)
             for program, segment in zip(self.programs, self.segments, strict=True)
         ]
         reads = [_to_arrays(segment.reads) for segment in self.segments]
-        invars, outvars = whole.invars, _to_arrays(whole.outvars)
+        invars = whole.invars
+        outvars = _to_arrays(whole.outvars)
         of_all_calls = {id(each) for each in (*constants.values(), *outvars)}
 
         def run(*args: Tree) -> Tree:
@@ -138,7 +140,8 @@ def _split_jaxpr(closed: core.ClosedJaxpr) -> list[Segment]:
     """Split a jaxpr. What no result depends on is left out. An equation is computed as late as
     possible, so that few arrays are passed on; one of constants alone, as `jnp.zeros`, in each
     segment that reads it."""
-    whole, constants = closed.jaxpr, dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
+    whole = closed.jaxpr
+    constants = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
     wanted = {*_variables(whole.outvars)}
     if whole.effects:  # what prints or calls the host stays in its order
         return [_make_segment(whole, list(whole.eqns), constants, wanted)]
@@ -179,11 +182,9 @@ def _make_segment(
     """Make a segment of these equations. `wanted`: the variables that are read after it."""
     made = [v for eqn in eqns for v in eqn.outvars]
     read = [v for v in _variables(v for eqn in eqns for v in eqn.invars) if v not in {*made}]
-    held, reads, writes = (
-        [v for v in read if v in constants],
-        [v for v in read if v not in constants],
-        [v for v in made if v in wanted],
-    )
+    held = [v for v in read if v in constants]
+    reads = [v for v in read if v not in constants]
+    writes = [v for v in made if v in wanted]
     about = whole.debug_info._replace(
         arg_names=("",) * len(reads), result_paths=("",) * len(writes)
     )
@@ -199,7 +200,8 @@ def _is_shared(eqn: core.JaxprEqn) -> bool:
 def _choose_donated(segment: Segment, free: list[core.Var]) -> tuple[int, ...]:
     """Return the positions of the `free` arguments whose memory is worth taking and fits a
     result."""
-    room, found = collections.Counter(v.aval.str_short() for v in segment.writes), []
+    room = collections.Counter(v.aval.str_short() for v in segment.writes)
+    found = []
     for v in free:
         if v.aval.size >= MIN_DONATED and room[v.aval.str_short()]:  # type: ignore[attr-defined]
             room[v.aval.str_short()] -= 1

@@ -64,7 +64,8 @@ def _specs(arg: Tree) -> Tree:
     each device has its own samples."""
     if not isinstance(arg, Federation) or arg.owner is None:
         return jax.P()
-    everywhere, dealt = jax.tree.map(lambda _: jax.P(), arg), jax.P(AXIS)
+    everywhere = jax.tree.map(lambda _: jax.P(), arg)
+    dealt = jax.P(AXIS)
     return dataclasses.replace(
         everywhere,
         pool=everywhere.pool._replace(x=dealt, y=dealt),
@@ -226,10 +227,12 @@ def deal(costs: Array, devices: int, room: int) -> tuple[Array, Array]:
         load, taken, lists, slot = carry
         s = order[at]
         to = jnp.argmin(jnp.where(taken < room, load, jnp.inf)).astype(jnp.int32)
-        lists, slot = lists.at[to, taken[to]].set(s), slot.at[s].set(to * room + taken[to])
+        lists = lists.at[to, taken[to]].set(s)
+        slot = slot.at[s].set(to * room + taken[to])
         return load.at[to].add(costs[s]), taken.at[to].add(1), lists, slot
 
-    lists, slot = jnp.full((devices, room), -1, jnp.int32), jnp.zeros(costs.shape[0], jnp.int32)
+    lists = jnp.full((devices, room), -1, jnp.int32)
+    slot = jnp.zeros(costs.shape[0], jnp.int32)
     begin = (jnp.zeros(devices), jnp.zeros(devices, jnp.int32), lists, slot)
     return jax.lax.fori_loop(0, costs.shape[0], give, begin)[2:]
 

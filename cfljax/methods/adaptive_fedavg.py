@@ -75,7 +75,11 @@ class AdaptiveFedAvg(FedAvg):
 
     def settle(self, before: State, after: State) -> dict[str, Array]:
         """Return the new means, and the next rate."""
-        old, w, b1, b2, b3 = before.memory, after.models[0], self.beta1, self.beta2, self.beta3
+        old = before.memory
+        w = after.models[0]
+        b1 = self.beta1
+        b2 = self.beta2
+        b3 = self.beta3
         t = old["t"] + 1
         v = b2 * old["v"] + (1 - b2) * jnp.mean(
             (w - old["m"] / jnp.where(t > 1, 1 - b1 ** old["t"], 1.0)) ** 2

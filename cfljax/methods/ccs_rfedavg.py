@@ -328,7 +328,9 @@ def collect(
         loss, finite = trained.kept.loss, trained.kept.finite
     else:
         updates = sender.fit(key, federation, jobs, hyper)
-        loss, moves, finite = updates.loss, updates.delta, usable(updates.delta)
+        loss = updates.loss
+        moves = updates.delta
+        finite = usable(updates.delta)
         if by_gradient:
             updates = updates._replace(delta=hyper["lr"] * moves)
     if not by_gradient:

@@ -101,10 +101,8 @@ class CFLGP(Clustered):
 
     def begin(self, ask: Before) -> Begun:
         """HOST. The first clustering."""
-        models, nobody = (
-            np.asarray(first_models(ask.key, ask.model, self.clusters)),
-            np.full(ask.federation.clients, -1, np.int32),
-        )
+        models = np.asarray(first_models(ask.key, ask.model, self.clusters))
+        nobody = np.full(ask.federation.clients, -1, np.int32)
         labels, profiles = self.cluster(ask, models[0], nobody, None, 0)
         return Begun(models, labels, memory=profiles)
 

@@ -74,7 +74,9 @@ class CFLMGD(Clustered):
     buffers. The buffers u_p are f32[P, d]; `clusters` is P, and `beta` the momentum β.
     """
 
-    chooses, buffers, average = True, True, "uniform"
+    chooses = True
+    buffers = True
+    average = "uniform"
 
     clusters: int = option(4, "number of models", low=1)
     beta: float = option(0.9, "momentum, of the clusters' buffers", low=0.0, traced=True)

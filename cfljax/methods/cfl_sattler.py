@@ -113,7 +113,10 @@ class Sattler(FedAvg):
         "parent": Quantity("cluster from which each cluster was split"),
         "born": Quantity("round after which each cluster was split off"),
     }
-    splits, compares, compares_all, everybody = True, True, True, True
+    splits = True
+    compares = True
+    compares_all = True
+    everybody = True
 
     eps1: float = option(0.4, "split only below this norm of the mean update", low=0.0, traced=True)
     eps2: float = option(
@@ -196,12 +199,10 @@ def split(
 ) -> State:
     """HOST. The state after every cluster that meets the conditions was split once."""
     state = jax.tree.map(np.array, state)
-    models, labels, active, looked = (
-        state.models,
-        state.labels,
-        np.asarray(state.active),
-        state.memory,
-    )
+    models = state.models
+    labels = state.labels
+    active = np.asarray(state.active)
+    looked = state.memory
     for k in np.flatnonzero(active):
         own = np.flatnonzero((labels == k) & (looked.norms >= 0))
         # So that the order of clients changes nothing

@@ -119,7 +119,8 @@ class FedALA(AtHome):
 
     def receive(self, ask: Ask, state: Kept) -> Array:
         """Learn W, but not before the first training."""
-        home, cohort = state.home[ask.cohort.ids], ask.cohort
+        home = state.home[ask.cohort.ids]
+        cohort = ask.cohort
         share = ask.hyper["share"] * jnp.where(home[:, -1] == 1, 1.0, 1 / self.first_epochs)
         drawn = cohort._replace(mask=cohort.mask & (home[:, -1] > 0), work=share)
         jobs = jobs_from(drawn, state.w, jnp.zeros_like(cohort.ids), home=home)
@@ -131,7 +132,8 @@ class FedALA(AtHome):
 
     def learn(self, model: Model, hyper: Hyper) -> OwnSteps:
         """W ← W − eta ∇f(m) ⊙ (w − v)."""
-        head, d = part_of(model, head_of(model)), model.size
+        head = part_of(model, head_of(model))
+        d = model.size
 
         def step(
             gradient: GradientAt, at: tuple[Array, Array]
@@ -152,7 +154,8 @@ class FedALA(AtHome):
 
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
         """From the mixture."""
-        move, d = make_stepper(rule, LocalStep.of(hyper), ()), model.size
+        move = make_stepper(rule, LocalStep.of(hyper), ())
+        d = model.size
         first = lambda start, home: model.unravel(mixture(model.ravel(start), home))  # noqa: E731
 
         def step(gradient: GradientAt, at: Carry) -> tuple[Carry, Array]:

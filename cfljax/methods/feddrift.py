@@ -157,7 +157,8 @@ class FedDrift(FedAvg):
 
     def first(self, ask: Ask, state: State) -> State:
         """Make one model, which nobody has yet."""
-        nobody, never = jnp.full_like(state.labels, -1), jnp.full(state.clusters, -1, jnp.int32)
+        nobody = jnp.full_like(state.labels, -1)
+        never = jnp.full(state.clusters, -1, jnp.int32)
         return state._replace(
             labels=nobody,
             memory=Known(state.models[0], never, never, nobody, jnp.full(nobody.shape, jnp.nan)),
@@ -213,11 +214,10 @@ class FedDrift(FedAvg):
 def remembered(ask: Ask, state: State, look: Look, step: Array) -> State:
     """Return the state after those who look have noted their least loss and taken the best
     model."""
-    known, ids = state.memory, jnp.where(look.who, ask.cohort.ids, state.labels.shape[0])
-    looked, loss = (
-        known.looked.at[ids].set(step, mode="drop"),
-        known.loss.at[ids].set(look.least, mode="drop"),
-    )
+    known = state.memory
+    ids = jnp.where(look.who, ask.cohort.ids, state.labels.shape[0])
+    looked = known.looked.at[ids].set(step, mode="drop")
+    loss = known.loss.at[ids].set(look.least, mode="drop")
     labels = join(state.labels, ask.cohort, look.best)
     return state._replace(labels=labels, memory=known._replace(looked=looked, loss=loss))
 
@@ -242,7 +242,9 @@ def unions(ask: Ask, look: Look, delta: Array) -> Array:
 def merged(ask: Ask, state: State, look: Look, root: Array) -> State:
     """Return the state after the models of each union have become their mean, by the samples of the
     clients that stay with them."""
-    models, labels, k = state.models, state.labels, state.clusters
+    models = state.models
+    labels = state.labels
+    k = state.clusters
     leaving = jnp.where(look.drifts, ask.cohort.ids, labels.shape[0])
     count = jnp.asarray(ask.federation.train.count, jnp.float32).at[leaving].set(0.0, mode="drop")
     samples = jnp.where(members(labels, k), count, 0.0).sum(axis=1)
@@ -263,24 +265,27 @@ def begun(ask: Ask, state: State, look: Look, step: Array) -> tuple[State, Array
     """Return (the state after clients that drift have begun new models, i32[S] the model of each
     participant, bool[S] who has a new one). Free slots are taken first, then slots of models that
     no client has, the one unused for the longest time first."""
-    known, cohort, active, k = state.memory, ask.cohort, state.there, state.clusters
+    known = state.memory
+    cohort = ask.cohort
+    active = state.there
+    k = state.clusters
     # Free, unused, in use
     kind = jnp.where(active, 1 + members(state.labels, k).any(axis=1), 0)
-    order, room = jnp.lexsort((known.used, kind)), jnp.sum(kind < 2)
+    order = jnp.lexsort((known.used, kind))
+    room = jnp.sum(kind < 2)
     by_uid = jnp.argsort(
         jnp.where(look.drifts, ask.federation.uid[cohort.ids], jnp.iinfo(jnp.int32).max),
         stable=True,
     )
     rank = jnp.argsort(by_uid)
-    slot, isolated = order[jnp.minimum(rank, k - 1)], look.drifts & (rank < room)
+    slot = order[jnp.minimum(rank, k - 1)]
+    isolated = look.drifts & (rank < room)
     at = jnp.where(isolated, slot, k)
     which = jnp.where(isolated, slot, look.best).astype(jnp.int32)
     used = jnp.where(members(which, k, cohort.mask).any(axis=1), step, known.used)
     known = known._replace(born=known.born.at[at].set(step, mode="drop"), used=used)
-    models, active = (
-        state.models.at[at].set(known.first, mode="drop"),
-        active.at[at].set(True, mode="drop"),
-    )
+    models = state.models.at[at].set(known.first, mode="drop")
+    active = active.at[at].set(True, mode="drop")
     return (
         state._replace(
             models=models, labels=join(state.labels, cohort, which), active=active, memory=known

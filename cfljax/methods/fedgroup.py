@@ -242,13 +242,12 @@ class FedGroup(FedAvg):
             if self.similarity == "exact"
             else ask.updates_in_parts(start, ids, **self.length)
         )
-        directions, active = ask.means(parts, found, number), np.isin(np.arange(number), found)
+        directions = ask.means(parts, found, number)
+        active = np.isin(np.arange(number), found)
         # If no update is finite, all clients join group 0
         active[0] |= not active.any()
-        others, guess = (
-            np.flatnonzero(np.asarray(ask.federation.holds) & (labels < 0)),
-            labels.copy(),
-        )
+        others = np.flatnonzero(np.asarray(ask.federation.holds) & (labels < 0))
+        guess = labels.copy()
         # eq. 9
         closest = quick_jit(newcomer_group)
         if not self.newcomers_train:

@@ -69,7 +69,11 @@ class FedGWC(FedAvg):
     affinities that decay with `gamma`. `max_clusters` is K, the rows of the models f32[K, d].
     """
 
-    splits, own_steps, joins_on_arrival, compares_all, pairs = True, True, True, True, 1
+    splits = True
+    own_steps = True
+    joins_on_arrival = True
+    compares_all = True
+    pairs = 1
     reveals = "the clustering by losses"
 
     clients_per_cluster: int = option(
@@ -84,7 +88,8 @@ class FedGWC(FedAvg):
 
     def warn_run(self, where: str, train: TrainOptions, data: Value) -> list[str]:
         """Add that there are too few clients for a split."""
-        clients, needed = data.clients_that_train, 2 * self.clients_per_cluster
+        clients = data.clients_that_train
+        needed = 2 * self.clients_per_cluster
         if clients is None or clients >= needed:
             return super().warn_run(where, train, data)
         return super().warn_run(where, train, data) + [
@@ -96,7 +101,9 @@ class FedGWC(FedAvg):
     def first(self, ask: Ask, state: State) -> State:
         """Remember W f32[C, C], and of each cluster the running mean f32[K] and the rounds i32[K]
         that it has been small."""
-        c, k, trains = len(state.labels), state.clusters, jnp.asarray(ask.federation.trains)
+        c = len(state.labels)
+        k = state.clusters
+        trains = jnp.asarray(ask.federation.trains)
         w = jnp.full((c, c), 1 / jnp.maximum(jnp.sum(trains), 1) ** 2)
         return state._replace(
             guess=trains.astype(jnp.int32) - 1, memory=(w, jnp.ones(k), jnp.zeros(k, jnp.int32))
@@ -129,10 +136,8 @@ class FedGWC(FedAvg):
         (w, small, calm), which, ids, losses = before.memory, done.which, ask.cohort.ids, done.notes
         assert losses is not None
         ask.report(self.notes, ask.cohort.mask)
-        member, known = (
-            members(which, before.clusters, ask.cohort.mask & done.sane),
-            jnp.isfinite(losses),
-        )
+        member = members(which, before.clusters, ask.cohort.mask & done.sane)
+        known = jnp.isfinite(losses)
         weight = member * ask.sizes
         total = jnp.maximum(weight @ known, 1e-16)
         away = jnp.where(
@@ -142,7 +147,8 @@ class FedGWC(FedAvg):
         reward = (known * jnp.exp(-0.5 * away**2 / spread[which])).sum(1) / jnp.maximum(
             known.sum(1), 1
         )
-        drawn, size = member.sum(1), members(before.labels, before.clusters).sum(1)
+        drawn = member.sum(1)
+        size = members(before.labels, before.clusters).sum(1)
         alpha = drawn / jnp.maximum(size, 1)
         share = reward / jnp.maximum(member @ reward, 1e-16)[which]
         pairs = (member[:, :, None] & member[:, None, :]).any(0)

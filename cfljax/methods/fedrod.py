@@ -100,7 +100,8 @@ class FedRoD(AtHome):
 
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
         """On w and the personal head. The loss for the report is the sum's."""
-        move, head = make_stepper(rule, LocalStep.of(hyper), ()), head_of(model)
+        move = make_stepper(rule, LocalStep.of(hyper), ())
+        head = head_of(model)
         bias = np.flatnonzero(part_of(model, f"{head}/bias"))
         mine = jax.tree.map(
             lambda leaf: leaf > 0, model.unravel(jnp.asarray(part_of(model, head), jnp.float32))

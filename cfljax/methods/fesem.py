@@ -99,7 +99,9 @@ class Centres(Clustered):
     """A method whose server keeps the last weights W_i of each client, and compares them with K
     centres."""
 
-    chooses, scores_on_server, compares = True, True, True
+    chooses = True
+    scores_on_server = True
+    compares = True
     # W_i
     vectors_kept = 1
 
@@ -134,7 +136,9 @@ class FeSEM(Centres):
     def first(self, ask: Ask, state: State) -> State:
         """Random clusters of equal centres, from K-means of a random point for each client that
         trains."""
-        key, federation, model = ask.key, ask.federation, ask.solver.model
+        key = ask.key
+        federation = ask.federation
+        model = ask.solver.model
         k, w = state.clusters, first_model(key, model)
         size = w[self.compared(ask)].size
         drawn = jax.vmap(lambda each: SMALL * keys.uniform(each, size))(

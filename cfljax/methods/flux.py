@@ -88,7 +88,10 @@ class Flux(FedAvg):
     `max_clusters`, and FedAvg by `average` runs inside them from then on.
     """
 
-    splits, newcomers_train, compares_all, places_unlabelled = True, False, True, True
+    splits = True
+    newcomers_train = False
+    compares_all = True
+    places_unlabelled = True
     reveals = "the clustering by means and deviations of features"
 
     cluster_after: int = option(3, "rounds of FedAvg before the clustering", low=1)
@@ -123,10 +126,8 @@ class Flux(FedAvg):
         from sklearn.cluster import DBSCAN
 
         ids, others = ask.present(), ask.late()
-        n, both = (
-            len(ids),
-            describe(ask, np.asarray(state.models[0]), np.concatenate([ids, others]), len(ids)),
-        )
+        n = len(ids)
+        both = describe(ask, np.asarray(state.models[0]), np.concatenate([ids, others]), len(ids))
         if not n:  # nobody has training data
             return state
         least, most = (of(both[:n], axis=(0, 3), keepdims=True) for of in (np.min, np.max))
@@ -142,7 +143,8 @@ class Flux(FedAvg):
         ).fit_predict(apart)
         alone = found < 0
         found[alone] = found.max() + 1 + np.arange(alone.sum())
-        own, unlabelled = host.renumber_by_appearance(found), both[:, :, 0].reshape(len(both), -1)
+        own = host.renumber_by_appearance(found)
+        unlabelled = both[:, :, 0].reshape(len(both), -1)
         joined = nearest(unlabelled[n:], host.cluster_means(unlabelled[:n], own)[1])
         return ask.divide(state, ids, own)._replace(
             guess=jnp.asarray(ask.of_all((ids, own), (others, joined))),
@@ -156,7 +158,8 @@ def describe(ask: Before, w: np.ndarray, ids: np.ndarray, n: int) -> np.ndarray:
     the model w f32[d], over all samples of the clients i[C], of which the first n are there, and
     over the samples of each of M labels."""
     both, width = split_features(ask.model)
-    params, labels = ask.model.unravel(jnp.asarray(w)), ask.federation.classes
+    params = ask.model.unravel(jnp.asarray(w))
+    labels = ask.federation.classes
     random = np.random.RandomState(1).uniform(size=(200, width))
     axes = np.linalg.svd(random - random.mean(axis=0), full_matrices=False)[2][:labels]
     axes *= np.sign(axes[np.arange(len(axes)), np.abs(axes).argmax(axis=1)])[:, None]

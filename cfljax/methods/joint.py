@@ -132,7 +132,9 @@ class Joint(Clustered):
     def score(self, ask: Ask, state: State) -> Array:
         """f32[K, S]: −λ S_ik + (1 − λ) L_ik (eq. 4), on the mini-batch with which the local step is
         then taken."""
-        last, lam, summed = state.memory, ask.hyper["lam"], self.loss_reduction == "sum"
+        last = state.memory
+        lam = ask.hyper["lam"]
+        summed = self.loss_reduction == "sum"
         moved = jnp.any(last != 0)
 
         def block(clients: Array, mask: Array) -> Array:

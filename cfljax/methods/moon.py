@@ -61,7 +61,9 @@ class Moon(AtHome):
     the contrast, and `average` says how models are averaged.
     """
 
-    own, own_steps, places_unlabelled = False, True, True
+    own = False
+    own_steps = True
+    places_unlabelled = True
 
     mu: float = option(1.0, "weight of the contrast", low=0.0, traced=True)
     tau: float = option(0.5, "temperature of the contrast", above=0.0, traced=True)

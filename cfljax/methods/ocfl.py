@@ -109,7 +109,9 @@ class OCFL(FedAvg):
         "ari": Quantity("adjusted Rand index of what was found"),
         "ari_optics": Quantity("adjusted Rand index of OPTICS, noise as single clients"),
     }
-    joins_on_arrival, compares_all, pairs = True, True, 0
+    joins_on_arrival = True
+    compares_all = True
+    pairs = 0
 
     pretrain_epochs: int = option(1, "local epochs before the clustering", low=1)
     min_samples: int = option(2, "OPTICS: neighbours of a core point", low=2)
@@ -140,14 +142,18 @@ class OCFL(FedAvg):
 
     def begin(self, ask: Before) -> Begun:
         """HOST. OPTICS of everybody's trained weights; who comes late joins the nearest cluster."""
-        first, later, start = ask.here(), ask.late(), ask.first_model()
-        ids, n = np.concatenate([first, later]), len(first)
+        first = ask.here()
+        later = ask.late()
+        start = ask.first_model()
+        ids = np.concatenate([first, later])
+        n = len(first)
         moves = ask.updates(start, ids, epochs=self.pretrain_epochs, similarity=self.similarity)
         weights = shortened(start[None], self.similarity) + moves
         own, extras = self.cluster(weights[:n], moves[:n], np.asarray(ask.federation.group)[first])
         known = np.concatenate([own, np.full(len(later), -1)])
         nearest = host.nearest_mean_cosine(weights, known, np.arange(n, n + len(later)))
-        labels, guess = ask.of_all((first, own)), ask.of_all((first, own), (later, nearest))
+        labels = ask.of_all((first, own))
+        guess = ask.of_all((first, own), (later, nearest))
         rows = self.max_clusters if self.every is not None else len(mark_slots(int(own.max()) + 1))
         return Begun(np.tile(start, (rows, 1)), labels, guess, extras=extras)
 
@@ -160,10 +166,8 @@ class OCFL(FedAvg):
         raw = host.optics(weights, self.min_samples, self.xi, self.metric)
         if (raw < 0).all():
             warnings.warn("ocfl: OPTICS found no cluster; all clients are in one", stacklevel=2)
-        labels, alone = (
-            host.settle_noise(weights, raw, self.noise),
-            host.settle_noise(weights, raw, "isolate"),
-        )
+        labels = host.settle_noise(weights, raw, self.noise)
+        alone = host.settle_noise(weights, raw, "isolate")
         index = {"ari": _rand_index(labels, group), "ari_optics": _rand_index(alone, group)}
         found = index | {"found": labels.max() + 1, "noise": np.sum(raw < 0)}
         wanted = self.merge_to

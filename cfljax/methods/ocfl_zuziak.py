@@ -66,7 +66,10 @@ class OCFLZuziak(FedAvg):
     runs inside them from then on. `similarity = "sketch"` takes the cosines of sketches.
     """
 
-    splits, compares, compares_all, everybody = True, True, True, True
+    splits = True
+    compares = True
+    compares_all = True
+    everybody = True
 
     algorithm: str = option("mean_shift", "clustering algorithm", choices=("mean_shift", "hdbscan"))
     max_clusters: int = option(32, "largest number of clusters; more are an error", low=1)
@@ -88,7 +91,8 @@ class OCFLZuziak(FedAvg):
         """HOST. The clustering, if the temperature has risen."""
         cosines, last = (np.asarray(each, np.float64) for each in state.memory)
         ids = ask.ordered(np.flatnonzero(np.diagonal(cosines) > 0))
-        apart, n = 1.0 - cosines[np.ix_(ids, ids)], len(ids)
+        apart = 1.0 - cosines[np.ix_(ids, ids)]
+        n = len(ids)
         heat = np.float32(np.linalg.norm(apart) / np.sqrt(max(4 * n * (n - 1), 1)))
         rises = heat > last
         state = state._replace(memory=(state.memory[0], jnp.float32(np.inf if rises else heat)))

@@ -65,7 +65,9 @@ class OneShot(FedAvg):
     inside them. `similarity = "sketch"` clusters sketches of the weights.
     """
 
-    joins_on_arrival, compares_all, pairs = True, True, 0
+    joins_on_arrival = True
+    compares_all = True
+    pairs = 0
 
     clusters: int = option(3, "number of clusters", low=1)
     pretrain_epochs: int = option(10, "local epochs before the clustering", low=1)
@@ -79,7 +81,8 @@ class OneShot(FedAvg):
         moves = ask.updates(start, ids, epochs=self.pretrain_epochs, similarity=self.similarity)
         there = np.arange(len(ids)) < len(first)
         found = np.asarray(_find(ask.fold("one_shot"), moves, there, ask.uid[ids], self.clusters))
-        labels, guess = ask.of_all((first, found[there])), ask.of_all((ids, found))
+        labels = ask.of_all((first, found[there]))
+        guess = ask.of_all((ids, found))
         return Begun(np.tile(start, (self.clusters, 1)), labels, guess)
 
 

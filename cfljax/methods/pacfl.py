@@ -141,7 +141,9 @@ class PACFL(FedAvg):
 
     def begin(self, ask: Before) -> Begun:
         """HOST. Hierarchical clustering of what the clients send."""
-        ids, new, by_label = ask.here(), ask.newcomers(), self.how in BY_LABEL
+        ids = ask.here()
+        new = ask.newcomers()
+        by_label = self.how in BY_LABEL
         sent = subspaces(ask.federation, ids, self.p, by_label)
         # Equal clients are one cluster
         cut = max(float(ask.hyper["threshold"]), float(np.finfo(np.float64).tiny))
@@ -153,7 +155,8 @@ class PACFL(FedAvg):
             raise SpecError(
                 f"method.pacfl.p = {self.p}: the clients would send {size} floats; give a smaller p"
             )
-        active, guess = mark_slots(int(own.max()) + 1), None
+        active = mark_slots(int(own.max()) + 1)
+        guess = None
         if len(new):
             both = concatenate(sent, subspaces(ask.federation, new, self.p, by_label))
             guess = ask.of_all((new, nearest_clusters(both, own, self.how, self.linkage)))
@@ -203,7 +206,8 @@ def client_samples(
     split = federation.train
     rows, start, count = (np.asarray(a) for a in (split.rows, split.start, split.count))
     for c in ids:
-        own, pieces = rows[start[c] : start[c] + count[c]], []
+        own = rows[start[c] : start[c] + count[c]]
+        pieces = []
         for at in range(0, len(own), BLOCK):
             part = own[at : at + BLOCK]
             block = np.zeros(min(BLOCK, 1 << max(len(own) - 1, 0).bit_length()), np.int32)

@@ -86,7 +86,8 @@ class PerFedAvg(Clustered):
 
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
         """On w. The loss for the report is of w' on B2."""
-        move, alpha = make_stepper(rule, LocalStep.of(hyper), ()), hyper["alpha"]
+        move = make_stepper(rule, LocalStep.of(hyper), ())
+        alpha = hyper["alpha"]
 
         def step(gradient: GradientAt, at: Position) -> tuple[Position, Array]:
             w = at.params

@@ -103,7 +103,9 @@ class PFedMe(AtHome):
 
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
         """On θ_i and w_i. The loss for the report is of θ_i when the batch arrives."""
-        lr, lam, eta = hyper["lr"], hyper["lam"], hyper["eta"]
+        lr = hyper["lr"]
+        lam = hyper["lam"]
+        eta = hyper["eta"]
 
         def step(gradient: GradientAt, at: Carry) -> tuple[Carry, Array]:
             def inner(i: Array, now: tuple[Tree, Array]) -> tuple[Tree, Array]:

@@ -85,10 +85,8 @@ class Scaffold(Controlled):
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
         """y ← y − η (∇f_i(y) − c_i + c). The new c_i is the mean of the gradients."""
         numbers = LocalStep.of(hyper)
-        decay, move = (
-            numbers.weight_decay,
-            make_stepper(rule, numbers._replace(weight_decay=None), ()),
-        )
+        decay = numbers.weight_decay
+        move = make_stepper(rule, numbers._replace(weight_decay=None), ())
 
         def begin(start: Tree, home: Array) -> Carry:
             return (

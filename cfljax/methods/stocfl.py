@@ -168,13 +168,11 @@ def placed(ask: Ask, state: State, psi: Array, new: Array) -> tuple[State, Array
     """Return (the state after new participants, `new` bool[S], have become clusters of their own
     and similar clusters one, i32[] how many of them found no room). Nodes of the comparison are the
     K clusters, then the participants by identity."""
-    k, clients, seen, ids, tau = (
-        state.clusters,
-        state.labels.shape[0],
-        state.memory,
-        ask.cohort.ids,
-        ask.hyper["tau"],
-    )
+    k = state.clusters
+    clients = state.labels.shape[0]
+    seen = state.memory
+    ids = ask.cohort.ids
+    tau = ask.hyper["tau"]
     assert state.whole is not None
     order = jnp.argsort(
         jnp.where(new, ask.federation.uid[ids], jnp.iinfo(jnp.int32).max), stable=True

@@ -83,10 +83,8 @@ class WeCFL(Clustered):
 
     def reassign(self, ask: Ask, state: State, trained: Array, which: Array) -> Array:
         """Weighted K-means; a participant with a broken update stays."""
-        points, uid = (
-            trained[:, compared_columns(self.compare, ask.solver, "method.wecfl")],
-            jnp.asarray(ask.federation.uid),
-        )
+        points = trained[:, compared_columns(self.compare, ask.solver, "method.wecfl")]
+        uid = jnp.asarray(ask.federation.uid)
         weight = ask.sizes if self.average == "samples" else None
         key = keys.fold(ask.key, "wecfl")
         found = kmeans(

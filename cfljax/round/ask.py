@@ -52,13 +52,11 @@ class Ask:
         active: Array | None = None,
         in_round: bool = True,
     ):
-        self.solver, self.key, self.federation, self.cohort, self.hyper = (
-            solver,
-            key,
-            federation,
-            cohort,
-            hyper,
-        )
+        self.solver = solver
+        self.key = key
+        self.federation = federation
+        self.cohort = cohort
+        self.hyper = hyper
         self.in_round = in_round
         """Whether participants of a round are asked; False: clients are scored, and nothing is
         sent."""
@@ -138,7 +136,8 @@ class Ask:
         found = self.solver.gradient(self.federation, jobs)[0]
         self.models_of_all(models)
         self.counts.up = self.counts.up + self.cohort.mask
-        key, lr = keys.fold(self.key, "gradients"), self.hyper["lr"]
+        key = keys.fold(self.key, "gradients")
+        lr = self.hyper["lr"]
         return (
             self.solver.send(key, self.federation, jobs, found, self.hyper, lr)
             if self.in_round
@@ -148,8 +147,10 @@ class Ask:
     def updates(self, start: Array, epochs: int | None = None, steps: int | None = None) -> Array:
         """Return the updates of all clients that train from `start` f32[d] for so long, before the
         first round, f32[C, d]."""
-        solver, everyone = solver_before(self.solver, epochs, steps), self.cohort
-        asked, before = jnp.sum(everyone.mask, dtype=jnp.int32), self.counts.asked
+        solver = solver_before(self.solver, epochs, steps)
+        everyone = self.cohort
+        asked = jnp.sum(everyone.mask, dtype=jnp.int32)
+        before = self.counts.asked
         self.counts.asked = asked if before is None else before + asked
         return pretrain(
             solver,
@@ -197,10 +198,8 @@ class Ask:
         finite."""
         ids, who = self.cohort.ids, self.cohort.mask
         jobs = self._jobs(ids, who, start[None])
-        nothing, key = (
-            Mixing(jnp.zeros((1, ids.shape[0])), start[None]),
-            keys.fold(self.key, "pretrain"),
-        )
+        nothing = Mixing(jnp.zeros((1, ids.shape[0])), start[None])
+        key = keys.fold(self.key, "pretrain")
         solver = solver_before(self.solver, epochs)
         moves = train_and_compare(
             similarity, solver, key, self.federation, jobs, self.hyper, nothing
@@ -244,10 +243,8 @@ class Ask:
         """Return the traffic of the round: each participant is sent the model that it trains, and
         what it was asked for, and sends these numbers of vectors and floats, besides what it
         answered."""
-        sent, more = (
-            traffic(self.cohort, 1, vectors_up, floats_down, floats_up),
-            jnp.sum(self.counts.more, dtype=jnp.int32),
-        )
+        sent = traffic(self.cohort, 1, vectors_up, floats_down, floats_up)
+        more = jnp.sum(self.counts.more, dtype=jnp.int32)
         up = sent.vectors_up + jnp.sum(self.counts.up, dtype=jnp.int32)
         return sent._replace(
             vectors_down=sent.vectors_down + more,

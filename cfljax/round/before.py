@@ -59,14 +59,15 @@ class Before:
         hyper: Hyper,
         own: Array | None = None,
     ):
-        self.name, self.config, self.model, self.solver, self._train = (
-            name,
-            config,
-            model,
-            solver,
-            train,
-        )
-        self.key, self.federation, self.hyper, self.own = key, federation, hyper, own
+        self.name = name
+        self.config = config
+        self.model = model
+        self.solver = solver
+        self._train = train
+        self.key = key
+        self.federation = federation
+        self.hyper = hyper
+        self.own = own
         self.uid = np.asarray(federation.uid)
         self.asked = np.zeros(federation.clients, bool)
         """bool[C]: who has trained."""
@@ -150,7 +151,8 @@ class Before:
         clients, to which the models are sent, f32[K, n]. `had`: how often a client has a model
         already, and need not say its loss."""
         self.compared = (self.compared or 0) + len(models) * len(ids) - had
-        clients, find = np.arange(self.federation.clients, dtype=np.int32), scorer(self.solver)
+        clients = np.arange(self.federation.clients, dtype=np.int32)
+        find = scorer(self.solver)
         size, mask = min(CHUNK, len(clients)), np.isin(clients, ids)
         found = []
         for at in range(0, len(models), size):
@@ -204,15 +206,14 @@ class Before:
         """Return the state whose clients `ids` i32[n] are in the clusters `own` i32[n], and no
         others in any; each cluster goes on from the first model. SpecError with this advice if
         there is no room."""
-        room, number = state.clusters, int(own.max(initial=0)) + 1
+        room = state.clusters
+        number = int(own.max(initial=0)) + 1
         if number > room:
             raise SpecError(
                 f"method.{self.name}.max_clusters = {room}: there are {number} clusters; {advice}"
             )
-        models, labels = (
-            jnp.tile(jnp.asarray(state.models[0]), (room, 1)),
-            jnp.asarray(self.of_all((ids, own))),
-        )
+        models = jnp.tile(jnp.asarray(state.models[0]), (room, 1))
+        labels = jnp.asarray(self.of_all((ids, own)))
         return state._replace(models=models, labels=labels, active=jnp.arange(room) < number)
 
     def asked_now(self) -> int:

@@ -90,7 +90,9 @@ class Clustered(MethodConfig):
     every = cast("int | None", None)
     """After how many rounds `begin` makes clusters again; None: never. Methods have
     `recluster.every()` as their option."""
-    begins, trains_twice, reassigns = False, False, False
+    begins = False
+    trains_twice = False
+    reassigns = False
     """Whether the method has a function `begin`, a function `pull`, and a function `reassign`: set
     for each subclass."""
     makes_models = False
@@ -103,7 +105,8 @@ class Clustered(MethodConfig):
         super().__init_subclass__()
         cls.begins = callable(cls.begin) and cls.begin is not Clustered.begin
         regroups = cls.regroup is not Clustered.regroup or cls.makes_models
-        adapts, moves = cls.adapt is not Clustered.adapt, cls.reassign is not Clustered.reassign
+        adapts = cls.adapt is not Clustered.adapt
+        moves = cls.reassign is not Clustered.reassign
         draws = cls.clients_per_cluster is not None
         cls.served = "models" if adapts or cls.notes else ""
         kept = ("models", "memory") if cls.memory_of_clusters or cls.buffers else ("models",)
@@ -341,10 +344,8 @@ class Clustered(MethodConfig):
             )
         if not self.everybody:
             return
-        clients, wanted = (
-            getattr(getattr(data, "parts", None), "clients", None),
-            train.participation,
-        )
+        clients = getattr(getattr(data, "parts", None), "clients", None)
+        wanted = train.participation
         everyone = (
             isinstance(clients, int) and wanted >= clients
             if isinstance(wanted, int)

@@ -268,7 +268,10 @@ class ClusteredMethod:
         """Let the participants choose their clusters, and train them. Return the clusters i32[S],
         the mixing matrix f32[K, S], and the result."""
         config = self.config
-        key, federation, cohort, hyper = ask.key, ask.federation, ask.cohort, ask.hyper
+        key = ask.key
+        federation = ask.federation
+        cohort = ask.cohort
+        hyper = ask.hyper
         k = state.clusters
 
         def mix_of(which: Array) -> Array:
@@ -321,7 +324,10 @@ class ClusteredMethod:
 
     def _train_whole(self, ask: Ask, state: State) -> Trained:
         """Train the global model."""
-        federation, cohort, hyper, whole = ask.federation, ask.cohort, ask.hyper, state.whole
+        federation = ask.federation
+        cohort = ask.cohort
+        hyper = ask.hyper
+        whole = state.whole
         assert whole is not None
         everyone = jnp.zeros_like(cohort.ids)
         mix = averages(self.solver, federation, cohort, everyone, 1, self.config.average, hyper)

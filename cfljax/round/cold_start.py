@@ -27,7 +27,8 @@ def first_groups(
     with jax.default_matmul_precision("highest"):
         compared = _compare(key, delta, uid, clusters, cold_start, snapshots)
         seen = {name: np.asarray(a) for name, a in compared.items()}
-    usable, found = seen["usable"], np.arange(delta.shape[0])
+    usable = seen["usable"]
+    found = np.arange(delta.shape[0])
     if cold_start == "edc":
         found = seen["groups"]
     elif cold_start == "madc":

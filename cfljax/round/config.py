@@ -222,7 +222,8 @@ class MethodConfig:
     def warn_run(self, where: str, train: TrainOptions, data: Value) -> list[str]:  # noqa: ARG002 (for subclasses)
         """Return lines on options that are taken, but do not do what one may expect of them.
         `where`: as for `check`."""
-        privacy, private = train.transit.privacy, train.transit.choice is not None
+        privacy = train.transit.privacy
+        private = train.transit.choice is not None
         if not self.reveals or private or privacy is None or not privacy.noise:
             return []
         advice = "; give train.privacy.choice" if self.chooses_by_loss else ""

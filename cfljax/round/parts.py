@@ -46,7 +46,8 @@ class PartlyShared(ClusteredMethod):
     def __init__(self, name: str, config: Clustered, model: Model, solver: Solver):
         super().__init__(name, config, model, solver)
         assert solver.parts is not None
-        self.parts, self.home = solver.parts, bool(solver.parts.home.size)
+        self.parts = solver.parts
+        self.home = bool(solver.parts.home.size)
 
     def method(self) -> Method[State]:
         """Return the functions."""
@@ -60,10 +61,8 @@ class PartlyShared(ClusteredMethod):
         self, key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Tree]
     ) -> State:
         """Begin with what all clients have of the first model."""
-        state, of_all = (
-            super().init(key, federation, hyper, setup),
-            self.parts.columns("all", "client"),
-        )
+        state = super().init(key, federation, hyper, setup)
+        of_all = self.parts.columns("all", "client")
         state = state._replace(
             **self._each(lambda rows: rows.at[:, of_all].set(rows[0, of_all]), state)
         )
@@ -108,10 +107,8 @@ class PartlyShared(ClusteredMethod):
         self, key: Array, state: State, federation: Federation, hyper: Hyper, round: int
     ) -> State:
         """HOST. Keep in each row what no cluster has of its own, as a new cluster has it, too."""
-        new, kept = (
-            super().regroup(key, state, federation, hyper, round),
-            self.parts.columns("all", "client", "frozen"),
-        )
+        new = super().regroup(key, state, federation, hyper, round)
+        kept = self.parts.columns("all", "client", "frozen")
         rows = self._each(lambda old, rows: rows.at[:, kept].set(old[:, kept]), state, new)
         return new._replace(own=state.own, scored_by=state.scored_by, **rows)
 

@@ -85,7 +85,8 @@ def pretrainer(solver: Solver) -> Pretrainer:
         size = min(CHUNK, federation.clients)
         for at in range(0, len(ids), size):
             part = ids[at : at + size]
-            filled, mask = np.resize(part, size), np.arange(size) < len(part)
+            filled = np.resize(part, size)
+            mask = np.arange(size) < len(part)
             with jax.default_matmul_precision("highest"):  # as in the rounds
                 delta = program(
                     key,
@@ -137,7 +138,8 @@ def means(
     count = np.zeros(clusters)
     for _, delta in parts:
         own = np.where(np.isfinite(delta).all(axis=1), labels[at : at + len(delta)], -1)
-        sums, at = np.zeros((clusters, delta.shape[1])) if sums is None else sums, at + len(delta)
+        sums = np.zeros((clusters, delta.shape[1])) if sums is None else sums
+        at = at + len(delta)
         for k in np.unique(own[own >= 0]):
             sums[k] += delta[own == k].sum(axis=0, dtype=np.float64)
             count[k] += np.sum(own == k)

@@ -63,7 +63,8 @@ class Soft(MethodConfig):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        cls.served, cls.waits = "models", "each participant sends updates of several models"
+        cls.served = "models"
+        cls.waits = "each participant sends updates of several models"
         cls.trains_once = False
 
     def share(self, log_mixture: Array, losses: Array, axis: int) -> Array:

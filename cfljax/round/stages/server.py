@@ -86,7 +86,8 @@ class Server(ModelStage):
             _division(self.model, self.parts),
             _mover(self._optimiser(hyper)),
         )
-        old, new = getattr(before, self.where), getattr(state, self.where)
+        old = getattr(before, self.where)
+        new = getattr(state, self.where)
         moved = new
         if clusters is not None:
             rows, clusters = jax.vmap(move)(pick(old, CLUSTER), pick(new, CLUSTER), clusters)
@@ -103,7 +104,8 @@ class Server(ModelStage):
         if own.clusters is None:
             return own
         old, new = (np.asarray(getattr(each, self.where)) for each in (before, state))
-        pick, slots = _division(self.model, self.parts)[0], range(len(old))
+        pick = _division(self.model, self.parts)[0]
+        slots = range(len(old))
         begun = jax.vmap(self._optimiser(hyper).init)(pick(jnp.asarray(new), CLUSTER))
         of = [
             next((j for j in (k, *slots) if j in slots and np.array_equal(old[j], row)), -1)
