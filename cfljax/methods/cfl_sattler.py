@@ -81,7 +81,7 @@ READINGS = (
 )
 
 
-class Looked(NamedTuple):
+class SplitStatistics(NamedTuple):
     """What the next look at the clusters needs, and where they came from."""
 
     # f32[C, C] cosines of the updates of the last round
@@ -140,12 +140,12 @@ class Sattler(FedAvg):
         k, c = state.clusters, state.labels.shape[0]
         nobody = jnp.full(k, -1, jnp.int32)
         return state._replace(
-            memory=Looked(
+            memory=SplitStatistics(
                 jnp.zeros((c, c)), jnp.full(c, -1.0), jnp.zeros(k), nobody, nobody.at[0].set(0)
             )
         )
 
-    def remember(self, ask: Ask, before: State, after: State, done: Done) -> Looked:
+    def remember(self, ask: Ask, before: State, after: State, done: Done) -> SplitStatistics:
         """Return the cosines of the updates, and their norms."""
         ids, mask = ask.cohort.ids, ask.cohort.mask
         cosines = cosine_matrix(done.moves, mask=mask)
@@ -161,7 +161,7 @@ class Sattler(FedAvg):
         )
         return before.memory._replace(similarity=similarity, norms=norms)
 
-    def settle(self, before: State, after: State) -> Looked:
+    def settle(self, before: State, after: State) -> SplitStatistics:
         """Return the steps of the clusters' models."""
         return after.memory._replace(steps=jnp.linalg.norm(after.models - before.models, axis=1))
 

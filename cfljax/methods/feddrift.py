@@ -21,10 +21,11 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
+from cfljax.kernels.blocks import HIGHEST
 from cfljax.kernels.choose import least_loss
 from cfljax.kernels.mix import members, usable
 from cfljax.kernels.unite import complete_linkage
-from cfljax.lazy import jax, jnp
+from cfljax.lazy import jnp
 from cfljax.methods.fedavg import FedAvg
 from cfljax.round.about import BY_SAMPLES, About, Reading
 from cfljax.round.recipes import Ask, State, join, option
@@ -92,19 +93,22 @@ READINGS = (
 )
 
 
-class Known(NamedTuple):
-    """What is remembered besides the models: w_0, f32[d]; the step in which each model was begun
-    and the last one in which a client took it, i32[K]; the last step in which each client looked,
-    i32[C] (−1: never), and its least loss then, f32[C]."""
+class DriftMemory(NamedTuple):
+    """What is remembered besides the models. Steps are time steps of `every` rounds; −1: never."""
 
+    # f32[d]: w_0
     first: Array
+    # i32[K]: the step in which each model was begun
     born: Array
+    # i32[K]: the last step in which a client took it
     used: Array
+    # i32[C]: the last step in which each client compared the models
     looked: Array
+    # f32[C]: its least loss then; NaN: it has never compared
     loss: Array
 
 
-class Look(NamedTuple):
+class LossComparison(NamedTuple):
     """What the participants find when they compare the models."""
 
     # bool[S]: who looks in this round
@@ -159,71 +163,72 @@ class FedDrift(FedAvg):
         """Make one model, which nobody has yet."""
         nobody = jnp.full_like(state.labels, -1)
         never = jnp.full(state.clusters, -1, jnp.int32)
-        return state._replace(
-            labels=nobody,
-            memory=Known(state.models[0], never, never, nobody, jnp.full(nobody.shape, jnp.nan)),
-        )
+        unknown = jnp.full(nobody.shape, jnp.nan)
+        memory = DriftMemory(state.models[0], never, never, nobody, unknown)
+        return state._replace(labels=nobody, memory=memory)
 
     def prepare(self, ask: Ask, state: State) -> State:
-        """Let participants look, and merge and begin models."""
-        step, late = jnp.divmod(ask.cohort.round, self.every)
-        merging = (late == 0) & (step > 0)
+        """Let participants compare the models, and merge and begin models."""
+        step, round_of_step = jnp.divmod(ask.cohort.round, self.every)
+        merges = (round_of_step == 0) & (step > 0)
         look = self.compare(ask, state, step)
-        state = remembered(ask, state, look, step)
-        root = unions(ask, look, jnp.where(merging, ask.hyper["delta"], -1.0))
+        state = record_losses(ask, state, look, step)
+        # Losses of participants that drift do not count in distances, so models merge first
+        root = merge_map(ask, look, jnp.where(merges, ask.hyper["delta"], -1.0))
         own = root[look.best]
-        state, which, isolated = begun(
-            ask, merged(ask, state, look, root), look._replace(best=own), step
-        )
-        ask.send(1, isolated | (look.who & (jnp.sum(root[None, :] == own[:, None], axis=1) > 1)))
+        state = merge_models(ask, state, look, root)
+        state, which, isolated = begin_models(ask, state, look._replace(best=own), step)
+
+        # One more model for those that get a new or a merged one
+        is_merged = jnp.sum(root[None, :] == own[:, None], axis=1) > 1
+        ask.send(1, isolated | (look.who & is_merged))
+        # One loss for each model; of one model there is nothing to compare
         compared = jnp.sum(look.there, dtype=jnp.int32)
-        ask.report(jnp.where(compared > 1, compared, 0), look.who & merging)
+        ask.report(jnp.where(compared > 1, compared, 0), look.who & merges)
         counted = {
             "models": state.there,
             "isolated": isolated,
             "without_room": look.drifts & ~isolated,
+            "merged": root != jnp.arange(state.clusters),
         }
-        counted |= {"merged": root != jnp.arange(state.clusters)}
         ask.diag |= {name: jnp.sum(each, dtype=jnp.int32) for name, each in counted.items()}
         return state
 
-    def compare(self, ask: Ask, state: State, step: Array) -> Look:
-        """Return the look of those who have not looked in this step, at the models that were there
-        before it."""
-        ids, known = ask.cohort.ids, state.memory
+    def compare(self, ask: Ask, state: State, step: Array) -> LossComparison:
+        """Let the participants that have not done so in this time step, i32[], find their losses on
+        the models that were there before it."""
+        ids = ask.cohort.ids
+        known = state.memory
         who = ask.cohort.mask & (known.looked[ids] < step)
         there = state.there & (known.born < step)
         losses = ask.of(who, there).losses(state.models)
         compared = jnp.where(there[:, None], losses, jnp.nan)
-        best = jnp.where(
-            jnp.any(~jnp.isnan(compared), axis=0), least_loss(compared), jnp.argmax(there)
-        )
+        # One on whose data all losses are NaN takes the first model
+        has_loss = jnp.any(~jnp.isnan(compared), axis=0)
+        best = jnp.where(has_loss, least_loss(compared), jnp.argmax(there))
         best = jnp.where(who, best, jnp.maximum(state.labels[ids], 0)).astype(jnp.int32)
         least = jnp.take_along_axis(losses, best[None], axis=0)[0]
         begins = (known.looked[ids] < 0) & (self.begin == "each")
-        return Look(
-            who,
-            there,
-            losses,
-            best,
-            least,
-            who & (begins | (least > known.loss[ids] + ask.hyper["delta"])),
-        )
+        # False for the first comparison, as there is no loss before it (NaN)
+        rises = least > known.loss[ids] + ask.hyper["delta"]
+        return LossComparison(who, there, losses, best, least, who & (begins | rises))
 
 
-def remembered(ask: Ask, state: State, look: Look, step: Array) -> State:
-    """Return the state after those who look have noted their least loss and taken the best
-    model."""
+def record_losses(ask: Ask, state: State, look: LossComparison, step: Array) -> State:
+    """Return the state after those that have compared the models in time step `step` i32[] have
+    taken the best one, and their least loss is noted."""
     known = state.memory
-    ids = jnp.where(look.who, ask.cohort.ids, state.labels.shape[0])
-    looked = known.looked.at[ids].set(step, mode="drop")
-    loss = known.loss.at[ids].set(look.least, mode="drop")
-    labels = join(state.labels, ask.cohort, look.best)
-    return state._replace(labels=labels, memory=known._replace(looked=looked, loss=loss))
+    into = jnp.where(look.who, ask.cohort.ids, state.labels.shape[0])
+    known = known._replace(
+        looked=known.looked.at[into].set(step, mode="drop"),
+        loss=known.loss.at[into].set(look.least, mode="drop"),
+    )
+    return state._replace(labels=join(state.labels, ask.cohort, look.best), memory=known)
 
 
-def unions(ask: Ask, look: Look, delta: Array) -> Array:
-    """Return the lowest model of those that each model becomes one with, i32[K]."""
+def merge_map(ask: Ask, look: LossComparison, delta: Array) -> Array:
+    """Return for each model the lowest of those that it becomes one with, i32[K]. `delta` f32[]:
+    the largest distance; below 0 none is merged."""
     k = look.there.shape[0]
     finite = jnp.all(jnp.isfinite(look.losses) | ~look.there[:, None], axis=0)
     counted = look.who & ~look.drifts & finite
@@ -231,65 +236,67 @@ def unions(ask: Ask, look: Look, delta: Array) -> Array:
     total = jnp.sum(weight, axis=1)
     losses = jnp.where(look.there[:, None] & counted, look.losses, 0.0)
     # L_ij
-    each = jnp.matmul(losses, weight.T, precision=jax.lax.Precision.HIGHEST) / jnp.maximum(
-        total, 1.0
-    )
-    worse = each - jnp.diagonal(each)[:, None]
-    apart = jnp.maximum(jnp.maximum(worse, worse.T), 0.0)
-    return complete_linkage(jnp.where(jnp.outer(total, total) > 0, apart, jnp.inf), delta)
+    mean = jnp.matmul(losses, weight.T, precision=HIGHEST) / jnp.maximum(total, 1.0)
+    # D(i, j)
+    worse = mean - jnp.diagonal(mean)[:, None]
+    distance = jnp.maximum(jnp.maximum(worse, worse.T), 0.0)
+    # A model that nobody took is not compared
+    distance = jnp.where(jnp.outer(total, total) > 0, distance, jnp.inf)
+    return complete_linkage(distance, delta)
 
 
-def merged(ask: Ask, state: State, look: Look, root: Array) -> State:
+def merge_models(ask: Ask, state: State, look: LossComparison, root: Array) -> State:
     """Return the state after the models of each union have become their mean, by the samples of the
-    clients that stay with them."""
+    clients that stay with them. `root` i32[K]: the lowest model of each one's union."""
     models = state.models
     labels = state.labels
     k = state.clusters
-    leaving = jnp.where(look.drifts, ask.cohort.ids, labels.shape[0])
-    count = jnp.asarray(ask.federation.train.count, jnp.float32).at[leaving].set(0.0, mode="drop")
+    leaves = jnp.where(look.drifts, ask.cohort.ids, labels.shape[0])
+    count = jnp.asarray(ask.federation.train.count, jnp.float32)
+    count = count.at[leaves].set(0.0, mode="drop")
     samples = jnp.where(members(labels, k), count, 0.0).sum(axis=1)
     joins = members(root, k)
     weight = jnp.where(joins, samples, 0.0)
     shares = weight / jnp.maximum(weight.sum(axis=1, keepdims=True), 1.0)
-    mean = jnp.matmul(
-        shares, jnp.where(usable(models)[:, None], models, 0.0), precision=jax.lax.Precision.HIGHEST
-    )
+    finite = jnp.where(usable(models)[:, None], models, 0.0)
+    mean = jnp.matmul(shares, finite, precision=HIGHEST)
+    # A model alone stays as it is to the bit
     models = jnp.where((joins.sum(axis=1) > 1)[:, None], mean, models)
     labels = jnp.where(labels >= 0, root[jnp.maximum(labels, 0)], -1)
-    return state._replace(
-        models=models, labels=labels, active=state.there & (root == jnp.arange(k))
-    )
+    is_root = root == jnp.arange(k)
+    return state._replace(models=models, labels=labels, active=state.there & is_root)
 
 
-def begun(ask: Ask, state: State, look: Look, step: Array) -> tuple[State, Array, Array]:
-    """Return (the state after clients that drift have begun new models, i32[S] the model of each
-    participant, bool[S] who has a new one). Free slots are taken first, then slots of models that
-    no client has, the one unused for the longest time first."""
+def begin_models(
+    ask: Ask, state: State, look: LossComparison, step: Array
+) -> tuple[State, Array, Array]:
+    """Return (the state after clients that drift have begun new models in time step `step` i32[],
+    i32[S] the model of each participant, bool[S] who has a new one). Free slots are taken first,
+    then slots of models that no client has, the one unused for the longest time first."""
     known = state.memory
     cohort = ask.cohort
-    active = state.there
     k = state.clusters
-    # Free, unused, in use
-    kind = jnp.where(active, 1 + members(state.labels, k).any(axis=1), 0)
+    # 0: free, 1: unused, 2: in use
+    has_members = members(state.labels, k).any(axis=1)
+    kind = jnp.where(state.there, 1 + has_members, 0)
     order = jnp.lexsort((known.used, kind))
     room = jnp.sum(kind < 2)
-    by_uid = jnp.argsort(
-        jnp.where(look.drifts, ask.federation.uid[cohort.ids], jnp.iinfo(jnp.int32).max),
-        stable=True,
-    )
+    # Slots are given in the order of identities, whatever the order of the participants
+    last = jnp.iinfo(jnp.int32).max
+    by_uid = jnp.argsort(jnp.where(look.drifts, ask.federation.uid[cohort.ids], last), stable=True)
     rank = jnp.argsort(by_uid)
     slot = order[jnp.minimum(rank, k - 1)]
     isolated = look.drifts & (rank < room)
     at = jnp.where(isolated, slot, k)
     which = jnp.where(isolated, slot, look.best).astype(jnp.int32)
-    used = jnp.where(members(which, k, cohort.mask).any(axis=1), step, known.used)
-    known = known._replace(born=known.born.at[at].set(step, mode="drop"), used=used)
-    models = state.models.at[at].set(known.first, mode="drop")
-    active = active.at[at].set(True, mode="drop")
-    return (
-        state._replace(
-            models=models, labels=join(state.labels, cohort, which), active=active, memory=known
-        ),
-        which,
-        isolated,
+    is_used = members(which, k, cohort.mask).any(axis=1)
+    known = known._replace(
+        born=known.born.at[at].set(step, mode="drop"), used=jnp.where(is_used, step, known.used)
     )
+    after = state._replace(
+        models=state.models.at[at].set(known.first, mode="drop"),
+        labels=join(state.labels, cohort, which),
+        active=state.there.at[at].set(True, mode="drop"),
+        memory=known,
+    )
+    return after, which, isolated

@@ -120,7 +120,7 @@ READINGS = (
 NEWCOMER = ("initial", "latest", "auxiliary")
 
 
-class Compass(NamedTuple):
+class AssignmentMemory(NamedTuple):
     """What the assignment of newcomers needs: the model f32[d] that they train from, w_0 or the
     auxiliary global one; what their updates are compared with, f32[K, d], the mean update of each
     group in the cold start, its latest update, or its model minus `start`; the groups that have
@@ -258,7 +258,7 @@ class FedGroup(FedAvg):
             guess[others] = ask.joining(
                 start, others, lambda moves: closest(directions, moves, active), **self.length
             )
-        compass = Compass(*map(on_host, (start, directions, active, active, ask.asked)))
+        compass = AssignmentMemory(*map(on_host, (start, directions, active, active, ask.asked)))
         return Begun(start + directions, labels, guess, memory=compass, extras=snapshot)
 
     def choose(self, ask: Ask, state: State) -> Array:
@@ -283,11 +283,11 @@ class FedGroup(FedAvg):
         """Inter-group aggregation (Algorithm 2, line 19)."""
         return inter_group(models, hyper["eta_g"], self.inter_group, state.memory.active)
 
-    def remember(self, ask: Ask, before: State, after: State, done: Done) -> Compass:
+    def remember(self, ask: Ask, before: State, after: State, done: Done) -> AssignmentMemory:
         """Return which groups have moved."""
         return before.memory._replace(moved=done.moved) if self.moving else before.memory
 
-    def settle(self, before: State, after: State) -> Compass:
+    def settle(self, before: State, after: State) -> AssignmentMemory:
         """Return what newcomers are compared with from now on: from the auxiliary model, the
         groups' latest updates (a group that has not moved keeps its last), or where the groups'
         models lie."""

@@ -16,6 +16,7 @@ least loss.
 from __future__ import annotations
 
 import dataclasses
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,7 +29,7 @@ from cfljax.registry.options import Value
 from cfljax.round.about import BY_SAMPLES, About, Reading
 from cfljax.round.config import TrainOptions
 from cfljax.round.recipes import Ask, Before, Done, GradientAt, OwnSteps, State, StepRule, option
-from cfljax.types import Array, Hyper, LocalStep, Model
+from cfljax.types import Array, Hyper, LocalStep, Model, Tree
 
 ABOUT = About(
     title="FedGWC",
@@ -53,9 +54,6 @@ READINGS = (
     ),
     BY_SAMPLES,
 )
-
-# What the steps carry: where they are, the losses noted f32[notes], their number i32[]
-At = tuple[Position, Array, Array]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,126 +97,167 @@ class FedGWC(FedAvg):
         ]
 
     def first(self, ask: Ask, state: State) -> State:
-        """Remember W f32[C, C], and of each cluster the running mean f32[K] and the rounds i32[K]
-        that it has been small."""
-        c = len(state.labels)
-        k = state.clusters
+        """Remember W, and that no cluster has come to rest."""
+        clients = len(state.labels)
         trains = jnp.asarray(ask.federation.trains)
-        w = jnp.full((c, c), 1 / jnp.maximum(jnp.sum(trains), 1) ** 2)
-        return state._replace(
-            guess=trains.astype(jnp.int32) - 1, memory=(w, jnp.ones(k), jnp.zeros(k, jnp.int32))
+        memory = Rewards(
+            w=jnp.full((clients, clients), 1 / jnp.maximum(jnp.sum(trains), 1) ** 2),
+            change=jnp.ones(state.clusters),
+            calm=jnp.zeros(state.clusters, jnp.int32),
         )
+        return state._replace(guess=trains.astype(jnp.int32) - 1, memory=memory)
 
     def join(self, ask: Ask, state: State) -> Array:
         """Return the clusters with the least loss, i32[S]."""
         return ask.least(self.score(ask, state))
 
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
-        """Plain steps, whose first losses are noted."""
+        """Return plain steps, whose first losses are noted."""
         move = make_stepper(rule, LocalStep.of(hyper), ())
 
-        def step(gradient: GradientAt, at: At) -> tuple[At, Array]:
-            position, losses, number = at
-            new = gradient(position.params)
-            return (
-                move(position, new),
-                losses.at[number].set(new.loss, mode="drop"),
-                number + 1,
-            ), new.loss
+        def begin(start: Tree, home: Array) -> Noting:
+            return Noting(start_at(rule, start, None), home, jnp.int32(0))
 
-        begin = lambda start, home: (start_at(rule, start, None), home, jnp.int32(0))  # noqa: E731
-        return OwnSteps(begin, step, lambda at: (at[0].params, at[1]))
+        def step(gradient: GradientAt, at: Noting) -> tuple[Noting, Array]:
+            new = gradient(at.position.params)
+            # Losses of later steps are dropped
+            losses = at.losses.at[at.number].set(new.loss, mode="drop")
+            return Noting(move(at.position, new), losses, at.number + 1), new.loss
 
-    def remember(
-        self, ask: Ask, before: State, after: State, done: Done
-    ) -> tuple[Array, Array, Array]:
-        """Return W, the running means and the rounds."""
-        (w, small, calm), which, ids, losses = before.memory, done.which, ask.cohort.ids, done.notes
+        def end(at: Noting) -> tuple[Tree, Array]:
+            return at.position.params, at.losses
+
+        return OwnSteps(begin, step, end)
+
+    def remember(self, ask: Ask, before: State, after: State, done: Done) -> Rewards:
+        """Return W and the running means after the participants' losses."""
+        w, change, calm = before.memory
+        which = done.which
+        ids = ask.cohort.ids
+        losses = done.notes
         assert losses is not None
         ask.report(self.notes, ask.cohort.mask)
         member = members(which, before.clusters, ask.cohort.mask & done.sane)
-        known = jnp.isfinite(losses)
-        weight = member * ask.sizes
-        total = jnp.maximum(weight @ known, 1e-16)
-        away = jnp.where(
-            known, losses - (weight @ jnp.where(known, losses, 0.0) / total)[which], 0.0
-        )
-        spread = weight @ away**2 / total + 1e-16
-        reward = (known * jnp.exp(-0.5 * away**2 / spread[which])).sum(1) / jnp.maximum(
-            known.sum(1), 1
-        )
+        reward = _compute_rewards(losses, which, member * ask.sizes)
+
+        # α: the share of a cluster's members that are drawn
         drawn = member.sum(1)
-        size = members(before.labels, before.clusters).sum(1)
-        alpha = drawn / jnp.maximum(size, 1)
+        alpha = drawn / jnp.maximum(members(before.labels, before.clusters).sum(1), 1)
         share = reward / jnp.maximum(member @ reward, 1e-16)[which]
+        # W_ij ← (1 − α) W_ij + α · share_i, for pairs of participants of one cluster
         pairs = (member[:, :, None] & member[:, None, :]).any(0)
         at = (ids[:, None], ids[None, :])
-        change = jnp.where(pairs, alpha[which][:, None] * (share[:, None] - w[at]), 0.0)
-        square = member @ (change**2).sum(1) / jnp.maximum(drawn, 1) ** 2
-        small = jnp.where(drawn > 0, (1 - alpha) * small + alpha * square, small)
-        return (
-            w.at[at].add(change),
-            small,
-            jnp.where(drawn > 0, jnp.where(small < ask.hyper["eps"], calm + 1, 0), calm),
-        )
+        moves = jnp.where(pairs, alpha[which][:, None] * (share[:, None] - w[at]), 0.0)
+        square = member @ (moves**2).sum(1) / jnp.maximum(drawn, 1) ** 2
+        change = jnp.where(drawn > 0, (1 - alpha) * change + alpha * square, change)
+        is_small = change < ask.hyper["eps"]
+        calm = jnp.where(drawn > 0, jnp.where(is_small, calm + 1, 0), calm)
+        return Rewards(w.at[at].add(moves), change, calm)
 
     def regroup(self, ask: Before, state: State, round: int) -> State:
-        """HOST. Each cluster whose W has come to rest is split, if a split is good."""
+        """HOST. Split each cluster whose W has come to rest, if a split is good."""
         models, labels, active = (
             np.array(each) for each in (state.models, state.labels, state.active)
         )
-        w, small, calm = (np.array(each) for each in state.memory)
+        w, change, calm = (np.array(each) for each in state.memory)
         for k in np.flatnonzero(active):
             own = ask.ordered(np.flatnonzero(labels == k))
+            # As many rounds as it takes to draw all members
             times = len(own) / self.clients_per_cluster
             if times <= 1 or calm[k] < np.rint(times):
                 continue
-            found = split(
-                w[np.ix_(own, own)].astype(np.float64),
-                float(ask.hyper["gamma"]),
-                min(int(times) + 1, 5),
-            )
+            inside = w[np.ix_(own, own)].astype(np.float64)
+            found = split(inside, float(ask.hyper["gamma"]), min(int(times) + 1, 5))
             new = np.flatnonzero(~active)[: found.max()]
             if len(new) < found.max():
                 raise SpecError(
                     f"method.fedgwc.max_clusters = {self.max_clusters}: cluster {k} splits; "
                     "raise it"
                 )
+            # The first part keeps the cluster's slot, and all parts its model
             slots = np.append(k, new)
-            labels[own], models[new], active[new], small[slots], calm[slots] = (
-                slots[found],
-                models[k],
-                True,
-                1.0,
-                0,
-            )
-        memory = tuple(map(jnp.asarray, (w, small, calm)))
+            labels[own] = slots[found]
+            models[new] = models[k]
+            active[new] = True
+            change[slots] = 1.0
+            calm[slots] = 0
         return state._replace(
             models=jnp.asarray(models),
             labels=jnp.asarray(labels),
             active=jnp.asarray(active),
-            memory=memory,
+            memory=Rewards(*map(jnp.asarray, (w, change, calm))),
         )
 
 
+class Rewards(NamedTuple):
+    """What the server remembers of the clients' rewards."""
+
+    # f32[C, C]: W
+    w: Array
+    # f32[K]: the running mean of the squared change of each cluster's part of W
+    change: Array
+    # i32[K]: for how many rounds of each cluster this has been below `eps`
+    calm: Array
+
+
+class Noting(NamedTuple):
+    """What the steps of a client carry."""
+
+    position: Position
+    # f32[notes]: the losses of its first steps; NaN for steps that it has not done
+    losses: Array
+    # i32[]: the number of steps done
+    number: Array
+
+
+def _compute_rewards(losses: Array, which: Array, weight: Array) -> Array:
+    """Return the reward of each participant, f32[S]: the mean over its first steps s of
+    exp(−(l_s − μ_s)² / 2σ_s²), with mean and variance over the participants of its cluster.
+
+    Args:
+      losses: f32[S, notes] the losses l_s, NaN for steps that were not done.
+      which: i32[S] the clusters.
+      weight: f32[K, S] the samples of each participant, in the row of its cluster.
+    """
+    known = jnp.isfinite(losses)
+    total = jnp.maximum(weight @ known, 1e-16)
+    mean = weight @ jnp.where(known, losses, 0.0) / total
+    away = jnp.where(known, losses - mean[which], 0.0)
+    variance = weight @ away**2 / total + 1e-16
+    usual = known * jnp.exp(-0.5 * away**2 / variance[which])
+    return usual.sum(1) / jnp.maximum(known.sum(1), 1)
+
+
 def split(w: np.ndarray, gamma: float, most: int) -> np.ndarray:
-    """HOST. Return the split of a cluster with the weights W f64[n, n], of fewer than `most`,
-    i64[n]; all 0 if no split is good."""
+    """HOST. Return the parts of a cluster by the best of some spectral clusterings, i64[n]; all 0
+    if none is good.
+
+    Args:
+      w: f64[n, n] the rows and columns of W of its members.
+      gamma: The decrease of the affinity with the distance.
+      most: There are fewer parts than this number.
+    """
     from scipy.spatial.distance import cdist
     from sklearn.cluster import SpectralClustering
     from sklearn.manifold import SpectralEmbedding
     from sklearn.metrics import davies_bouldin_score
 
     w = (w.T - w.min()) / max(np.ptp(w), 1e-8)
+    # The squared distance of two rows, without the columns of the two members themselves
     across = (np.diagonal(w)[:, None] - w.T) ** 2
-    affinity = np.exp(-gamma * (cdist(w, w, "sqeuclidean") - across - across.T)) * ~np.eye(
-        len(w), dtype=bool
-    )
-    best, chosen = 1.0, np.zeros(len(w), int)
+    distance = cdist(w, w, "sqeuclidean") - across - across.T
+    affinity = np.exp(-gamma * distance) * ~np.eye(len(w), dtype=bool)
+    best = 1.0
+    chosen = np.zeros(len(w), int)
     for n in range(2, min(most, len(w))):
         same = {"n_components": n, "affinity": "precomputed", "random_state": 0}
         found = SpectralClustering(n, assign_labels="cluster_qr", **same).fit_predict(affinity)
         points = SpectralEmbedding(**same).fit_transform(affinity)
-        if len(np.unique(found)) > 1 and (score := davies_bouldin_score(points, found)) < best:
-            best, chosen = score, found
+        # A clustering can leave parts empty; one part has no score
+        if len(np.unique(found)) == 1:
+            continue
+        score = davies_bouldin_score(points, found)
+        if score < best:
+            best = score
+            chosen = found
     return chosen

@@ -37,7 +37,7 @@ from cfljax.round.recipes import (
     mark_slots,
     option,
 )
-from cfljax.round.similarity import shortened, similarity
+from cfljax.round.similarity import similarity, sketch_on_host_if
 from cfljax.types import Array, Quantity
 
 ABOUT = About(
@@ -148,7 +148,7 @@ class OCFL(FedAvg):
         ids = np.concatenate([first, later])
         n = len(first)
         moves = ask.updates(start, ids, epochs=self.pretrain_epochs, similarity=self.similarity)
-        weights = shortened(start[None], self.similarity) + moves
+        weights = sketch_on_host_if(start[None], self.similarity) + moves
         own, extras = self.cluster(weights[:n], moves[:n], np.asarray(ask.federation.group)[first])
         known = np.concatenate([own, np.full(len(later), -1)])
         nearest = host.nearest_mean_cosine(weights, known, np.arange(n, n + len(later)))

@@ -25,7 +25,7 @@ from cfljax.kernels import host
 from cfljax.lazy import jnp
 from cfljax.methods.fedavg import FedAvg
 from cfljax.round.about import About, Reading
-from cfljax.round.recipes import Before, Begun, State, option, shortened, similarity
+from cfljax.round.recipes import Before, Begun, State, option, similarity, sketch_on_host_if
 
 ABOUT = About(
     title="SR-FCA",
@@ -210,7 +210,7 @@ class SRFCA(FedAvg):
             of_members = over_members(local[np.ix_(ids, ids)], np.asarray(state.labels)[ids], slots)
             apart = finite_or_far((losses.T + of_members) / 2)
         else:
-            moves = shortened(models - start, self.similarity)
+            moves = sketch_on_host_if(models - start, self.similarity)
             apart = distances(local[ids], moves)
         large = self.large(apart.argmin(axis=1))
         own = apart[:, large].argmin(axis=1)

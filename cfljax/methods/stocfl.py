@@ -26,7 +26,7 @@ from cfljax.kernels.unite import slots, unite
 from cfljax.lazy import jnp
 from cfljax.methods.fedavg import FedAvg
 from cfljax.round.about import About, Reading
-from cfljax.round.recipes import Ask, State, brief, compared_size, option, similarity
+from cfljax.round.recipes import Ask, State, compared_size, option, similarity, sketch_if
 from cfljax.types import Array, Hyper, Quantity
 
 ABOUT = About(
@@ -142,7 +142,7 @@ class StoCFL(FedAvg):
         """Let new participants train from the anchor, and unite clusters."""
         new = ask.cohort.mask & (state.labels[ask.cohort.ids] < 0)
         psi = ask.of(new).moves(state.memory.anchor, self.similarity, self.pretrain_epochs)
-        state, ask.diag["without_room"] = placed(ask, state, psi, new)
+        state, ask.diag["without_room"] = assign_new_clients(ask, state, psi, new)
         return state
 
     def join(self, ask: Ask, state: State) -> Array:
@@ -153,7 +153,7 @@ class StoCFL(FedAvg):
         def nearest(moves: Array) -> Array:
             cosines = jnp.where(
                 state.memory.members > 0,
-                cosine_matrix(brief(moves, self.similarity), means),
+                cosine_matrix(sketch_if(moves, self.similarity), means),
                 -jnp.inf,
             )
             return jnp.where(
@@ -164,7 +164,7 @@ class StoCFL(FedAvg):
         return everyone.pretrained(state.memory.anchor, nearest, self.pretrain_epochs)
 
 
-def placed(ask: Ask, state: State, psi: Array, new: Array) -> tuple[State, Array]:
+def assign_new_clients(ask: Ask, state: State, psi: Array, new: Array) -> tuple[State, Array]:
     """Return (the state after new participants, `new` bool[S], have become clusters of their own
     and similar clusters one, i32[] how many of them found no room). Nodes of the comparison are the
     K clusters, then the participants by identity."""

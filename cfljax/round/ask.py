@@ -12,7 +12,7 @@ from cfljax.kernels.mix import usable
 from cfljax.lazy import jax, jnp
 from cfljax.local.rounds import Mixing, sizes
 from cfljax.local.solver import Solver
-from cfljax.round.choice import among, first_batches, is_private
+from cfljax.round.choice import first_batches, is_private, mask_unavailable
 from cfljax.round.common import traffic
 from cfljax.round.pretrain import in_chunks, pretrain, solver_before
 from cfljax.round.similarity import train_and_compare
@@ -104,7 +104,7 @@ class Ask:
         """Return the cluster in use with the least of the costs f32[K, S], i32[S]; with
         `train.privacy.choice` one that the exponential mechanism draws by them. `width(hyper)`: how
         far apart two costs can be."""
-        costs = among(self.active, costs)
+        costs = mask_unavailable(self.active, costs)
         if width is None or not self.private:
             return least_loss(costs)
         uid = jnp.asarray(self.federation.uid)[self.cohort.ids]

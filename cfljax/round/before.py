@@ -23,7 +23,7 @@ from cfljax.round.pretrain import (
     scorer,
     solver_before,
 )
-from cfljax.round.similarity import shortened
+from cfljax.round.similarity import sketch_on_host_if
 from cfljax.round.state import State
 from cfljax.types import Array, Federation, Hyper, Model, Tree
 from cfljax.types.federation import NEVER
@@ -141,7 +141,7 @@ class Before:
     ) -> np.ndarray:
         """Return the same at once, f32[n, d]; with `similarity` "sketch" sketches of them."""
         parts = [
-            shortened(moves, similarity)
+            sketch_on_host_if(moves, similarity)
             for _, moves in self.updates_in_parts(start, ids, epochs, steps)
         ]
         return np.concatenate(parts) if parts else np.zeros((0, self.model.size), np.float32)

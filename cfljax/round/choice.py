@@ -36,7 +36,7 @@ def is_private(hyper: Hyper) -> bool:
     return "privacy.choice.epsilon" in hyper
 
 
-def among(allowed: Array | None, losses: Array) -> Array:
+def mask_unavailable(allowed: Array | None, losses: Array) -> Array:
     """Return the losses f32[K, S], NaN for models that are not allowed bool[K] (None: all are), so
     that nobody chooses them."""
     return losses if allowed is None else jnp.where(allowed[:, None], losses, jnp.nan)

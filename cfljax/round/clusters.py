@@ -25,7 +25,7 @@ from cfljax.round.before import Before, trainers
 from cfljax.round.choice import is_private, join, need_clients, shares_of_all
 from cfljax.round.clustered import Clustered
 from cfljax.round.common import first_model, first_models, need_groups
-from cfljax.round.recluster import handed_on, reassigned
+from cfljax.round.recluster import average_in_new_clusters, hand_on_models
 from cfljax.round.similarity import train_and_compare
 from cfljax.round.state import Done, State
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Traffic, Tree
@@ -209,7 +209,9 @@ class ClusteredMethod:
         whole = self._train_whole(ask, state) if config.trains_twice else None
         which, mix, trained = self._train_clusters(ask, state)
         if config.reassigns:
-            which, mix, trained = reassigned(config, self.trainer, ask, state, which, trained)
+            which, mix, trained = average_in_new_clusters(
+                config, self.trainer, ask, state, which, trained
+            )
 
         models = self._after(trained.mixed.new, hyper, state)
         labels = state.labels if config.single else join(state.labels, cohort, which)
@@ -404,7 +406,7 @@ class ClusteredMethod:
             np.where(np.asarray(each.labels) >= 0, each.labels, np.asarray(each.guess))
             for each in (state, fresh)
         )
-        models = handed_on(np.asarray(state.models), before, np.asarray(fresh.models), after)
+        models = hand_on_models(np.asarray(state.models), before, np.asarray(fresh.models), after)
         return fresh._replace(models=jnp.asarray(models))
 
     def regroup_after(self, rounds: int) -> tuple[int, ...]:

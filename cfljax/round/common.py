@@ -35,14 +35,14 @@ def first_on_host(model: Model) -> Callable[[Array], Array]:
 
 def first_models(key: Array, model: Model, clusters: int) -> Array:
     """f32[K, d]: K independent initialisations; the first is `first_model`."""
-    return (_drawn_apart if model.size <= SMALL else _drawn)(model, clusters, key)
+    return (_draw_models_apart if model.size <= SMALL else _draw_models)(model, clusters, key)
 
 
-def _drawn(model: Model, number: int, key: Array) -> Array:
+def _draw_models(model: Model, number: int, key: Array) -> Array:
     return jax.vmap(model.init)(keys.fold_each(key, "model", jnp.arange(number)))
 
 
-_drawn_apart = shared_function(static=(0, 1))(_drawn)
+_draw_models_apart = shared_function(static=(0, 1))(_draw_models)
 
 
 def need_groups(who: str, federation: Federation) -> None:

@@ -21,11 +21,11 @@ from cfljax.round.entry import entry
 from cfljax.round.peers import Exchanged, OwnModels, Peers
 from cfljax.round.recluster import every
 from cfljax.round.similarity import (
-    brief,
     compared_columns,
     compared_size,
-    shortened,
     similarity,
+    sketch_if,
+    sketch_on_host_if,
     train_and_compare,
 )
 from cfljax.round.soft import Mixed, Soft, count_labels, in_lists, mean_over_samples, sample_labels
@@ -54,7 +54,7 @@ __all__ = [
     "State",
     "StepRule",
     "Work",
-    "brief",
+    "sketch_if",
     "compared_columns",
     "compared_size",
     "count_labels",
@@ -72,7 +72,7 @@ __all__ = [
     "option",
     "report",
     "sample_labels",
-    "shortened",
+    "sketch_on_host_if",
     "similarity",
     "traffic",
     "train_and_compare",

@@ -4,7 +4,7 @@ from where their data are then.
 All clients available by then participate, and all draws are new, also the model that they pre-train
 from. Each new cluster begins with the trained model that most of its members had, of several the
 first one; one whose members had none, as the set-up makes it. The round that follows counts what is
-sent for it, as round 0 does. `reassigned` does it inside a round.
+sent for it, as round 0 does. `average_in_new_clusters` does it inside a round.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def every() -> int | None:
     return option(None, "rounds between clusterings of all clients (default: cluster once)", low=1)
 
 
-def handed_on(
+def hand_on_models(
     models: np.ndarray, before: np.ndarray, fresh: np.ndarray, after: np.ndarray
 ) -> np.ndarray:
     """HOST. Return the models that new clusters begin with, f32[K, d]. `models` f32[K, d] and
@@ -43,7 +43,7 @@ def handed_on(
     return given
 
 
-def reassigned(
+def average_in_new_clusters(
     config: Clustered, trainer: Solver, ask: Ask, state: State, which: Array, trained: Trained
 ) -> tuple[Array, Array, Trained]:
     """Return (clusters i32[S], mixing matrix f32[K, S], result) of participants whose trained

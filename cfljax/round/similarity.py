@@ -52,13 +52,13 @@ def compared_columns(part: str, solver: Solver, where: str) -> np.ndarray | slic
     return columns
 
 
-def brief(vectors: Array, similarity: str) -> Array:
+def sketch_if(vectors: Array, similarity: str) -> Array:
     """Return the vectors f32[n, d] themselves if `similarity` is "exact", else their sketches
     f32[n, 4096]; while traced."""
     return vectors if similarity == "exact" else sketch(vectors)
 
 
-def shortened(vectors: np.ndarray, similarity: str) -> np.ndarray:
+def sketch_on_host_if(vectors: np.ndarray, similarity: str) -> np.ndarray:
     """HOST. The vectors f32[n, d] themselves if `similarity` is "exact", else their sketches f32[n,
     4096]."""
     return vectors if similarity == "exact" else np.asarray(_sketch(on_host(vectors)))

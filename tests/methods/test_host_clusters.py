@@ -95,7 +95,7 @@ def halves(similar, eps=(1.0, 0.0), norms=None, step=0.0, **more):
     mean has the norm `step`."""
     n = len(similar)
     nobody, norms = np.array([-1, -1]), np.ones(n) if norms is None else np.array(norms)
-    looked = cfl_sattler.Looked(
+    looked = cfl_sattler.SplitStatistics(
         similar.astype(np.float32), norms, np.full(2, step), nobody, nobody.copy()
     )
     state = State(

@@ -10,8 +10,8 @@ import pytest
 
 from cfljax import keys
 from cfljax.methods import METHODS
-from cfljax.methods.feddrift import Known, Look, begun, unions
-from cfljax.methods.stocfl import Seen, placed
+from cfljax.methods.feddrift import DriftMemory, LossComparison, begin_models, merge_map
+from cfljax.methods.stocfl import Seen, assign_new_clients
 from cfljax.registry.options import list_traced
 from cfljax.round.ask import Ask
 from cfljax.round.state import State
@@ -144,7 +144,7 @@ def test_stocfl_without_room_puts_clients_into_the_most_similar_cluster():
 
     @jax.jit
     def place(made, there, *given):
-        return placed(Ask(None, None, made, there, {"tau": tau}), *given)
+        return assign_new_clients(Ask(None, None, made, there, {"tau": tau}), *given)
 
     after, crowded = place(made, present(1, 2, 3, 4), state, psi, new)
     assert after.labels.tolist() == [0, 1, 0, 1, -1, -1] and int(crowded) == 2
@@ -281,12 +281,12 @@ def test_feddrift_s_distance_is_of_mean_losses_by_samples_without_those_that_dri
     )
     drifts = np.array([False, False, False, True, False])
     there, best = np.array([True, True, False]), np.array([0, 0, 1, 1, 1], np.int32)
-    look = Look(np.ones(5, bool), there, losses, best, np.min(losses, axis=0), drifts)
+    look = LossComparison(np.ones(5, bool), there, losses, best, np.min(losses, axis=0), drifts)
     count = np.array(federation().train.count)
     count[:5] = 1, 9, 5, 5, 5
     made = toy.replace(federation(), train=toy.replace(federation().train, count=count))
     joined = jax.jit(
-        lambda delta: unions(Ask(None, None, made, present(0, 1, 2, 3, 4), {}), look, delta)
+        lambda delta: merge_map(Ask(None, None, made, present(0, 1, 2, 3, 4), {}), look, delta)
     )
     for delta, root in (
         (0.14, [0, 1, 2]),
@@ -302,14 +302,16 @@ def test_feddrift_replaces_the_model_that_is_unused_for_the_longest_time():
         np.array([5, 3, 1, 2], np.int32),
     )
     everybody, best = np.ones(4, bool), np.zeros(4, np.int32)
-    known = Known(np.array([-7], np.float32), best, used, labels, np.zeros(10, np.float32))
+    known = DriftMemory(np.array([-7], np.float32), best, used, labels, np.zeros(10, np.float32))
     state = State(np.arange(4, dtype=np.float32)[:, None], labels, active=everybody, memory=known)
-    look = Look(everybody, everybody, np.zeros((4, 4), np.float32), best, nothing, everybody)
+    look = LossComparison(
+        everybody, everybody, np.zeros((4, 4), np.float32), best, nothing, everybody
+    )
     ask, state, look = (
         Ask(None, None, federation(), present(4, 2, 1, 3), {}),
         *jax.tree.map(jnp.asarray, (state, look)),
     )
-    after, which, isolated = begun(ask, state, look, jnp.int32(6))
+    after, which, isolated = begin_models(ask, state, look, jnp.int32(6))
     assert which.tolist() == [0, 3, 2, 1] and isolated.tolist() == [False, True, True, True]
     assert after.models[:, 0].tolist() == [0, -7, -7, -7] and after.memory.born.tolist() == [
         0,

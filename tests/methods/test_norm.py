@@ -17,7 +17,7 @@ from cfljax.errors import SpecError
 from cfljax.experiment.assemble import assemble, host_federation
 from cfljax.local.parts import divide_model, find_sent_statistics
 from cfljax.local.send import Sending
-from cfljax.methods.fedgroup import Compass
+from cfljax.methods.fedgroup import AssignmentMemory
 from cfljax.models.flat import columns_of_statistics, head_of, part_of, paths_of
 from cfljax.round.common import first_models
 from cfljax.round.state import State
@@ -122,7 +122,9 @@ def test_inter_group_aggregation_leaves_statistics_as_they_are_averaged():
     """They count in no distance between groups either."""
     groups, both = np.arange(7, dtype=np.int32) % 2, np.ones(2, bool)
     models = np.random.default_rng(0).uniform(0.5, 1.0, (2, MODEL.size)).astype(np.float32)
-    begun = State(models, groups, groups, memory=Compass(models[0], models, both, both, groups < 2))
+    begun = State(
+        models, groups, groups, memory=AssignmentMemory(models[0], models, both, both, groups < 2)
+    )
     first, second, *moved = (
         model.astype(np.float64)
         for eta_g in (0.0, 0.5)

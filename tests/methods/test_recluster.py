@@ -10,7 +10,7 @@ import pytest
 from cfljax import keys
 from cfljax.errors import SpecError
 from cfljax.methods import METHODS
-from cfljax.round.recluster import handed_on
+from cfljax.round.recluster import hand_on_models
 from tests import play
 from tests.methods.test_once import federation
 from tests.often import every
@@ -47,8 +47,8 @@ def test_a_new_cluster_gets_the_model_that_most_of_its_members_had():
     models, fresh = np.array([[1.0], [2.0], [3.0]]), np.array([[-1.0], [-2.0], [-3.0], [-4.0]])
     before = np.array([0, 0, 1, 2, 2, 1, -1, -1, 1])
     after = np.array([0, 0, 0, 1, 1, 2, 3, -1, -1])
-    assert handed_on(models, before, fresh, after)[:, 0].tolist() == [1.0, 3.0, 2.0, -4.0]
-    tie = handed_on(models, np.array([2, 1]), fresh, np.array([3, 3]))[:, 0]
+    assert hand_on_models(models, before, fresh, after)[:, 0].tolist() == [1.0, 3.0, 2.0, -4.0]
+    tie = hand_on_models(models, np.array([2, 1]), fresh, np.array([3, 3]))[:, 0]
     assert tie.tolist() == [-1.0, -2.0, -3.0, 2.0] and fresh[3, 0] == -4.0
 
 

@@ -43,7 +43,7 @@ def test_the_same_clusters_and_the_same_models_to_start_from(
 ):
     exact, widths, original = prepared(name, federation, **options), [], before.shortened
     monkeypatch.setattr(
-        before, "shortened", lambda *a: widths.append((b := original(*a)).shape[1]) or b
+        before, "sketch_on_host_if", lambda *a: widths.append((b := original(*a)).shape[1]) or b
     )
     short = prepared(name, federation, similarity="sketch", **options)
     assert set(widths) == {SKETCH_SIZE}
