@@ -17,6 +17,17 @@ def test_every_command_and_flag_of_a_page_exists(page):
     assert promises.wrong(page.name, page.read_text()) == []
 
 
+# own.md still has longer ones
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.name != "own.md"], ids=lambda page: page.stem
+)
+def test_commands_of_a_page_are_read_without_scrolling(page):
+    fenced = re.findall(r"^```(?:bash)?\n(.*?)^```$", page.read_text(), re.M | re.S)
+    lines = [line for block in fenced for line in block.splitlines()]
+    commands = [line for line in lines if promises.COMMAND.match(line.strip())]
+    assert [line for line in commands if len(line) > 80] == []
+
+
 def test_every_extra_is_installed_by_what_runs_the_tests():
     installed = set(re.findall(r"[\w-]+", " ".join(re.findall(r'"\.\[([^]]+)\]"', CI))))
     extras = set(PROJECT["optional-dependencies"])
