@@ -78,7 +78,7 @@ class SlurmOptions:
 
 @dataclasses.dataclass
 class Job:
-    """What a job does: compute the batches of some runs, or without runs lay down the plan of the
+    """What a job does: compute the batches of some runs, or without runs make the plan of the
     sweep that has the fingerprint `mark`. When Slurm is about to end a job, submitit takes its
     `checkpoint` and puts it back into the queue."""
 
@@ -145,16 +145,14 @@ def carry_out_by_slurm(
     planned = {name for batch in plan["batches"] for name in batch["runs"]}
     if chosen.gpus_per_task and not planned.issuperset(run.id for run in spec.units()):
         print(
-            "cfljax: waiting for a job that lays down the plan: the width of batches depends "
-            "on its GPU",
+            "cfljax: waiting for a job that makes the plan: the batch width depends on its GPU",
             file=sys.stderr,
         )
         handle = _submit(executor, [job])[0]
         try:
             if not _has_returned(handle):
                 raise WorkerError(
-                    "--launcher slurm: the job that lays down the plan was killed "
-                    f"({handle.state})",
+                    f"--launcher slurm: the job that makes the plan was killed ({handle.state})",
                     1,
                 )
         finally:

@@ -68,10 +68,9 @@ def apply_start(model: Model, options: object, lora: Adapters | None) -> Model:
         )
     if start.batches and (lora is not None or common.frozen is not None):
         raise SpecError(
-            f'model.weights = "{common.weights}": has batch normalisation, for whose means '
-            f'and variances model "{model.name}" has '
-            "no place, and what is frozen cannot get used to that; leave "
-            f"{'train.lora' if lora else 'model.frozen'} out"
+            f'model.weights = "{common.weights}": has batch normalisation, but model '
+            f'"{model.name}" has no place for its means and variances, and frozen layers cannot '
+            f"adapt; leave {'train.lora' if lora else 'model.frozen'} out"
         )
     for words in start.spare:
         warnings.warn(f'model.weights = "{common.weights}": {words}', SpecWarning, stacklevel=2)

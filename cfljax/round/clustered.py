@@ -339,7 +339,7 @@ class Clustered(MethodConfig):
         )
         if self.models_kept > 1 and not joins:
             raise SpecError(
-                f"{where}: nobody joins its {self.models_kept} clusters; set chooses = True, "
+                f"{where}: no client joins its {self.models_kept} clusters; set chooses = True, "
                 "or write begin"
             )
         if not self.everybody:

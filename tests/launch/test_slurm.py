@@ -186,7 +186,7 @@ def test_a_job_that_ends_early_goes_on_to_the_same_bits(
     )
     said = capfd.readouterr().err
     assert "its job was interrupted; it goes on from its last checkpoint" in said
-    assert ("waiting for a job that lays down the plan" in said) == bool(gpus)
+    assert ("waiting for a job that makes the plan" in said) == bool(gpus)
     begun = [
         each["from"]
         for each in Store(tmp_path / "r").events()

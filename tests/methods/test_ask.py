@@ -133,6 +133,6 @@ def test_a_gradient_arrives_as_an_update_does():
 def test_clusters_that_nobody_joins_are_an_error():
     with pytest.raises(
         SpecError,
-        match="method.idle: nobody joins its 3 clusters; set chooses = True, or write begin",
+        match="method.idle: no client joins its 3 clusters; set chooses = True, or write begin",
     ):
         type("Idle", (Clustered,), {"clusters": 3})().check_run("method.idle", Train(), None, None)
