@@ -14,7 +14,7 @@ from cfljax.federation.pack import pack
 from cfljax.local.schedule import Work
 from cfljax.local.solver import Solver
 from cfljax.methods import METHODS
-from cfljax.round.common import first_model
+from cfljax.round.common import first_model, first_models
 from cfljax.types import Drift, Federation, LocalStep, Plan, View
 
 
@@ -119,6 +119,11 @@ def replace(federation, **fields):
 def start(seed=0):
     """f64[d]: the model that a run begins with."""
     return np.asarray(first_model(keys.root(seed), model()), np.float64)
+
+
+def first_model_of(network, seed=0):
+    """f64[d]: what a run of this network begins with."""
+    return np.asarray(first_models(keys.root(seed), network, 1)[0], np.float64)
 
 
 def broken(federation, *clients, value=np.nan):

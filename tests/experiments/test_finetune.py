@@ -6,51 +6,16 @@ import numpy as np
 import pytest
 
 import cfljax
-from cfljax.config import read_spec
 from cfljax.devices.machine import describe_machine
 from cfljax.engine.afterwards import place_scored
-from cfljax.engine.simulate import simulate
-from cfljax.experiment.assemble import assemble, assemble_batch, host_federation
-from cfljax.experiment.batching import make_batches
+from cfljax.experiment.assemble import assemble, host_federation
 from cfljax.launch import checkpoints
 from cfljax.methods import METHODS
 from cfljax.types import Method
-from tests import play, toy
+from tests import play
+from tests.experiments.finetuning import BLOBS, MLP, NAMES, outputs, runs
 from tests.often import rarely
 from tests.reference import parts, plain
-
-BLOBS = {
-    "name": "blobs",
-    "samples": 400,
-    "features": 6,
-    "classes": 4,
-    "partition": "label_permutation",
-    "groups": 2,
-    "clients": 12,
-}
-MLP = {"name": "mlp", "hidden": [7]}
-NAMES = ["accuracy_finetuned", "accuracy_worst10_finetuned", "accuracy_client_std_finetuned"]
-
-
-def runs(method="fedavg", data=None, train=None, seeds=(0,)):
-    train = {"rounds": 3, "lr": 0.2, "participation": 5} | (train or {})
-    model = toy.named_model(method["name"] if isinstance(method, dict) else method, MLP)
-    blobs = {option: value for option, value in (BLOBS | (data or {})).items() if value is not None}
-    return read_spec(
-        {"data": blobs, "model": model, "train": train, "method": [method], "seeds": list(seeds)}
-    ).runs()
-
-
-def outputs(runs, sequential=True, wide=0, **more):
-    """`wide`: how many clients fine-tune at a time, if not as many as take part in a round."""
-    (batch,) = make_batches(runs, len(runs))
-    made = assemble_batch(batch, describe_machine())
-    plan, settings = (
-        made.plan._replace(stream=wide or made.plan.stream),
-        made.settings._replace(sequential=sequential),
-    )
-    made = made._replace(plan=plan, settings=settings)
-    return simulate(made, batch.seeds, batch.hypers, **more)
 
 
 @pytest.mark.parametrize(
@@ -197,17 +162,6 @@ def test_methods_that_fine_tune_do_so_for_50_steps_unless_they_are_told_otherwis
         return found and found.steps
 
     assert (steps(), steps(finetune_steps=3), steps(finetune_steps=0)) == ((50,), (3,), None)
-
-
-@pytest.mark.parametrize(("name", "options"), [rarely("fedavg", {}), ("fedprox", {"mu": 0.9})])
-def test_what_is_fine_tuned_is_the_model_of_the_method_without_fine_tuning(name, options):
-    uneven, method = (
-        {"partition": "quantity", "groups": None},
-        {"name": name, "average": "uniform"} | options,
-    )
-    methods = method, method | {"name": f"{name}_ft"}
-    (a,), (b,) = (outputs(runs(each, uneven, {"finetune_steps": 5})) for each in methods)
-    assert np.array_equal(a.models, b.models) and a.finetuned == b.finetuned
 
 
 def test_the_summary_and_the_frame_have_columns_of_their_own(tmp_path):

@@ -163,7 +163,7 @@ def changed(federation, part, sign, rng):
 
 def runs_of(name):
     """The outputs of the contract's runs."""
-    from tests.methods.test_contract import three
+    from tests.methods.three_runs import three
 
     return three(name)
 

@@ -1,3 +1,5 @@
+"""CFL-MGD against a plain loop over clients, its buffers, and without momentum IFCA."""
+
 import numpy as np
 import pytest
 
@@ -6,7 +8,7 @@ from cfljax.errors import SpecError
 from cfljax.local.send import Sending
 from cfljax.methods import METHODS
 from tests import play, toy
-from tests.methods.test_ifca import close, federation
+from tests.methods.eight_clients import close, federation
 from tests.often import rarely
 from tests.reference import plain
 from tests.reference.cfl_mgd import cfl_mgd

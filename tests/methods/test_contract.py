@@ -3,19 +3,19 @@ here."""
 
 import dataclasses
 import functools
+import re
+from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 
 from cfljax.devices import compiled
-from cfljax.devices import split as devices_split
-from cfljax.devices.split import SplitFunction
-from cfljax.engine import program, simulate
 from cfljax.engine.quantities import DIAGNOSTICS
 from cfljax.methods import METHODS
 from tests import play, toy
 from tests.methods import golden
+from tests.methods.three_runs import RUNS, played, three, three_and_their_programs
 from tests.padding import pad
 from tests.play import ROUNDS, on_nine, unlike
 
@@ -36,56 +36,12 @@ FEW = ("ifca", "fedem", "cfl_sattler")
 others are tried by the long tests."""
 SHARES = ("alpha", "balance", "label_weights", "mixture", "p")
 """Diagnostics that are fractions, besides accuracies."""
+FAMILIES = {
+    **dict.fromkeys(("fedavg_ft", "fedprox_ft"), "finetuned"),
+    **dict.fromkeys(("fedper", "lg_fedavg"), "fedper_lg_fedavg"),
+}
+"""Methods of a few lines that have a file of tests together -> what it is called."""
 every_method = pytest.mark.parametrize("name", NAMES)
-RUNS = ({}, {}, {})
-"""All tests play three runs, so that a method's program is compiled once for most of them."""
-
-
-def played(name, *runs, **more):
-    """Return (the outputs of runs, their programs in stages or as one, the texts of all that was
-    compiled)."""
-    made, split, futures = [], [], []
-    # What methods share is not compiled again: `compile_later` returns it, too
-    shared = {key: program for key, program in compiled._kept.items() if key[0] != "programs"}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compiled, "_kept", shared)
-        compile_programs, begin, later = (
-            simulate.compile_programs,
-            SplitFunction.__init__,
-            compiled.compile_later,
-        )
-        patch.setattr(
-            simulate,
-            "compile_programs",
-            lambda *args: made.append(compile_programs(*args)) or made[-1],
-        )
-        patch.setattr(
-            SplitFunction,
-            "__init__",
-            lambda self, *args, **more: split.append(self) or begin(self, *args, **more),
-        )
-        for module in (program, devices_split):
-            patch.setattr(
-                module,
-                "compile_later",
-                lambda *args, **more: futures.append(later(*args, **more)) or futures[-1],
-            )
-        outputs, kept = on_nine(name, *runs, **more), compiled._kept
-    compiled._kept.update(kept)
-    return outputs, made[0][0], split, [each.result().as_text() for each in futures]
-
-
-@functools.cache
-def three_and_their_programs(name):
-    """Return (the outputs of three runs, the shapes of what one carries before a round and after
-    it, the texts of all programs)."""
-    outputs, _, split, texts = played(name, RUNS)
-    form = {each.name: each.form for each in split}
-    return outputs, form["start"], form["advance"][0], texts
-
-
-def three(name):
-    return three_and_their_programs(name)[0]
 
 
 @functools.cache
@@ -113,6 +69,14 @@ def test_summary_and_docs_exist(name):
     assert entry.summary and entry.summary.endswith(".")
     for field in dataclasses.fields(entry.options):
         assert field.metadata.get("help"), f"{name}.{field.name} has no help"
+
+
+@every_method
+def test_its_own_tests_are_in_one_file(name):
+    file = Path(__file__).with_name(f"test_{FAMILIES.get(name, name)}.py")
+    assert file.exists(), "write what is only this method's there: the plain program, its limits"
+    text = file.read_text()
+    assert re.search(rf"\b{name}\b", text) and "\ndef test_" in text
 
 
 @every_method

@@ -1,4 +1,4 @@
-"""SCAFFOLD and FedDyn against plain numpy programs, where they come to rest, and what becomes of
+"""Methods with control variates (SCAFFOLD, FedDyn): where they come to rest, and what becomes of
 the clients' vectors."""
 
 import functools
@@ -9,105 +9,21 @@ import numpy as np
 import pytest
 
 from cfljax import keys
-from cfljax.config import read_spec
 from cfljax.local.send import Sending
 from cfljax.methods import METHODS
 from cfljax.registry.options import list_traced
 from tests import play, toy
+from tests.methods.control import NET, PARTICIPANTS, SEED, feddyn_is_plain, federation, play_on
+from tests.methods.ways import WAYS
 from tests.often import rarely
-from tests.reference import feddyn, plain, scaffold
+from tests.reference import plain
 
-SEED, ROUNDS, PARTICIPANTS = 5, 4, 5
-NET = plain.Net(6, 4)
 NAMES = ("scaffold", "feddyn")
 both = pytest.mark.parametrize("name", NAMES)
-WAYS = {
-    "batches": {"batch": 5, "epochs": 1}, "single samples": {"batch": 1, "steps": 3}, "all samples": {"batch": "full", "epochs": 2},
-}  # fmt: skip
-FIRST, *OTHERS = WAYS.values()
-ways = pytest.mark.parametrize("way", [FIRST, *map(rarely, OTHERS)], ids=WAYS)
+
+
 LONG = {"batch": "full", "steps": 20}
 DECAY = 0.1
-
-
-@functools.cache
-def federation(partition="dirichlet"):
-    options = {"alpha": 0.3} if partition == "dirichlet" else {"groups": 2}
-    return toy.federation(partition, clients=7, **options)
-
-
-def play_on(
-    name,
-    way=WAYS["batches"],
-    hyper=None,
-    made=None,
-    rounds=ROUNDS,
-    participants=PARTICIPANTS,
-    **options,
-):
-    return play.rounds(
-        name, made or federation(), rounds, participants, SEED, hyper=hyper, work=way, **options
-    )
-
-
-def alike(state, models, control, own):
-    """Whether a state is that of a plain program."""
-    pairs = ((state.models, models), (state.control, control), (state.own, own))
-    return (
-        all(np.abs(np.asarray(a) - b).max() < 2e-5 for a, b in pairs) and np.abs(own).max() > 1e-2
-    )
-
-
-def scaffold_is_plain(out, way, made=None, **numbers):
-    found = scaffold.run(
-        NET,
-        made or federation(),
-        toy.start(SEED),
-        SEED,
-        len(out.infos),
-        PARTICIPANTS,
-        **numbers,
-        **way,
-    )
-    return alike(out.states[-1], *found)
-
-
-def feddyn_is_plain(out, way, made=None, participants=PARTICIPANTS, **numbers):
-    w, h, own = feddyn.run(
-        NET,
-        made or federation(),
-        toy.start(SEED),
-        SEED,
-        len(out.infos),
-        participants,
-        **numbers,
-        **way,
-    )
-    return alike(out.states[-1], w, -h / numbers["alpha"], -own / numbers["alpha"])
-
-
-@ways
-def test_scaffold_follows_the_plain_program(way):
-    out = play_on("scaffold", way, {"server_lr": 0.8, "weight_decay": 0.05})
-    assert scaffold_is_plain(out, way, server_lr=0.8, weight_decay=0.05)
-
-
-def test_scaffold_weights_clients_and_their_variates_by_samples():
-    assert scaffold_is_plain(
-        play_on("scaffold", average="samples"), WAYS["batches"], average="samples"
-    )
-
-
-def test_with_momentum_a_variate_is_the_mean_of_the_gradients():
-    assert scaffold_is_plain(
-        play_on("scaffold", hyper={"momentum": 0.6}), WAYS["batches"], momentum=0.6
-    )
-
-
-@ways
-@pytest.mark.parametrize("more", [{}, {"momentum": 0.5, "weight_decay": 0.05}], ids=str)
-def test_feddyn_follows_the_plain_program(way, more):
-    assert feddyn_is_plain(play_on("feddyn", way, {"alpha": 0.4} | more), way, alpha=0.4, **more)
 
 
 @functools.cache
@@ -195,14 +111,6 @@ def test_a_round_in_which_every_update_is_broken_changes_nothing(name):
     )
 
 
-def test_with_noise_nobody_sees_that_every_update_was_broken():
-    before, noise = play_on("feddyn").states[-1], {"privacy.clip": 1.0, "privacy.noise": 1e-6}
-    after = play_on(
-        "feddyn", hyper=noise, made=toy.broken(federation(), *range(7)), rounds=1, state=before
-    ).states[-1]
-    assert np.allclose(after.models, before.models + before.control, atol=1e-4)
-
-
 @both
 def test_a_client_without_samples_does_not_count(name):
     made = toy.without_samples(federation(), 3)
@@ -257,27 +165,3 @@ def test_what_is_sent(name, vectors):
             0,
             0,
         ]
-
-
-def runs(method, **train):
-    return read_spec(
-        {"data": {"name": "digits", "clients": 20}, "method": [method], "train": train}
-    ).runs()
-
-
-def test_control_variates_are_clipped_and_get_noise_of_their_own_as_updates_do():
-    (run,) = runs("scaffold", privacy={"clip": 1.0, "noise": 0.5})
-    assert run.options.releases(7) == (14, 0) and METHODS.check("feddyn", {}, "m").releases(7) == (
-        7,
-        0,
-    )
-    bound, numbers = 0.01, {"privacy.clip": 0.01, "privacy.noise": 0.0}
-    clipped = play_on("scaffold", rounds=1, hyper=numbers).states[1]
-    loud = play_on("scaffold", rounds=1, hyper=numbers | {"privacy.noise": 50.0}).states[1]
-    of_all = 1 / len(clipped.own)  # the weight of each client in c
-    assert np.linalg.norm(clipped.own, axis=1).max() <= bound * 1.0001
-    assert 0 < np.linalg.norm(clipped.control) <= bound * PARTICIPANTS * of_all * 1.0001
-    noise = np.asarray(loud.control - clipped.control), np.asarray(loud.models - clipped.models)
-    wanted = 50.0 * bound * np.array([of_all, 1 / PARTICIPANTS])
-    assert np.allclose([each.std() for each in noise], wanted, rtol=0.4)
-    assert abs(np.corrcoef(noise[0].ravel(), noise[1].ravel())[0, 1]) < 0.6

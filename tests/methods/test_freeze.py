@@ -10,8 +10,8 @@ from cfljax.devices.machine import describe_machine
 from cfljax.errors import SpecError
 from cfljax.experiment.assemble import assemble
 from cfljax.experiment.execution import choose_plan
-from tests import play
-from tests.methods.test_parts import (
+from tests.methods.parts import (
+    FROZEN,
     HEAD,
     MODEL,
     NET,
@@ -25,8 +25,6 @@ from tests.methods.test_parts import (
 from tests.often import rarely
 from tests.play import seven_clients as federation
 from tests.reference import parts, plain
-
-FROZEN = np.where(HEAD, "frozen", "cluster")
 
 
 @pytest.mark.parametrize(
@@ -49,20 +47,6 @@ def test_ifca_with_frozen_parts_follows_the_plain_program(kinds):
         NET, plain.Clients(federation()), starts(3), SEED, ROUNDS, PARTICIPANTS, kinds, "uniform"
     )
     assert np.array_equal(out.labels(), labels) and np.abs(out.models() - wanted).max() < 1e-5
-
-
-@pytest.mark.parametrize("average", ["samples", rarely("uniform")])
-def test_fedbabu_follows_the_plain_program(average):
-    out = play.rounds(
-        "fedbabu", federation(), ROUNDS, PARTICIPANTS, SEED, model=MODEL, average=average
-    )
-    clients = plain.Clients(federation())
-    wanted, _, _ = parts.run(
-        NET, clients, starts(1), SEED, ROUNDS, PARTICIPANTS, FROZEN, average, assign=[0] * 7
-    )
-    assert np.abs(out.models() - wanted).max() < 1e-5 and np.array_equal(
-        out.models()[:, HEAD], out.models(0)[:, HEAD]
-    )
 
 
 def test_a_part_of_the_model_of_a_plug_in_is_frozen_by_its_path():

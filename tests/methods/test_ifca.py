@@ -1,3 +1,5 @@
+"""IFCA against a plain loop over clients, in both forms, and who is scored without a cluster."""
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +9,7 @@ from cfljax.errors import SpecError
 from cfljax.round.choice import shares_of_all
 from cfljax.types import Cohort
 from tests import play, toy
+from tests.methods.eight_clients import close, federation
 from tests.often import rarely
 from tests.reference import plain
 from tests.reference.ifca import ifca
@@ -23,17 +26,6 @@ CASES = {
     },
 }
 WORK = {"epochs": 2, "batch": 5}
-
-
-def federation(**options):
-    return toy.federation("label_permutation", clients=8, groups=2, copies=False, **options)
-
-
-def close(states, method, wanted):
-    models, labels = play.models_of(method, states)
-    for (m, y), found, where in zip(wanted, models[1:], labels[1:], strict=True):
-        np.testing.assert_array_equal(where, y)
-        assert np.abs(found - m).max() < 1e-5 * max(1, np.abs(m).max())
 
 
 @pytest.mark.parametrize("case", [*map(rarely, list(CASES)[::3]), *list(CASES)[1:3]])

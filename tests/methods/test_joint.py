@@ -1,3 +1,5 @@
+"""Joint gradient and loss against a plain loop over devices, its bill, and without similarity IFCA."""
+
 import dataclasses
 
 import jax
@@ -13,7 +15,7 @@ from cfljax.round.ask import Ask
 from cfljax.round.state import State
 from cfljax.types import Cohort
 from tests import play, toy
-from tests.methods.test_ifca import close, federation
+from tests.methods.eight_clients import close, federation
 from tests.often import rarely
 from tests.reference import plain
 from tests.reference.joint import joint

@@ -78,42 +78,6 @@ def test_weights_that_lie_in_the_state_are_those_of_their_round(monkeypatch, qui
     assert (output.diag["mixture_of_clients"] == np.arange(play.ROUNDS + 1)[:, None, None]).all()
 
 
-def own_and_first(output):
-    return output.models.astype(np.float64), toy.start(0)
-
-
-def assert_all_have_trained(output):
-    """The mean of those that have trained is then in no mixture."""
-    own, first = own_and_first(output)
-    assert (own != first).any(axis=1).all()
-
-
-def test_fedamp_keeps_the_weights_of_its_next_mixtures():
-    (output,) = play.on_nine("fedamp", alpha=0.3, sigma=0.7)
-    assert_all_have_trained(output)
-    own, _ = own_and_first(output)
-    wanted = 0.3 / 0.7 * np.exp(-((own[:, None] - own[None]) ** 2).sum(axis=2) / 0.7)
-    np.fill_diagonal(wanted, 0.0)
-    wanted /= np.maximum(wanted.sum(axis=1, keepdims=True), 1.0)
-    wanted += np.diag(1 - wanted.sum(axis=1))
-    assert np.abs(output.diag["mixture_of_clients"][-1] - wanted).max() < 1e-5
-
-
-def test_pfedgraph_keeps_the_weights_of_its_next_mixtures():
-    """Each row minimises lam · ‖x − p‖² − ⟨x, c⟩ on the simplex: a small step to any corner makes
-    it no smaller."""
-    (output,) = play.on_nine("pfedgraph", lam=0.8)
-    assert_all_have_trained(output)
-    own, first = own_and_first(output)
-    moved, size = own - first, np.asarray(play.nine_clients().train.count, np.float64)
-    unit = moved / np.linalg.norm(moved, axis=1, keepdims=True)
-    cosines, p = unit @ unit.T, size / size.sum()
-    found = output.diag["mixture_of_clients"][-1].astype(np.float64)
-    for x, c in zip(found, cosines, strict=True):
-        slope = 2 * 0.8 * (x - p) - c
-        assert (slope - slope @ x).min() > -1e-4
-
-
 def test_a_client_that_has_not_trained_has_the_mean_by_samples_of_those_that_have():
     (output,) = play.on_nine("pfedgraph")
     begun, first = output.diag["mixture_of_clients"][:2]

@@ -19,41 +19,32 @@ from cfljax.local.parts import divide_model, find_sent_statistics
 from cfljax.local.send import Sending
 from cfljax.methods.fedgroup import AssignmentMemory
 from cfljax.models.flat import columns_of_statistics, head_of, part_of, paths_of
-from cfljax.round.common import first_models
 from cfljax.round.state import State
 from cfljax.types import Jobs, LocalStep, Plan
 from tests import play, toy
-from tests.methods.test_server import run as run_served
+from tests.methods.norm import (
+    LR,
+    MODEL,
+    NET,
+    NORM,
+    WIDTH,
+    assert_is_plain,
+)
+from tests.methods.served import run as run_served
 from tests.often import rarely
 from tests.padding import pad
 from tests.play import seven_clients as federation
-from tests.reference import batched, parts, plain
+from tests.reference import batched, plain
 
-SEED, ROUNDS, PARTICIPANTS, LR, WIDTH = 5, 2, 5, 0.1, 7
-MODEL = toy.batched_model(WIDTH)
-NET = batched.Net(6, 4, WIDTH, LR)
-NORM = np.arange(MODEL.size) < 4 * WIDTH
 STATISTICS = NORM & (np.arange(MODEL.size) // WIDTH % 3 > 0)
 
 
 IFCA = rarely("ifca", {"clusters": 3, "average": "samples"})
 
 
-@pytest.mark.parametrize(("name", "options"), [("fedbn", {}), rarely("fedavg", {}), IFCA])
+@pytest.mark.parametrize(("name", "options"), [rarely("fedavg", {}), IFCA])
 def test_batch_statistics_follow_the_plain_program(name, options):
-    out = play.rounds(name, federation(), ROUNDS, PARTICIPANTS, SEED, model=MODEL, **options)
-    kinds = np.where(NORM & (name == "fedbn"), "client", "cluster")
-    starts = np.asarray(
-        first_models(keys.root(SEED), MODEL, options.get("clusters", 1)), np.float64
-    )
-    assign = None if options else [0] * 7
-    clients = plain.Clients(federation())
-    wanted, own, labels = parts.run(
-        NET, clients, starts, SEED, ROUNDS, PARTICIPANTS, kinds, "samples", assign=assign
-    )
-    wanted = np.where(kinds == "client", own, wanted[0]) if name == "fedbn" else wanted
-    np.testing.assert_allclose(out.models(), wanted, rtol=1e-5, atol=1e-5)
-    assert name == "fedbn" or out.labels().tolist() == list(labels)
+    assert_is_plain(name, options)
 
 
 def updates(fed, plan, batch=5, **more):
@@ -179,15 +170,6 @@ def test_a_users_resnet_trains(method):
     x = np.random.default_rng(0).random((9, 8, 8, 1))
     whole, one = (out.predict(0, some, cluster=0) for some in (x, x[:1]))
     assert np.array_equal(whole[:1], one)
-
-
-def test_a_run_of_fedbn_goes_on_from_a_checkpoint_with_the_same_bits():
-    saved = []
-    (whole,) = play.on_nine(
-        "fedbn", [{}], chunk_rounds=2, checkpoint=lambda make: saved.append(make())
-    )
-    (again,) = play.on_nine("fedbn", [{}], resume=saved[0])
-    assert whole.models.tobytes() == again.models.tobytes()
 
 
 class TwoNorms(linen.Module):

@@ -1,9 +1,6 @@
 """Models that are shared in part (`train.parts`) against a plain numpy program, their identities,
 what is sent, and refusals."""
 
-import functools
-
-import jax
 import numpy as np
 import pytest
 
@@ -15,57 +12,23 @@ from cfljax.federation import cohort
 from cfljax.local.parts import divide_model
 from cfljax.methods import METHODS
 from cfljax.models.flat import head_of
-from cfljax.registry.options import drop_traced, list_traced
-from cfljax.round.common import first_models
 from tests import play, toy
+from tests.methods.parts import (
+    HEAD,
+    MODEL,
+    NET,
+    PARTICIPANTS,
+    ROUNDS,
+    SEED,
+    kinds,
+    made,
+    run,
+    starts,
+    two_rounds,
+)
 from tests.often import every, rarely
 from tests.play import seven_clients as federation
 from tests.reference import parts, plain
-
-SEED, ROUNDS, PARTICIPANTS, HIDDEN = 5, 3, 5, 7
-NET = plain.Net(6, 4, HIDDEN)
-MODEL = toy.model(HIDDEN)
-HEAD = np.arange(MODEL.size) >= 7 + 42
-
-
-def kinds(table):
-    out = np.full(MODEL.size, "cluster")
-    out[~HEAD], out[HEAD] = table.get("body", "cluster"), table.get("head", "cluster")
-    return out
-
-
-@functools.cache
-def made(name, table, work, options):
-    """(a method in parts, its compiled init and round)."""
-    config = METHODS.check(name, dict(options), f"method.{name}")
-    solver = toy.solver(MODEL, parts=divide_model(MODEL, table), **dict(work))
-    method = METHODS.entry(name).make(drop_traced(config), MODEL, solver)
-    return method, jax.jit(method.init), jax.jit(method.round)
-
-
-def run(name, table, work=None, rounds=ROUNDS, fed=None, hyper=None, **options):
-    """(states, infos, method) of some rounds."""
-    method, init, step = made(name, *(tuple(each.items()) for each in (table, work or {}, options)))
-    key, numbers = keys.root(SEED), {"lr": np.float32(0.1)} | (hyper or {})
-    fed = fed or federation()
-    prepared = (
-        {}
-        if method.setup is None
-        else method.setup(key, fed, numbers | {"participants": PARTICIPANTS})
-    )
-    regroup = lambda state, t: play.regrouped(method, key, state, fed, numbers, t, rounds)  # noqa: E731
-    states, infos = [regroup(init(key, fed, numbers, prepared), 0)], []
-    for t in range(rounds):
-        each = keys.fold(key, "round", t)
-        state, info = step(
-            each, states[-1], fed, play.drawn(each, fed, PARTICIPANTS, t, numbers), numbers
-        )
-        states, infos = [*states, regroup(state, t + 1)], [*infos, info]
-    return play.Played(states, infos, method)
-
-
-def starts(k):
-    return np.asarray(first_models(keys.root(SEED), MODEL, k), np.float64)
 
 
 @pytest.mark.parametrize("average", [rarely("uniform"), "samples"])
@@ -95,79 +58,6 @@ def test_ifca_in_parts_follows_the_plain_program(table, average):
 
 
 @pytest.mark.parametrize(
-    ("name", "table"), [("fedper", {"head": "client"}), rarely("lg_fedavg", {"body": "client"})]
-)
-def test_fedper_and_lg_fedavg_follow_the_plain_program(name, table):
-    out = play.rounds(name, federation(), ROUNDS, PARTICIPANTS, SEED, model=MODEL)
-    clients = plain.Clients(federation())
-    wanted, own, _ = parts.run(
-        NET, clients, starts(1), SEED, ROUNDS, PARTICIPANTS, kinds(table), "samples", assign=[0] * 7
-    )
-    assert np.abs(out.models() - np.where(kinds(table) == "client", own, wanted[0])).max() < 1e-5
-    assert out.labels().tolist() == list(range(7))
-
-
-@pytest.mark.parametrize("epochs", [rarely(1), 2])
-def test_fedrep_follows_the_plain_program(epochs):
-    work = {"epochs": epochs}
-    out = play.rounds(
-        "fedrep", federation(), ROUNDS, PARTICIPANTS, SEED, model=MODEL, work=work, head_epochs=2
-    )
-    clients, home = plain.Clients(federation()), kinds({"head": "client"})
-    turns = {"epochs": epochs, "alternate": (2, HEAD)}
-    wanted, own, _ = parts.run(
-        NET,
-        clients,
-        starts(1),
-        SEED,
-        ROUNDS,
-        PARTICIPANTS,
-        home,
-        "uniform",
-        assign=[0] * 7,
-        **turns,
-    )
-    assert np.abs(out.models() - np.where(home == "client", own, wanted[0])).max() < 1e-5
-
-
-@pytest.mark.parametrize("way", [{}, rarely({"sequential": False}), rarely({"batch": "full"})])
-def test_the_body_begins_with_a_new_optimiser_after_the_heads_turn(way):
-    work = {"epochs": 2, "optimizer": "adam", "arguments": (("eps", 1e-3),)} | way
-    out = play.rounds(
-        "fedrep",
-        federation(),
-        ROUNDS,
-        PARTICIPANTS,
-        SEED,
-        model=MODEL,
-        work=work,
-        head_epochs=2,
-        lr=0.02,
-    )
-    clients, home = plain.Clients(federation()), kinds({"head": "client"})
-    turns = {
-        "epochs": 2,
-        "alternate": (2, HEAD),
-        "adam": True,
-        "lr": 0.02,
-        "batch": way.get("batch", 5),
-    }
-    wanted, own, _ = parts.run(
-        NET,
-        clients,
-        starts(1),
-        SEED,
-        ROUNDS,
-        PARTICIPANTS,
-        home,
-        "uniform",
-        assign=[0] * 7,
-        **turns,
-    )
-    assert np.abs(out.models() - np.where(home == "client", own, wanted[0])).max() < 5e-4
-
-
-@pytest.mark.parametrize(
     "way",
     [{"gram": 500}, rarely({"stream": 2}), rarely({"sequential": False}), rarely({"lanes": 2})],
     ids=str,
@@ -177,15 +67,6 @@ def test_all_ways_of_training_give_the_same(table, way):
     plainly, other = (run("ifca", table, work, clusters=3, average="samples") for work in ({}, way))
     assert np.allclose(plainly.models(), other.models(), atol=1e-5)
     assert np.array_equal(plainly.labels(), other.labels())
-
-
-def two_rounds(name, parts):
-    """(what a method with these parts has become after two rounds, its federation, the numbers of
-    the run)."""
-    compared = {"compare": "whole"} if name == "fesem" else {}  # its default is the head
-    options, fed = play.options(name) | compared, jax.device_put(play.nine_clients())
-    hyper = {k: np.float32(v) for k, v in list_traced(METHODS.check(name, options, "m")).items()}
-    return run(name, parts, rounds=2, fed=fed, hyper=hyper, **options), fed, hyper
 
 
 METHODS_IN_PARTS = [
@@ -397,6 +278,12 @@ def test_heads_are_the_last_dense_layers():
     assert head_of(models.build("cnn_cifar", {}, (32, 32, 3), 10)) == "out"
     with pytest.raises(SpecError, match="one layer"):
         divide_model(toy.model(), [("head", "client")])
+
+
+@pytest.mark.parametrize("name", ["moon", "fedpac"])
+def test_methods_of_features_need_a_body(name):
+    with pytest.raises(SpecError, match='model "mclr": has one layer, so its head is all of it'):
+        play.rounds(name, federation(), 1)
 
 
 def test_an_unset_table_and_one_of_clusters_only_are_no_part_of_the_id():

@@ -12,7 +12,7 @@ from cfljax.errors import SpecError
 from cfljax.methods import METHODS
 from cfljax.round.recluster import hand_on_models
 from tests import play
-from tests.methods.test_once import federation
+from tests.methods.once import federation
 from tests.often import every
 
 OPTIONS = {
