@@ -72,6 +72,19 @@ def test_the_own_method_of_the_page_runs(reader):
     )
 
 
+def test_the_first_method_of_the_page_prints_what_is_shown(reader, capsys):
+    """Other processors compute other last digits."""
+    method, command, shown = blocks.blocks(DOCS / "own.md")[:3]
+    Path(method.title).write_text(method.text)
+    blocks.shell(command.text, "own.md", reader)
+    printed = capsys.readouterr().out.splitlines()
+    head, *rows, last = shown.text.splitlines()
+    assert printed[0] == head and len(printed) == len(rows) + 2
+    for row, found in zip(rows, printed[1:-1], strict=True):
+        assert [*map(float, found.split())] == pytest.approx([*map(float, row.split())], abs=0.02)
+    assert printed[-1].partition("accuracy")[0] == last.partition("accuracy")[0]
+
+
 @pytest.mark.parametrize(
     "title", [b.title for b in blocks.blocks(DOCS / "own.md") if b.title.endswith(".py")]
 )
