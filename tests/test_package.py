@@ -76,6 +76,13 @@ def test_imports_go_one_way():
     assert wrong == []
 
 
+def test_the_guide_lists_the_packages_in_this_order():
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", page.partition("\n| package |")[2], re.M)
+    listed = [name for row in rows for name in re.findall(r"\w+", row)]
+    assert listed == ORDER[: ORDER.index("commands") - 1] + ["api", "commands"]
+
+
 def reached(module, names):
     """The modules of the package among these imports. `from cfljax.data import arrays` reaches the
     module, not the package."""
