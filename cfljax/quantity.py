@@ -6,13 +6,19 @@ from typing import NamedTuple
 
 
 class Quantity(NamedTuple):
-    """How figures, tables and pages name a number. It is declared where the number is made."""
+    """How figures, tables and pages name a number. It is declared where the number is made.
 
-    # Few words, for an axis or a menu
+    Example:
+        ```python
+        diagnostics = {"crowd": Quantity("clients of the largest cluster", "share")}
+        ```
+    """
+
     label: str
-    # "share" (from 0 to 1, drawn in per cent), "bytes", or a unit that stands behind the label,
-    # such as "s"; "": a plain number
+    """Few words, for an axis or a menu."""
     unit: str = ""
+    """"share" (from 0 to 1, drawn in per cent), "bytes", or a unit that stands behind the label,
+    such as "s"; "": a plain number."""
 
     @property
     def words(self) -> str:

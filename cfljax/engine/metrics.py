@@ -66,28 +66,37 @@ RESERVED_NAMES = frozenset(
 
 
 class Seen(NamedTuple):
-    """The input of your own metric, inside the compiled program."""
+    """The input of a metric of your own, inside the compiled program of an evaluation. C clients, K
+    models, d parameters.
+
+    Example:
+        ```python
+        @cfljax.register_metric("served")
+        def served(seen):
+            return jnp.mean(seen.correct >= 0.8 * seen.samples)
+        ```
+    """
 
     model: Model
     federation: Federation
-    # The samples that are scored
     test: Split
-    # f32[K, d]
+    """The samples that are scored."""
     models: jax.Array
-    # i32[C]: the cluster of each client, −1 for none
+    """f32[K, d]: the models."""
     labels: jax.Array
-    # i32[C]: the model that scores each client
+    """i32[C]: the cluster of each client, −1 for none."""
     scoring: jax.Array
-    # bool[C]: the clients that are scored
+    """i32[C]: the model that scores each client."""
     who: jax.Array
-    # f32[C]: right answers among the client's test samples
+    """bool[C]: the clients that are scored."""
     correct: jax.Array
-    # f32[C]: the sum of the losses over them
+    """f32[C]: right answers among the client's test samples."""
     loss: jax.Array
-    # i32[C]: the number of test samples
+    """f32[C]: the sum of the losses over them."""
     samples: jax.Array
-    # i32[]: rounds done
+    """i32[C]: the number of test samples."""
     round: jax.Array
+    """i32[]: rounds done."""
 
 
 def own_metrics(names: tuple[str, ...], seen: Seen) -> dict[str, jax.Array]:

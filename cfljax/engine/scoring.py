@@ -25,14 +25,14 @@ Pair = tuple[Array, Array]
 
 
 class Scores(NamedTuple):
-    """Sums over each client's samples."""
+    """Sums over each client's samples, as `score` returns them."""
 
-    # f32[C]
     correct: Array
-    # f32[C]: the sum of the losses
+    """f32[C]: right answers."""
     loss: Array
-    # i32[C]; 0 for clients that are not scored
+    """f32[C]: the sum of the losses."""
     samples: Array
+    """i32[C]: the number of samples; 0 for clients that are not scored."""
 
 
 def score(
@@ -44,7 +44,23 @@ def score(
     who: Array,
     sequential: bool = True,
 ) -> Scores:
-    """Score the clients for which `who` is True, each with `models[labels]`."""
+    """Score clients on their own samples, each with one model. Returns sums for each client.
+
+    Args:
+        model: The network, with the loss and the rule of what is correct.
+        federation: The clients' data.
+        split: The samples that are scored, as `federation.test`.
+        models: f32[K, d] the models.
+        labels: i32[C] the row of `models` of each client.
+        who: bool[C] the clients that are scored; others have 0 samples.
+        sequential: Whether clients are computed one after another, which is faster on a CPU.
+
+    Example:
+        ```python
+        scores = score(seen.model, seen.federation, seen.test, seen.models, seen.scoring, seen.who)
+        accuracy = scores.correct.sum() / scores.samples.sum()
+        ```
+    """
     who = who & federation.real
     if split.shared:
         kinds, number = _list_kinds(federation)
@@ -72,9 +88,18 @@ def score_mixtures(
     who: Array,
     sequential: bool = True,
 ) -> Scores:
-    """Score as `score` does, but each client mixes the models with weights f32[C, K]: its
-    probabilities are the weighted mean of the models' probabilities. All K models see the samples
-    of all clients."""
+    """Score as `score` does, but each client mixes the models: its probabilities are the weighted
+    mean of the models' probabilities. All K models see the samples of all clients.
+
+    Args:
+        model: The network.
+        federation: The clients' data.
+        split: The samples that are scored.
+        models: f32[K, d] the models.
+        weights: f32[C, K] the weight of each model for each client; rows sum to 1.
+        who: bool[C] the clients that are scored.
+        sequential: Whether clients are computed one after another.
+    """
     who = who & federation.real
     block = block_size(
         model, federation, models.shape[0], _count_samples(federation, split), sequential

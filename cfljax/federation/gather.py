@@ -43,8 +43,15 @@ def cumulative_counts(counts: jax.Array) -> jax.Array:
 def samples(
     federation: Federation, client: Array, rows: Array, mask: Array
 ) -> tuple[jax.Array, jax.Array]:
-    """Return (x f32[B, ...], y i32[B] or i32[B, classes]) of pool rows i32[B] as clients i32[B] or
-    i32[] see them; 0 without the mask."""
+    """Return (x f32[B, ...], y i32[B] or i32[B, classes]): samples as clients see them, turned,
+    scaled and labelled by their views.
+
+    Args:
+        federation: The clients' data.
+        client: i32[B], or i32[] if all samples are seen by one client.
+        rows: i32[B] rows of the pool, as `client_rows` returns them.
+        mask: bool[B]; without it x and y are 0.
+    """
     pool, view = federation.pool, federation.view
     # The view of all samples, if one client sees them
     one = None if view is None or jnp.ndim(client) else _take(view.of, client)
@@ -132,7 +139,20 @@ def _take_columns(x: jax.Array, source: jax.Array) -> jax.Array:
 
 
 def client_rows(split: Split, client: Array, positions: Array) -> jax.Array:
-    """Return i32[B] pool rows of a client's samples at these positions; those at positions beyond
-    its samples must be masked."""
+    """Return i32[B]: the rows of the pool where a client's samples are.
+
+    Args:
+        split: The samples: `federation.train`, `federation.test` or `federation.valid`.
+        client: i32[] the position of the client on the client axis.
+        positions: i32[B] positions in the client's list, from 0 on; samples at positions beyond its
+            end must be masked.
+
+    Example:
+        ```python
+        positions = jnp.arange(federation.train.longest)
+        rows = client_rows(federation.train, client, positions)
+        x, y = samples(federation, client, rows, positions < federation.train.count[client])
+        ```
+    """
     last = jnp.maximum(_take(split.count, client) - 1, 0)
     return _take(split.rows, _take(split.start, client) + jnp.clip(positions, 0, last))

@@ -14,9 +14,18 @@ RESEED = ("when_empty", "always", "never")
 
 
 def least_loss(losses: jax.Array) -> jax.Array:
-    """Return i32[S]: the cluster with the smallest loss of each participant, from losses f32[K, S].
-    The lowest index wins a tie. NaN is never chosen if another loss is Inf or finite; a participant
-    with nothing but NaN gets cluster 0."""
+    """Return i32[S]: the cluster with the smallest loss of each participant. The lowest index wins
+    a tie. NaN is never chosen if another loss is Inf or finite; a participant with nothing but NaN
+    gets cluster 0.
+
+    Args:
+        losses: f32[K, S] the loss of each model on each participant's data.
+
+    Example:
+        ```python
+        which = least_loss(solver.losses(federation, state.models, cohort.ids, cohort.mask))
+        ```
+    """
     chex.assert_rank(losses, 2)
     known = ~jnp.isnan(losses)
     # One argmin, no comparison with the minimum: fused code may compute the losses twice, with
@@ -138,9 +147,14 @@ def select_by_weight(
 
 
 def nearest(points: jax.Array, centres: jax.Array, active: jax.Array | None = None) -> jax.Array:
-    """Return i32[S]: the centre of f32[K, d] nearest in l2 to each of points f32[S, d]; ties to the
-    lowest index. Inactive (active bool[K]) and non-finite centres are never chosen while there is
-    another."""
+    """Return i32[S]: the centre that is nearest to each point by the Euclidean distance; ties go to
+    the lowest index. Inactive and non-finite centres are never chosen while there is another.
+
+    Args:
+        points: f32[S, d] the points.
+        centres: f32[K, d] the centres.
+        active: bool[K] which centres may be chosen; None: all.
+    """
     distance = squared_distances(points, centres).T
     return least_loss(distance if active is None else jnp.where(active[:, None], distance, jnp.nan))
 

@@ -11,44 +11,54 @@ from cfljax.lazy import chex, jax, jnp
 
 
 class Mixed(NamedTuple):
-    """The clusters' models after aggregation, and a record of the updates that were left out."""
+    """The clusters' models after aggregation (`mix_updates`), and a record of the updates that were
+    left out."""
 
-    # f32[K, d]: the models
     new: jax.Array
-    # i32[]: participants with weight in some cluster whose update was NaN or Inf; it counts as a
-    # zero update
+    """f32[K, d]: the models."""
     nonfinite: jax.Array
-    # bool[K]: clusters whose participants had no finite update; they keep their old model
+    """i32[]: participants with weight in some cluster whose update was NaN or Inf; it counts as a
+    zero update."""
     lost: jax.Array
+    """bool[K]: clusters whose participants had no finite update; they keep their old model."""
 
 
 class Rule(NamedTuple):
     """How the server combines the updates of a cluster; by default a weighted sum. `Solver.rule`
     returns the rule of a run."""
 
-    # Static: a statistic of kernels/robust.py instead of the mean
     statistic: str = ""
-    # f32[]: the share that the statistic needs (trimmed samples, or attackers)
+    """Static: a statistic of kernels/robust.py instead of the mean."""
     number: jax.Array | float = 0.0
-    # f32[]: standard deviation of Gaussian noise on the sum of a cluster, over the largest weight
-    # in it; None: no noise
+    """f32[]: the share that the statistic needs (trimmed samples, or attackers)."""
     noise: jax.Array | None = None
-    # The random key of the noise
+    """f32[]: standard deviation of Gaussian noise on the sum of a cluster, over the largest weight
+    in it; None: no noise."""
     key: jax.Array | None = None
+    """The random key of the noise."""
 
 
 PLAIN = Rule()
 
 
 def mix_updates(mix: jax.Array, delta: jax.Array, old: jax.Array, rule: Rule = PLAIN) -> Mixed:
-    """Return `old + mix @ delta`. A cluster without weight keeps its old model to the bit; a
-    non-finite update counts as zero, and its weight is not given to other updates.
+    """Return the models after aggregation, `old + mix @ delta`. A cluster without weight keeps its
+    old model to the bit; a non-finite update counts as zero, and its weight is not given to other
+    updates.
 
     Args:
-      mix: f32[K, S] the weight of each participant in each cluster; rows need not sum to 1.
-      delta: f32[S, d] the updates.
-      old: f32[K, d] the models before.
-      rule: How updates are combined; by default a weighted sum.
+        mix: f32[K, S] the weight of each participant in each cluster; rows need not sum to 1.
+        delta: f32[S, d] the updates.
+        old: f32[K, d] the models before.
+        rule: How updates are combined; by default a weighted sum. `solver.rule(key, hyper)` is the
+            rule of the run, with its robust statistic and its noise.
+
+    Example:
+        ```python
+        mix = weights_by(which, cohort.mask, sizes(federation, cohort), clusters=4)
+        mixed = mix_updates(mix, updates.delta, state.models, solver.rule(key, hyper))
+        state = state._replace(models=mixed.new)
+        ```
     """
     chex.assert_rank([mix, delta, old], 2)
     chex.assert_shape(mix, (old.shape[0], delta.shape[0]))
@@ -68,7 +78,11 @@ def sum_by(rule: Rule, mix: jax.Array, rows: jax.Array) -> tuple[jax.Array, jax.
 
 
 def usable(rows: jax.Array) -> jax.Array:
-    """Return which rows f32[S, d] count as finite: their squared norm is a float32. bool[S]."""
+    """Return bool[S]: which rows count as finite, because their squared norm is a float32.
+
+    Args:
+        rows: f32[S, d] updates, or other vectors.
+    """
     # One sum is five times as fast on a CPU as testing each number
     return jnp.isfinite(jnp.sum(rows * rows, axis=1))
 
@@ -138,11 +152,11 @@ def weights_by(
     the participants labelled k; rows of empty clusters are 0.
 
     Args:
-      labels: i32[S]; −1: in no cluster.
-      mask: bool[S] participants.
-      sizes: f32[S] their numbers of samples.
-      clusters: K.
-      by: `"samples"`, in proportion to sizes, or `"uniform"`, equally.
+        labels: i32[S] the cluster of each participant; −1: in no cluster.
+        mask: bool[S] whether it takes part.
+        sizes: f32[S] its number of samples.
+        clusters: K.
+        by: `"samples"`, in proportion to sizes, or `"uniform"`, equally.
     """
     chex.assert_rank([labels, mask, sizes], 1)
     chex.assert_equal_shape([labels, mask, sizes])

@@ -35,17 +35,17 @@ def averages(
     average: str,
     hyper: Hyper,
 ) -> Array:
-    """Return the mixing matrix f32[K, S] of a round. With updates in flight (`train.asynchronous`),
-    the updates that arrive in this round are averaged.
+    """Return the mixing matrix f32[K, S] of a round, by an option `average` of a method. With
+    updates in flight (`train.asynchronous`), the updates that arrive in this round are averaged.
 
     Args:
-      solver: The solver that trains the participants.
-      federation: The clients' data.
-      cohort: The participants.
-      which: i32[S] the cluster of each participant.
-      clusters: K.
-      average: A name of AVERAGES.
-      hyper: The numbers of the run.
+        solver: The solver that trains the participants.
+        federation: The clients' data.
+        cohort: The participants.
+        which: i32[S] the cluster of each participant.
+        clusters: K.
+        average: "samples", "uniform" or "nova" (FedNova's weights).
+        hyper: The numbers of the run.
     """
     arriving = select_arriving(cohort, which)
     if average == "uniform":

@@ -43,23 +43,23 @@ class SolverSettings:
     """The settings of local training. All fields are static."""
 
     model: Model
-    # The amount of a participant's training in a round
     work: Work
-    # The name of the optimiser: "sgd", or one of optax
+    """The amount of a participant's training in a round."""
     optimizer: str = "sgd"
-    # Arguments of the optimiser besides the learning rate
+    """The name of the optimiser: "sgd", or one of optax."""
     arguments: tuple[tuple[str, object], ...] = ()
+    """Arguments of the optimiser besides the learning rate."""
     plan: Plan = Plan()
     sending: Sending = Sending()
-    # (numbers of the run) -> numbers of a local step
     step_of: Callable[[Hyper], LocalStep] = LocalStep.of
-    # The method's own steps, instead of the optimiser's
+    """(numbers of the run) -> numbers of a local step."""
     steps_of: StepsOf | None = None
-    # Which parts of a model stay with the client, and which do not train; None: all train and
-    # travel
+    """The method's own steps, instead of the optimiser's."""
     parts: ModelParts | None = None
-    # Whether optimisers go on from round to round (`ClientState.optimiser`)
+    """Which parts of a model stay with the client, and which do not train; None: all train and
+    travel."""
     keeps_state: bool = False
+    """Whether optimisers go on from round to round (`ClientState.optimiser`)."""
 
     @property
     def sequential(self) -> bool:

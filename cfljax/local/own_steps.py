@@ -22,17 +22,34 @@ from cfljax.types import Array, Federation, Hyper, Model, Tree, Updates
 
 
 class GradientAt(Protocol):
-    """Gives the gradients of a step."""
+    """The function that gives a method's own steps their gradients: `gradient(params)` returns the
+    loss and the gradient on the step's samples, as (loss f32[], their number f32[], gradient tree).
+    All gradients of a step have the same crops and dropout.
+
+    Args:
+        params: The parameters at which to differentiate, as a tree.
+        half: 0 or 1: only every second sample of the step, from the first or from the second on (a
+            single sample is in both halves); None: all.
+        of: Another model with these parameters, for another loss.
+    """
 
     def __call__(self, params: Tree, half: int | None = None, of: Model | None = None) -> Gradient:
-        """Return loss and gradient at these parameters on the step's samples; with `half` 0 or 1 on
-        every second of them, from the first or from the second on (a single sample is in both
-        halves). All gradients of a step have the same crops and dropout. `of`: another model with
-        these parameters, for another loss."""
+        """Return loss and gradient on the step's samples."""
 
 
 class OwnSteps(NamedTuple):
-    """The steps of a method, for one client."""
+    """The local steps that a method defines, for one client: what `steps` of a recipe returns, or
+    the function that `Solver.with_own_steps` takes.
+
+    Example:
+        ```python
+        def step(gradient, params):
+            loss, _, slope = gradient(params)
+            return jax.tree.map(lambda w, g: w - hyper["lr"] * g, params, slope), loss
+
+        OwnSteps(lambda params, home: params, step, lambda params: (params, None))
+        ```
+    """
 
     begin: Callable[[Tree, Any], Tree]
     """(parameters of the start, `Jobs.home` of the client f32[m] or None) -> what its steps

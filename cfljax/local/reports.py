@@ -21,17 +21,23 @@ def report(
     traffic: Traffic,
     **diag: Array,
 ) -> Info:
-    """Report on a round.
+    """Report on a round whose updates are held at once, for the columns of the history.
 
     Args:
-      federation: The clients' data.
-      cohort: The participants.
-      updates: Their updates.
-      start: f32[S, d] each participant's model before the round.
-      end: f32[S, d] its model after aggregation.
-      mixed: The models after aggregation, for the number of updates that were left out.
-      traffic: What was sent.
-      diag: Further numbers of the method.
+        federation: The clients' data.
+        cohort: The participants.
+        updates: Their updates, as `Solver.fit` returns them.
+        start: f32[S, d] each participant's model before the round.
+        end: f32[S, d] its model after aggregation.
+        mixed: The models after aggregation, for the number of updates that were left out.
+        traffic: What was sent.
+        diag: Further numbers of the method, by name.
+
+    Example:
+        ```python
+        start, end = state.models[which], mixed.new[which]
+        info = report(federation, cohort, updates, start, end, mixed, traffic(cohort))
+        ```
     """
     delta = updates.delta
     norm = jnp.linalg.norm(updates.delta, axis=1)
@@ -59,8 +65,16 @@ def report_trained(
     **diag: Array,
 ) -> Info:
     """Report as `report` does, from the result of `train_and_mix`, on the updates that were mixed.
-    `which` i32[S]: the cluster of each participant. `moved` f32[K, d]: the clusters' models at the
-    end of the round minus those at its start."""
+
+    Args:
+        federation: The clients' data.
+        cohort: The participants.
+        trained: What `train_and_mix` has returned.
+        which: i32[S] the cluster of each participant.
+        moved: f32[K, d] the clusters' models at the end of the round minus those at its start.
+        traffic: What was sent.
+        diag: Further numbers of the method, by name.
+    """
     kept = trained.kept
     size = trained.kept.moves.shape[1]
     which = which if trained.flight is None else trained.flight.which
@@ -105,15 +119,27 @@ def _make_info(
 
 
 def mean_over(cohort: Cohort, who: Array, each: Array) -> Array:
-    """Average the values f32[S] of the participants in `who` bool[S], f32[]; 0 without any; NaN if
-    nobody takes part."""
+    """Average the values of some participants, f32[]; 0 without any of them; NaN if nobody takes
+    part.
+
+    Args:
+        cohort: The participants.
+        who: bool[S] whose values are averaged.
+        each: f32[S] the values.
+    """
     mean = jnp.sum(jnp.where(who, each, 0.0)) / jnp.maximum(jnp.sum(who), 1)
     return jnp.where(jnp.any(cohort.mask), mean, jnp.nan)
 
 
 def mean_loss(federation: Federation, cohort: Cohort, loss: Array) -> Array:
-    """Average the participants' losses f32[S], weighted by their samples, f32[]; NaN in a round
-    without participants."""
+    """Average the participants' losses, weighted by their numbers of samples, f32[]; NaN in a round
+    without participants.
+
+    Args:
+        federation: The clients' data.
+        cohort: The participants.
+        loss: f32[S] their losses.
+    """
     weight = jnp.where(cohort.mask, sizes(federation, cohort), 0.0)
     total = jnp.sum(jnp.where(weight > 0, weight * loss, 0.0))
     return jnp.where(jnp.any(cohort.mask), total / jnp.maximum(jnp.sum(weight), 1.0), jnp.nan)

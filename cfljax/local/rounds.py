@@ -44,20 +44,24 @@ class PerUpdate(NamedTuple):
 
 
 class Mixing(NamedTuple):
-    """How the updates of a round move the clusters' models."""
+    """How the updates of a round move the clusters' models, for `train_and_mix`."""
 
-    # f32[K, S]: `mix @ updates` is added to the models
     mix: Array
-    # f32[K, d]: the clusters' models before the round
+    """f32[K, S]: `mix @ updates` is added to the models."""
     models: Array
+    """f32[K, d]: the clusters' models before the round."""
     members: Array | None = None
     """f32[K, S]: `members @ buffers` gives the new momentum buffers of the clusters; None: clusters
     have no buffers."""
-    # f32[K, d]: the clusters' momentum buffers before the round
     velocity: Array | None = None
+    """f32[K, d]: the clusters' momentum buffers before the round."""
 
     def take(self, which: Array) -> Mixing:
-        """Select the columns of the participants `which` i32[n]; a −1 gives a column of zeros."""
+        """Select the columns of some participants.
+
+        Args:
+            which: i32[n] the participants; a −1 gives a column of zeros.
+        """
 
         def take_columns(matrix: Array) -> Array:
             return jnp.where(which >= 0, matrix[:, which], 0.0)
@@ -67,20 +71,22 @@ class Mixing(NamedTuple):
 
 
 class Trained(NamedTuple):
-    """The result of a round of training."""
+    """The result of `train_and_mix`: the models after the round, and what the report needs of the
+    updates."""
 
-    # The clusters' models after the round, and the updates that were left out
     mixed: Mixed
-    # f32[K, d]: the clusters' momentum buffers after the round; None: clusters have no buffers
+    """The clusters' models after the round, and the updates that were left out."""
     velocity: Array | None
+    """f32[K, d]: the clusters' momentum buffers after the round; None: clusters have no buffers."""
     kept: PerUpdate
     dealt: Dealt | None
     """Which device trained which participants; each device keeps the `kept.moves` of its own. None:
     one device trained all."""
-    # The execution plan by which the participants were trained
     plan: Plan
-    # The updates in flight, with the new ones; None: all updates have been mixed in their round
+    """The execution plan by which the participants were trained."""
     flight: Flight | None = None
+    """The updates in flight, with the new ones; None: all updates have been mixed in their
+    round."""
 
 
 # (mix @ updates f32[K, d], members @ buffers f32[K, d] or None), both over a part of the
@@ -89,13 +95,32 @@ Sums = tuple[Array, Array | None]
 
 
 def jobs_from(cohort: Cohort, start: Array, which: Array | None, **more: Array | None) -> Jobs:
-    """Make the jobs of the cohort: participant s starts from `start[which[s]]`, or, if `which` is
-    None, from the model that it chooses. `more`: the fields of `Jobs` from `anchor` on."""
+    """Make the jobs of the participants, for `Solver.fit` and `train_and_mix`: participant s starts
+    from `start[which[s]]`.
+
+    Args:
+        cohort: The participants.
+        start: f32[K, d] the models to start from.
+        which: i32[S] the row of `start` of each participant; None: each starts from the model with
+            the least loss on its data (`Solver.chooses` says whether that is faster).
+        more: Fields of `Jobs` from `anchor` on, by name.
+
+    Example:
+        ```python
+        jobs = jobs_from(cohort, state.models, which, home=state.home[cohort.ids])
+        updates = solver.fit(key, federation, jobs, hyper)
+        ```
+    """
     return Jobs(cohort.ids, cohort.mask, cohort.work, start, which, kept=cohort.kept, **more)
 
 
 def sizes(federation: Federation, cohort: Cohort) -> Array:
-    """Return the number n_i of training samples of each participant, f32[S]."""
+    """Return f32[S]: the number n_i of training samples of each participant.
+
+    Args:
+        federation: The clients' data.
+        cohort: The participants.
+    """
     return federation.train.count[cohort.ids].astype(jnp.float32)
 
 
@@ -109,20 +134,28 @@ def train_and_mix(
     short: int | None = None,
     rule: Rule | None = None,
 ) -> Trained:
-    """Train the jobs, and move the clusters' models by the updates.
+    """Train the jobs, and move the clusters' models by the updates. If memory is short
+    (`Plan.stream`), participants train in blocks, and no more than the updates of a block are held.
 
     Args:
-      solver: How participants train.
-      key: The round's key.
-      federation: The clients' data.
-      jobs: What each participant trains.
-      hyper: The numbers of the run.
-      mixing: How updates move the models.
-      short: Keep sketches of this number of values in place of the updates, for methods that
-        compare updates; None: keep the updates, or, if participants train in blocks, sketches of
-        SKETCH_LENGTH numbers.
-      rule: The server's rule for these updates, with its own noise, in a round that trains twice
-        with one key; None: the round's.
+        solver: How participants train.
+        key: The round's key.
+        federation: The clients' data.
+        jobs: What each participant trains.
+        hyper: The numbers of the run.
+        mixing: How updates move the models.
+        short: Keep sketches of this number of values in place of the updates, for methods that
+            compare updates; None: keep the updates, or, if participants train in blocks, sketches
+            of SKETCH_LENGTH numbers.
+        rule: The server's rule for these updates, with its own noise, in a round that trains twice
+            with one key; None: the round's.
+
+    Example:
+        ```python
+        mix = averages(solver, federation, cohort, which, clusters, "samples", hyper)
+        trained = train_and_mix(solver, key, federation, jobs, hyper, Mixing(mix, state.models))
+        models = trained.mixed.new
+        ```
     """
     rule = rule or solver.rule(key, hyper)
     if find_flight(jobs.kept) is not None:

@@ -27,19 +27,26 @@ MAX_SHUFFLED_STEPS = 1 << 15
 
 
 class Work(NamedTuple):
-    """The amount of a client's training in a round. Static. One of `epochs` and `steps` is None."""
+    """The amount of a client's training in a round. Static. One of `epochs` and `steps` is None.
 
-    # The number of passes over the client's data
+    Example:
+        ```python
+        solver = solver.with_work(Work(epochs=1, steps=None, batch=32))
+        ```
+    """
+
     epochs: int | None
-    # The number of optimiser steps, on the same sequence of batches
+    """The number of passes over the client's data."""
     steps: int | None
-    # Samples per step; None: each step sees all samples of the client, so that an epoch is one step
+    """The number of optimiser steps, on the same sequence of batches."""
     batch: int | None
+    """Samples per step; None: each step sees all samples of the client, so that an epoch is one
+    step."""
     one_vector: bool = False
     """Whether the client does one step and sends its momentum buffer alone. The update is then −lr
     times this buffer."""
-    # Whether a step follows the gradient of a batch's summed loss; False: of its mean loss
     summed: bool = False
+    """Whether a step follows the gradient of a batch's summed loss; False: of its mean loss."""
     head: int = 0
     """The first of the epochs, in which the head trains alone; in the others the body does. 0: all
     trains in all epochs."""

@@ -68,31 +68,66 @@ MAX_OWN_ROWS = 1 << 20
 
 @dataclasses.dataclass(frozen=True)
 class Solver(SolverSettings):
-    """The local computations that methods are built from. All fields are static."""
+    """The local computations that methods are built from: how participants train, and what can be
+    computed on their samples. A run has one, made from its table `train`; methods copy it for other
+    training (`with_…`). All fields are static.
+
+    Shapes: S jobs or participants, K models, d parameters, N samples of the client with the most.
+
+    Example:
+        ```python
+        updates = solver.fit(key, federation, jobs_from(cohort, state.models, which), hyper)
+        mixed = mix_updates(mix, updates.delta, state.models, solver.rule(key, hyper))
+        ```
+    """
 
     def with_work(self, work: Work) -> Solver:
-        """Copy the solver for another amount of training."""
+        """Copy the solver for another amount of training.
+
+        Args:
+            work: The amount, in place of the run's.
+        """
         if work.one_vector:
             self.need_no_statistics("a step that is sent as one gradient")
         return dataclasses.replace(self, work=work)
 
     def with_step(self, step_of: Callable[[Hyper], LocalStep]) -> Solver:
-        """Copy the solver with other numbers of a local step. Example for a proximal term:
-        `solver.with_step(lambda hyper: LocalStep.of(hyper)._replace(mu=hyper["mu"]))`."""
+        """Copy the solver with other numbers of a local step.
+
+        Args:
+            step_of: (numbers of the run) -> numbers of a step.
+
+        Example:
+            ```python
+            # a proximal term
+            solver.with_step(lambda hyper: LocalStep.of(hyper)._replace(mu=hyper["mu"]))
+            ```
+        """
         return dataclasses.replace(self, step_of=step_of)
 
     def with_own_steps(self, steps_of: StepsOf) -> Solver:
-        """Copy the solver with steps that the method defines, never on Gram matrices."""
+        """Copy the solver with steps that the method defines, never on Gram matrices.
+
+        Args:
+            steps_of: (numbers of the run, its optimiser) -> the steps, `OwnSteps`.
+        """
         self.need_no_statistics("steps of the method's own")
         return dataclasses.replace(self, steps_of=steps_of)
 
     def with_parts(self, parts: ModelParts) -> Solver:
-        """Copy the solver for a model that is shared, or trained, in parts."""
+        """Copy the solver for a model that is shared, or trained, in parts.
+
+        Args:
+            parts: Which numbers stay with the client, and which do not train.
+        """
         return dataclasses.replace(self, parts=parts, model=freeze_statistics(self.model, parts))
 
     def need_no_statistics(self, what: str) -> None:
-        """Reject a model with statistics of batches, which the training `what` would not set.
-        Raises SpecError."""
+        """Raise SpecError if the model has statistics of batches.
+
+        Args:
+            what: The training that would not set them, for the message.
+        """
         if self.model.statistics:
             why = (
                 f"{what} cannot move the running statistics of BatchNorm; use GroupNorm or "
@@ -102,7 +137,14 @@ class Solver(SolverSettings):
 
     def fit(self, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> Updates:
         """Train the jobs. Returns the updates as the server receives them, after `train.attack`,
-        `train.compress` and the clipping of `train.privacy`. `key` is the round's."""
+        `train.compress` and the clipping of `train.privacy`.
+
+        Args:
+            key: The round's key.
+            federation: The clients' data.
+            jobs: What each participant trains.
+            hyper: The numbers of the run.
+        """
         return self._run_jobs(True, key, federation, jobs, hyper)
 
     def _run_jobs(
@@ -169,7 +211,7 @@ class Solver(SolverSettings):
 
     def train(self, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> Updates:
         """Train the jobs for models that do not leave the client. Returns the updates as they are
-        before sending."""
+        before sending. Arguments as for `fit`."""
         return self._run_jobs(False, key, federation, jobs, hyper)
 
     def losses(
@@ -180,9 +222,16 @@ class Solver(SolverSettings):
         mask: Array,
         own: Array | None = None,
     ) -> Array:
-        """Compute the mean loss f32[K, S] of each model f32[K, d] on all training samples of each
-        client i32[S]; 0 if the mask bool[S] is False, and for clients without samples. `own`:
-        `ClientState.own`."""
+        """Compute the mean loss f32[K, S] of each model on all training samples of each client; 0
+        where the mask is False, and for clients without samples.
+
+        Args:
+            federation: The clients' data.
+            models: f32[K, d] the models.
+            clients: i32[S] positions on the client axis.
+            mask: bool[S] which of them are computed.
+            own: The parameters that stay with each client, `ClientState.own`; None: there are none.
+        """
         if own is not None:
             # With parts of their own, clients have different models: one cluster after another
             jobs = Jobs(
@@ -205,9 +254,16 @@ class Solver(SolverSettings):
     def sample_losses(
         self, federation: Federation, models: Array, clients: Array, mask: Array
     ) -> Array:
-        """Compute the loss f32[S, K, N] of each model f32[K, d] on each training sample of each
-        client i32[S], in the order of its samples; N is `Split.longest`. 0 if a client has no such
-        sample, or its mask bool[S] is False."""
+        """Compute the loss f32[S, K, N] of each model on each training sample of each client, in
+        the order of its samples; N is `Split.longest`. 0 if a client has no such sample, or its
+        mask is False.
+
+        Args:
+            federation: The clients' data.
+            models: f32[K, d] the models.
+            clients: i32[S] positions on the client axis.
+            mask: bool[S] which of them are computed.
+        """
         model = self.model
         number = clients.shape[0]
 
@@ -225,9 +281,15 @@ class Solver(SolverSettings):
     def of_samples(
         self, one: Callable[[Samples, Array], Tree], federation: Federation, jobs: Jobs
     ) -> Tree:
-        """Return `one(all training samples of a client, the model f32[d] that it starts from)` for
-        all jobs, stacked. The samples are in their order, and `Split.longest` with padding; a
-        masked job has padding alone."""
+        """Return `one(…)` for all jobs, stacked.
+
+        Args:
+            one: (all training samples of a client, the model f32[d] that it starts from) -> arrays.
+                The samples are in their order, and `Split.longest` with padding; a masked job has
+                padding alone.
+            federation: The clients' data.
+            jobs: The jobs.
+        """
         positions = jnp.arange(federation.train.longest)
 
         def job(task: Task) -> Tree:
@@ -240,8 +302,12 @@ class Solver(SolverSettings):
 
     def gradient(self, federation: Federation, jobs: Jobs) -> tuple[Array, Array]:
         """Compute the gradient f32[S, d] of the mean loss on all training samples of each job's
-        client, at the model that it starts from, and this loss f32[S]. Both are 0 for masked
-        jobs."""
+        client, at the model that it starts from, and this loss f32[S]. Both are 0 for masked jobs.
+
+        Args:
+            federation: The clients' data.
+            jobs: The jobs.
+        """
         model = self.model
 
         def differentiate(task: Task) -> tuple[Array, Array]:
@@ -259,8 +325,16 @@ class Solver(SolverSettings):
     def batch_gradient(
         self, key: Array, federation: Federation, jobs: Jobs, batch: int, summed: bool = False
     ) -> tuple[Array, Array]:
-        """Compute `gradient` on the first mini-batch of `batch` samples of `fit` with this key.
-        `summed`: of the summed loss."""
+        """Compute the gradient f32[S, d] and the loss f32[S], as `gradient` does, on one
+        mini-batch.
+
+        Args:
+            key: The round's key: the mini-batch is the first of `fit` with this key.
+            federation: The clients' data.
+            jobs: The jobs.
+            batch: The number of samples.
+            summed: Whether it is the gradient of the summed loss; False: of the mean loss.
+        """
         self.need_no_statistics("a gradient of a batch")
         model, longest = self.model, federation.train.longest
 
@@ -288,9 +362,17 @@ class Solver(SolverSettings):
         hyper: Hyper,
         unit: Array | float = 1.0,
     ) -> Array:
-        """Return the vectors that the server receives, f32[S, d], for `rows` f32[S, d] that
-        participants send and that are not updates. `unit`: the factor from such a vector to an
-        update (for a gradient, the learning rate)."""
+        """Return f32[S, d]: the vectors that the server receives when participants send vectors
+        that are not updates.
+
+        Args:
+            key: The round's key.
+            federation: The clients' data.
+            jobs: The jobs of the participants.
+            rows: f32[S, d] what they send.
+            hyper: The numbers of the run.
+            unit: The factor from such a vector to an update (for a gradient, the learning rate).
+        """
         if not modifies(self.sending, hyper):
             return rows
         uid = federation.uid[jobs.client]
@@ -304,12 +386,21 @@ class Solver(SolverSettings):
 
     def rule(self, key: Array, hyper: Hyper, unit: Array | float | None = None) -> Rule:
         """Return the server's aggregation rule in a round, for `mix_updates` and similar functions.
-        `key` is the round's. `unit`: as for `send`, for vectors that are not updates."""
+
+        Args:
+            key: The round's key.
+            hyper: The numbers of the run.
+            unit: As for `send`, for vectors that are not updates.
+        """
         return server_rule(self.sending, key, hyper, unit)
 
     def costs(self, federation: Federation, jobs: Jobs) -> Array:
-        """Estimate the time of each job, f32[S], in any unit, by which jobs are dealt to
-        devices."""
+        """Estimate the time of each job, f32[S], in any unit, by which jobs are dealt to devices.
+
+        Args:
+            federation: The clients' data.
+            jobs: The jobs.
+        """
         layer = None
         if is_exact_on_gram(self) and self.sequential and devices() > 1:
             layer = layer_shape(self.model)
@@ -325,7 +416,11 @@ class Solver(SolverSettings):
     def chooses(self, federation: Federation) -> bool:
         """Return whether participants should choose their start within `fit` (`Jobs.which` None),
         which is faster than a call of `losses` before it. True if all clients train on Gram
-        matrices, one after another, and all updates are held."""
+        matrices, one after another, and all updates are held.
+
+        Args:
+            federation: The clients' data.
+        """
         apart = self.parts is not None and self.parts.home.size
         if federation.owner is not None or self.sending.robust or apart or self.plan.stream:
             return False

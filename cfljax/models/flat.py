@@ -207,8 +207,19 @@ def fix_statistics(model: Model, paths: frozenset[str]) -> Model:
 
 def part_of(model: Model, prefix: str) -> np.ndarray:
     """Return bool[d]: which numbers of the flat vector belong to the parameters whose path is
-    `prefix` or begins with it. Such a path is the name of a layer, as "dense_0", or longer, as
-    "head/dense_0/kernel"; flax's "params/" before it may be left out."""
+    `prefix` or begins with it.
+
+    Args:
+        model: The model.
+        prefix: The name of a layer, as "dense_0", or a longer path, as "head/dense_0/kernel";
+            flax's "params/" before it may be left out.
+
+    Example:
+        ```python
+        head = part_of(model, "dense_1")
+        models = state.models.at[:, head].set(0.0)
+        ```
+    """
     leaves = paths_of(model)
     names = [name for name, _ in leaves]
     begin = prefix.rstrip("/") + "/"

@@ -34,7 +34,8 @@ metrics."""
 
 
 class Entry(NamedTuple, Generic[Make]):
-    """An entry of a registry: an Options class, and the function that makes the thing."""
+    """An entry of a registry: a class of options, and the function that makes the thing. An
+    installed package may offer one as an entry point."""
 
     options: type
     make: Make

@@ -56,18 +56,27 @@ def option(
     lists: tuple[str, ...] = (),
     beside: bool = False,
 ) -> Any:
-    """Declare a field of an Options class.
+    """Declare a field of a class of options.
 
     Args:
-        default: immutable; left out: a spec must give the option.
-        help: the line of `--help` and of the page of spec keys.
-        low, high, above: `low ≤ value ≤ high`, `value > above`.
-        choices: the words that the value may be.
-        traced: a number that a sweep may vary without compiling again; it reaches the method
+        default: Immutable; left out: a spec must give the option.
+        help: The line of `--help` and of the page of spec keys.
+        low: The value is at least this.
+        high: The value is at most this.
+        above: The value is more than this.
+        choices: The words that the value may be.
+        traced: A number that a sweep may vary without compiling again; it reaches the method
             through `hyper`.
-        file: the name of a file, whose contents are part of a run's id instead of the name.
-        lists: keys of an option's table whose value is a list.
-        beside: a table whose keys are written beside the other options."""
+        file: The name of a file, whose contents are part of a run's id instead of the name.
+        lists: Keys of an option's table whose value is a list.
+        beside: A table whose keys are written beside the other options.
+
+    Example:
+        ```python
+        clusters: int = option(4, "number of models", low=1)
+        mu: float = option(1.0, "strength of the pull", low=0.0, traced=True)
+        ```
+    """
     bounds = {"low": low, "high": high, "above": above, "choices": choices}
     meta = {"help": help, "traced": traced, "file": file, "lists": lists, "beside": beside} | bounds
     if isinstance(default, (list, dict)):

@@ -35,11 +35,21 @@ class Counts:
 
 
 class Ask:
-    """What a round may ask of its participants, or an evaluation of clients.
+    """What a round may ask of its participants, or an evaluation of clients. All that is asked is
+    counted, and billed to the round.
 
     The models of `losses` and `gradients` are sent to each participant, which computes on its own
     training data. A participant that is not in `cohort.mask` costs nothing, and what it would
     answer means nothing.
+
+    Shapes: S participants, K models, d parameters. `ask.cohort`, `ask.federation`, `ask.hyper` and
+    `ask.key` are those of the round.
+
+    Example:
+        ```python
+        def score(self, ask, state):
+            return ask.losses(state.models)
+        ```
     """
 
     def __init__(
@@ -69,7 +79,7 @@ class Ask:
 
     @property
     def sizes(self) -> Array:
-        """Return the number of training samples of each participant, f32[S]."""
+        """f32[S]: the number of training samples of each participant."""
         return sizes(self.federation, self.cohort)
 
     @property
@@ -86,12 +96,21 @@ class Ask:
         )
 
     def bound(self, losses: Array) -> Array:
-        """Return the losses, within the bounds that a private choice needs, if it is private."""
+        """Return the losses, within the bounds that a private choice needs, if it is private.
+
+        Args:
+            losses: f32[K, S] losses.
+        """
         return clip_losses(losses, self.hyper["privacy.choice.clip"]) if self.private else losses
 
     def of(self, who: Array, active: Array | None = None) -> Ask:
-        """Return the same of those participants alone where `who` bool[S], and of the models
-        `active` bool[K] (None: as here). What is sent to them and by them is counted here."""
+        """Return the same of some participants alone. What is sent to them and by them is counted
+        here.
+
+        Args:
+            who: bool[S] which participants.
+            active: bool[K] which models are in use; None: as here.
+        """
         cohort = self.cohort._replace(mask=self.cohort.mask & who)
         active = self.active if active is None else active
         some = Ask(
@@ -101,9 +120,14 @@ class Ask:
         return some
 
     def least(self, costs: Array, width: Callable[[Hyper], Array | float] | None = None) -> Array:
-        """Return the cluster in use with the least of the costs f32[K, S], i32[S]; with
-        `train.privacy.choice` one that the exponential mechanism draws by them. `width(hyper)`: how
-        far apart two costs can be."""
+        """Return i32[S]: the cluster in use with the least of the costs; with
+        `train.privacy.choice` one that the exponential mechanism draws by them.
+
+        Args:
+            costs: f32[K, S] the cost of each cluster for each participant.
+            width: (numbers of the run) -> how far apart two costs can be, for the private choice;
+                None: choose the least.
+        """
         costs = mask_unavailable(self.active, costs)
         if width is None or not self.private:
             return least_loss(costs)
@@ -113,8 +137,13 @@ class Ask:
         )
 
     def losses(self, models: Array, batch: int | None = None) -> Array:
-        """Return the mean loss of each model on each participant's samples, f32[K, S]. `batch`: on
-        the first mini-batch of this size with which local training begins; None: on all."""
+        """Return f32[K, S]: the mean loss of each model on each participant's samples.
+
+        Args:
+            models: f32[K, d] the models, which are sent.
+            batch: On the first mini-batch of this size with which local training begins; None: on
+                all samples.
+        """
         self.models_of_all(models)
         seen = first_batches(self.key, self.federation, self.cohort, batch, self.solver.sequential)
         return self.bound(
@@ -124,14 +153,22 @@ class Ask:
         )
 
     def sample_losses(self, models: Array) -> Array:
-        """Return the loss of each model on each training sample of each participant, in the order
-        of its samples, f32[S, K, N]."""
+        """Return f32[S, K, N]: the loss of each model on each training sample of each participant,
+        in the order of its samples.
+
+        Args:
+            models: f32[K, d] the models, which are sent.
+        """
         self.models_of_all(models)
         return self.solver.sample_losses(self.federation, models, self.cohort.ids, self.cohort.mask)
 
     def gradients(self, models: Array) -> Array:
-        """Return the gradient of the loss on all training samples of each participant, at the first
-        model, f32[S, d]. In a round it is sent as an update is."""
+        """Return f32[S, d]: the gradient of the loss on all training samples of each participant,
+        at the first model. In a round it is sent as an update is.
+
+        Args:
+            models: f32[K, d] the models, all of which are sent.
+        """
         jobs = self._jobs(self.cohort.ids, self.cohort.mask, models)
         found = self.solver.gradient(self.federation, jobs)[0]
         self.models_of_all(models)
@@ -145,8 +182,14 @@ class Ask:
         )
 
     def updates(self, start: Array, epochs: int | None = None, steps: int | None = None) -> Array:
-        """Return the updates of all clients that train from `start` f32[d] for so long, before the
-        first round, f32[C, d]."""
+        """Return f32[C, d]: the updates of all clients that train from one model before the first
+        round.
+
+        Args:
+            start: f32[d] the model.
+            epochs: How many epochs they train.
+            steps: How many steps, if not epochs.
+        """
         solver = solver_before(self.solver, epochs, steps)
         everyone = self.cohort
         asked = jnp.sum(everyone.mask, dtype=jnp.int32)
@@ -170,9 +213,15 @@ class Ask:
         epochs: int | None = None,
         steps: int | None = None,
     ) -> Array:
-        """i32[S]: `then(updates f32[n, d]) -> i32[n]` of participants that train from `start`
-        f32[d] before the round, for so long. They are billed as all who join late are
-        (`newcomers_train`)."""
+        """Return i32[S]: what a function says of the participants that train from one model before
+        the round. They are billed as all who join late are (`newcomers_train`).
+
+        Args:
+            start: f32[d] the model.
+            then: (updates f32[n, d]) -> i32[n].
+            epochs: How many epochs they train.
+            steps: How many steps, if not epochs.
+        """
         solver = solver_before(self.solver, epochs, steps)
 
         def some(ids: Array, mask: Array) -> Array:
@@ -193,9 +242,14 @@ class Ask:
         return some(cohort.ids, cohort.mask) if self.in_round else in_chunks(some, cohort.mask)
 
     def moves(self, start: Array, similarity: str, epochs: int) -> Array:
-        """Return the updates, or sketches of them (`similarity`), of participants that train from
-        `start` f32[d] before the round, f32[S, m]; zero for all others, and where they are not
-        finite."""
+        """Return f32[S, m]: the updates of participants that train from one model before the round;
+        zero for all others, and where they are not finite.
+
+        Args:
+            start: f32[d] the model.
+            similarity: "exact" for the updates, "sketch" for sketches of them.
+            epochs: How many epochs they train.
+        """
         ids, who = self.cohort.ids, self.cohort.mask
         jobs = self._jobs(ids, who, start[None])
         nothing = Mixing(jnp.zeros((1, ids.shape[0])), start[None])
@@ -211,9 +265,16 @@ class Ask:
     def batch_gradient(
         self, model: Array, batch: int, summed: bool, clients: Array, mask: Array
     ) -> tuple[Array, Array]:
-        """(f32[n, d], f32[n]): the gradient at a model f32[d], and the mean loss, on the first
-        mini-batch of `batch` samples, of some of the participants i32[n]; `summed`: of the sum over
-        the mini-batch."""
+        """Return (f32[n, d], f32[n]): the gradient at a model, and the loss, on the first
+        mini-batch of some of the participants.
+
+        Args:
+            model: f32[d] the model.
+            batch: The number of samples.
+            summed: Whether both are of the sum over the mini-batch; False: of the mean.
+            clients: i32[n] positions on the client axis.
+            mask: bool[n] which of them are computed.
+        """
         jobs = self._jobs(clients, mask, model[None])
         gradient, loss = self.solver.batch_gradient(self.key, self.federation, jobs, batch, summed)
         if summed:
@@ -223,26 +284,44 @@ class Ask:
         return gradient, loss
 
     def models_of_all(self, models: Array) -> None:
-        """Count that each participant is sent all models in use."""
+        """Count that each participant is sent all models in use.
+
+        Args:
+            models: f32[K, d] the models.
+        """
         self.send(
             (models.shape[0] if self.active is None else jnp.sum(self.active, dtype=jnp.int32)) - 1
         )
 
     def send(self, vectors: int | Array, who: Array | bool = True) -> None:
-        """Count `vectors` that are sent to each participant where `who` bool[S], beyond the model
-        that it trains."""
+        """Count vectors that are sent to participants beyond the model that they train.
+
+        Args:
+            vectors: How many, i32[], i32[S] or an int.
+            who: bool[S] to whom; True: to all.
+        """
         sent = jnp.where(self.cohort.mask & who, vectors, 0)
         self.counts.more = self.counts.more + sent
 
     def report(self, floats: int | Array, who: Array) -> None:
-        """Count `floats` numbers that each participant sends where `who` bool[S]."""
+        """Count single numbers that participants send.
+
+        Args:
+            floats: How many each sends, i32[] or an int.
+            who: bool[S] who sends them.
+        """
         sent = floats * jnp.sum(self.cohort.mask & who, dtype=jnp.int32)
         self.counts.floats = self.counts.floats + sent
 
     def bill(self, vectors_up: int = 1, floats_down: int = 0, floats_up: int = 0) -> Traffic:
         """Return the traffic of the round: each participant is sent the model that it trains, and
-        what it was asked for, and sends these numbers of vectors and floats, besides what it
-        answered."""
+        what it was asked for, and sends these numbers, besides what it answered.
+
+        Args:
+            vectors_up: Vectors of a model's size that each sends.
+            floats_down: Single numbers that each receives.
+            floats_up: Single numbers that each sends.
+        """
         sent = traffic(self.cohort, 1, vectors_up, floats_down, floats_up)
         more = jnp.sum(self.counts.more, dtype=jnp.int32)
         up = sent.vectors_up + jnp.sum(self.counts.up, dtype=jnp.int32)
@@ -253,8 +332,12 @@ class Ask:
         )
 
     def broadcast(self, vectors: int | Array) -> None:
-        """Count `vectors` that everybody gets after each round, so that only those who missed the
-        last round are sent them now."""
+        """Count vectors that everybody gets after each round, so that only those who missed the
+        last round are sent them now.
+
+        Args:
+            vectors: How many, i32[] or an int.
+        """
         cohort, devices = self.cohort, self.cohort.kept.devices
         drawn = cohort.ids.shape[0] < jnp.sum(self.federation.real)
         comes = (self.federation.arrive[cohort.ids] == cohort.round) & (cohort.round > 0)
@@ -265,8 +348,13 @@ class Ask:
         )
 
     def by_blocks(self, one: Callable[[Array, Array], Array], most: int) -> Array:
-        """`one(clients i32[n], mask bool[n]) -> f32[K, n]` over blocks of at most `most`
-        participants; a block in which nobody is there costs nothing. Returns f32[K, S]."""
+        """Return f32[K, S]: what a function says of the participants, a block of them at a time, so
+        that memory holds one block. A block in which nobody takes part costs nothing.
+
+        Args:
+            one: (clients i32[n], mask bool[n]) -> f32[K, n].
+            most: The most participants of a block.
+        """
         clients, mask = self.cohort.ids, self.cohort.mask
         size = -(-clients.shape[0] // -(-clients.shape[0] // most))
         padding = -clients.shape[0] % size

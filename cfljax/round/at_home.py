@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 class Kept(NamedTuple):
-    """The state of these methods."""
+    """The state of a method on `AtHome` between two rounds."""
 
-    # f32[1, d] the global model
     w: Array
-    # f32[C, m]: what stays with each client
+    """f32[1, d] the global model."""
     home: Array
-    # bool[C]: whether it has been trained
+    """f32[C, m]: what stays with each client."""
     drawn: Array
+    """bool[C]: whether it has been trained."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,11 +44,24 @@ class AtHome(PersonalConfig):
     client is scored with its `personal` model, and the accuracy of w is the diagnostic
     `accuracy_global`; with `own = False` it is scored with w. A client that has not been drawn yet
     has what all begin with at home.
+
+    Shapes: C clients, S participants, d parameters, m numbers at home. `hyper` has the numbers of
+    the run by name, traced f32[] each.
+
+    Example:
+        ```python
+        @dataclasses.dataclass(frozen=True)
+        class Ditto(AtHome):
+            lam: float = option(0.1, "strength of the pull", low=0.0, traced=True)
+
+            def pull(self, hyper):
+                return hyper["lam"]
+        ```
     """
 
-    # The weights of the participants: "samples", "uniform" or "nova". Methods have an option of
-    # this name.
     average = "samples"
+    """The weights of the participants: "samples", "uniform" or "nova". Methods have an option of
+    this name."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -57,46 +70,70 @@ class AtHome(PersonalConfig):
             cls.diagnostics = OF_GLOBAL | cls.diagnostics
 
     def first_home(self, w: Array, solver: Solver, federation: Federation, hyper: Hyper) -> Array:
-        """Return what clients have at home before the first round, f32[m], or f32[C, m] if it
-        differs. `w` f32[d]: the first model."""
+        """Return f32[m] or f32[C, m]: what clients have at home at first.
+
+        Args:
+            w: f32[d] the first model.
+            solver: The solver of the run.
+            federation: The clients' data.
+            hyper: The numbers of the run.
+        """
         return w
 
     def receive(self, ask: Ask, state: Kept) -> Array:
-        """Return what participants have at home when w has arrived, before the `steps`, f32[S,
-        m]."""
+        """Return f32[S, m]: what participants have at home when w has arrived, before the `steps`.
+
+        Args:
+            ask: What participants can be asked.
+            state: The state before the round.
+        """
         return state.home[ask.cohort.ids]
 
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
-        """Return the local steps on both; without it they are trained one after the other, on the
-        same batches."""
+        """Return the local steps on both; without this function they are trained one after the
+        other, on the same batches.
+
+        Args:
+            model: The network.
+            hyper: The numbers of the run.
+            rule: The run's optimiser.
+        """
         raise NotImplementedError
 
     def pull(self, hyper: Hyper) -> Array | None:
-        """Return the strength of the pull of the model at home to w, where both are trained one
-        after the other; None: none."""
+        """Return f32[]: the strength of the pull of the model at home to w, where both are trained
+        one after the other; None: there is no pull.
+
+        Args:
+            hyper: The numbers of the run.
+        """
         return None
 
     def move(self, w: Array, mean: Array, hyper: Hyper) -> Array:
-        """Return the global model after a round, f32[1, d].
+        """Return f32[1, d]: the global model after a round.
 
         Args:
-          w: f32[1, d] the global model before the round.
-          mean: f32[1, d] the mean of the participants' models.
-          hyper: The numbers of the run.
+            w: f32[1, d] the global model before it.
+            mean: f32[1, d] the mean of the participants' models.
+            hyper: The numbers of the run.
         """
         return mean
 
     def personal(self, state: Kept) -> Array:
-        """Return the model that each client is scored with, f32[C, d]."""
+        """Return f32[C, d]: the model that each client is scored with.
+
+        Args:
+            state: The state after a round.
+        """
         return jnp.where(state.drawn[:, None], state.home, state.w)
 
     def shows(self, w: Array, home: Array, mean: Callable[[Array], Array]) -> dict[str, Array]:
-        """Return further quantities for the history, by name.
+        """Return further quantities of the round for the history, by name.
 
         Args:
-          w: f32[1, d] the global model after the round.
-          home: f32[S, m] what participants have at home after it.
-          mean: f32[S] -> f32[], the mean over the participants.
+            w: f32[1, d] the new global model.
+            home: f32[S, m] what participants have at home.
+            mean: (f32[S]) -> f32[]: the mean over the participants.
         """
         return {}
 

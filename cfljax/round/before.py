@@ -45,7 +45,20 @@ def trainers(solver: Solver) -> Trainers:
 
 
 class Before:
-    """What a method may ask before the first round."""
+    """HOST. What a method may ask before the first round, and between rounds: arrays are numpy's,
+    and scikit-learn may be used. What is asked is billed to the round that follows.
+
+    Shapes: C clients, n clients that are asked, K models, d parameters. `ask.federation`,
+    `ask.hyper` and `ask.config` are those of the run.
+
+    Example:
+        ```python
+        def begin(self, ask):
+            w, ids = ask.first_model(), ask.here()
+            found = KMeans(self.clusters).fit_predict(ask.updates(w, ids, epochs=1))
+            return Begun(np.tile(w, (self.clusters, 1)), ask.of_all((ids, found)))
+        ```
+    """
 
     def __init__(
         self,
@@ -76,16 +89,17 @@ class Before:
         nobody was asked for any."""
 
     def first_model(self) -> np.ndarray:
-        """f32[d]: w_0, of all methods that begin with one model."""
+        """Return f32[d]: w_0, the model that all methods with one model begin with."""
         return np.asarray(first_on_host(self.model)(self.key))
 
     def present(self) -> np.ndarray:
-        """Return the clients that can train by now, by identity, i32[n]."""
+        """Return i32[n]: the clients that can train by now, ordered by identity."""
         here = np.asarray(self.federation.trains) & (np.asarray(self.federation.arrive) == 0)
         return self.ordered(np.flatnonzero(here)).astype(np.int32)
 
     def here(self) -> np.ndarray:
-        """Return the same clients, i32[n]. SpecError if they are fewer than the clusters."""
+        """Return i32[n]: the clients that can train by now, as `present` does. Raises SpecError if
+        they are fewer than the clusters."""
         ids, clusters = self.present(), self.config.clusters
         if len(ids) < clusters:
             only = (
@@ -96,23 +110,33 @@ class Before:
         return ids
 
     def late(self) -> np.ndarray:
-        """Return the clients that come later, newcomers included, i32[n]."""
+        """Return i32[n]: the clients that come later, newcomers included."""
         return np.flatnonzero(
             np.asarray(self.federation.holds) & (np.asarray(self.federation.arrive) > 0)
         ).astype(np.int32)
 
     def newcomers(self) -> np.ndarray:
-        """Return the clients that take part in no round, i32[n]."""
+        """Return i32[n]: the clients that take part in no round."""
         return np.flatnonzero(
             np.asarray(self.federation.holds) & (np.asarray(self.federation.arrive) == NEVER)
         ).astype(np.int32)
 
     def ordered(self, ids: np.ndarray) -> np.ndarray:
-        """Return the clients i[n] by identity, so that the order of clients changes nothing."""
+        """Return the clients ordered by identity, so that the order of the client axis changes
+        nothing.
+
+        Args:
+            ids: i[n] positions on the client axis.
+        """
         return ids[np.argsort(self.uid[ids], kind="stable")]
 
     def drawn(self, number: int, purpose: str) -> np.ndarray:
-        """Return random ones of those that are `here`, at most `number`, i32[n]."""
+        """Return i32[n]: random ones of the clients that are `here`.
+
+        Args:
+            number: How many, at most.
+            purpose: What they are drawn for. Another purpose draws others.
+        """
         ids = self.here()
         luck = np.asarray(keys.scores(self.key, purpose, self.federation.uid))[ids]
         return ids[np.argsort(luck, kind="stable")[:number]]
@@ -124,8 +148,15 @@ class Before:
         epochs: int | None = None,
         steps: int | None = None,
     ) -> Iterator[Part]:
-        """Return the updates of these clients after training from `start`, a few at a time; by
-        default as much as in a round."""
+        """Yield the updates of clients, a few clients at a time, as pairs (clients i32[m], updates
+        f32[m, d]).
+
+        Args:
+            start: f32[d] the model that they train from.
+            ids: i32[n] the clients.
+            epochs: How many epochs they train.
+            steps: How many steps, if not epochs. None and None: as much as in a round.
+        """
         self.asked[ids] = True
         yield from self._train(epochs, steps)(
             self.key, self.federation, self.hyper, start, ids, self.own
@@ -139,7 +170,15 @@ class Before:
         steps: int | None = None,
         similarity: str = "exact",
     ) -> np.ndarray:
-        """Return the same at once, f32[n, d]; with `similarity` "sketch" sketches of them."""
+        """Return f32[n, d]: the updates of clients.
+
+        Args:
+            start: f32[d] the model that they train from.
+            ids: i32[n] the clients.
+            epochs: How many epochs they train.
+            steps: How many steps, if not epochs. None and None: as much as in a round.
+            similarity: "sketch" for sketches of the updates, f32[n, m].
+        """
         parts = [
             sketch_on_host_if(moves, similarity)
             for _, moves in self.updates_in_parts(start, ids, epochs, steps)
@@ -147,9 +186,14 @@ class Before:
         return np.concatenate(parts) if parts else np.zeros((0, self.model.size), np.float32)
 
     def losses(self, models: np.ndarray, ids: np.ndarray, had: int = 0) -> np.ndarray:
-        """Return the mean loss of each model f32[K, d] on the training samples of each of these
-        clients, to which the models are sent, f32[K, n]. `had`: how often a client has a model
-        already, and need not say its loss."""
+        """Return f32[K, n]: the mean loss of each model on the training samples of each of these
+        clients, to which the models are sent.
+
+        Args:
+            models: f32[K, d] the models.
+            ids: i32[n] the clients.
+            had: How often a client has a model already, and need not say its loss.
+        """
         self.compared = (self.compared or 0) + len(models) * len(ids) - had
         clients = np.arange(self.federation.clients, dtype=np.int32)
         find = scorer(self.solver)
@@ -170,8 +214,14 @@ class Before:
         of: Callable[[np.ndarray], Array],
         **length: int | None,
     ) -> np.ndarray:
-        """Return what `of(updates f32[m, d])` says of clients that join later, and are billed then,
-        i32[n]. `length`: epochs and steps."""
+        """Return i32[n]: what a function says of clients that join later, and are billed then.
+
+        Args:
+            start: f32[d] the model that they train from.
+            ids: i32[n] the clients.
+            of: (updates f32[m, d]) -> i32[m].
+            length: `epochs` or `steps` of the training.
+        """
         parts = self._train(length.get("epochs"), length.get("steps"))(
             self.key, self.federation, self.hyper, start, ids, self.own
         )
@@ -189,12 +239,22 @@ class Before:
     def means(
         self, parts: Iterator[Part] | list[Part], labels: np.ndarray, clusters: int
     ) -> np.ndarray:
-        """Return the mean update of each cluster, or what the server has instead, f32[K, d]."""
+        """Return f32[K, d]: the mean update of each cluster, or what the server has instead
+        (`train.robust`).
+
+        Args:
+            parts: Pairs (clients, updates), as `updates_in_parts` yields them.
+            labels: i32[n] the cluster of each client, in the order of the parts.
+            clusters: K.
+        """
         return means(parts, labels, clusters, self.solver.rule(self.key, self.hyper))
 
     def of_all(self, *pairs: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-        """Return the labels of all clients from pairs (clients, labels), i32[C]; −1 for those in
-        none."""
+        """Return i32[C]: the labels of all clients; −1 for those in none of the pairs.
+
+        Args:
+            pairs: Pairs (clients i32[n], their labels i32[n]).
+        """
         found = np.full(self.federation.clients, -1, np.int32)
         for ids, labels in pairs:
             found[ids] = labels
@@ -203,9 +263,15 @@ class Before:
     def divide(
         self, state: State, ids: np.ndarray, own: np.ndarray, advice: str = "raise it"
     ) -> State:
-        """Return the state whose clients `ids` i32[n] are in the clusters `own` i32[n], and no
-        others in any; each cluster goes on from the first model. SpecError with this advice if
-        there is no room."""
+        """Return the state with other clusters, each of which goes on from the first model. Clients
+        that are not named are in none. Raises SpecError if there is no room.
+
+        Args:
+            state: The state before.
+            ids: i32[n] clients.
+            own: i32[n] their clusters, from 0 on.
+            advice: What the error advises.
+        """
         room = state.clusters
         number = int(own.max(initial=0)) + 1
         if number > room:
@@ -217,10 +283,14 @@ class Before:
         return state._replace(models=models, labels=labels, active=jnp.arange(room) < number)
 
     def asked_now(self) -> int:
-        """How many of those that have trained are there by now; those who come later are billed
-        when they join."""
+        """Return how many of those that have trained are there by now; those who come later are
+        billed when they join."""
         return int(np.sum(self.asked & (np.asarray(self.federation.arrive) == 0)))
 
     def fold(self, purpose: str) -> Array:
-        """Return a random key for this purpose."""
+        """Return a random key.
+
+        Args:
+            purpose: What it is for. Another purpose has another key.
+        """
         return keys.fold(self.key, purpose)

@@ -25,8 +25,13 @@ def need_clients(federation: Federation, clusters: int, name: str) -> None:
 
 
 def join(labels: Array, cohort: Cohort, which: Array) -> Array:
-    """Return the labels i32[C] of all clients after each participant has joined its cluster in
-    `which` i32[S]."""
+    """Return i32[C]: the labels after each participant has joined its cluster. Others keep theirs.
+
+    Args:
+        labels: i32[C] the labels before.
+        cohort: The participants.
+        which: i32[S] the cluster of each.
+    """
     there = jnp.where(cohort.mask, cohort.ids, labels.shape[0])
     return labels.at[there].set(which.astype(labels.dtype), mode="drop")
 

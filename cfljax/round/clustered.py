@@ -36,29 +36,41 @@ class Clustered(MethodConfig):
     `average`, and `after` may change it. `remember` keeps what the next round needs; `first` makes
     it. Between rounds `regroup` may make other clusters, on the host.
 
-    What participants are asked for passes through `ask` (`round/ask.py`; on the host
-    `round/before.py`), so it is counted, limited and timed. Compression, privacy, attacks, robust
-    means, parts of models, server optimisers, late clients and the rest are not the method's
-    business. Arrays: S participants, C clients, K clusters, d parameters; `Array` functions are
-    traced by JAX.
+    What participants are asked for passes through `ask` (on the host `Before`, else `Ask`), so it
+    is billed, bounded and timed. Compression, privacy, attacks, robust means, parts of models,
+    server optimisers, late clients and the rest are not the method's business.
+
+    Shapes: S participants, C clients, K clusters, d parameters. All functions are traced by JAX,
+    but for those that say HOST. `state` is a `State`, and `hyper` has the numbers of the run by
+    name, f32[] each.
+
+    Example:
+        ```python
+        @cfljax.register_method("mine")
+        @dataclasses.dataclass(frozen=True)
+        class Mine(Clustered):
+            chooses = True
+            clusters: int = cfljax.option(2, "number of models", low=1)
+        ```
     """
 
     average = "samples"
     """The weights of a cluster's members: "samples", "uniform" or "nova". Most methods have an
     option of this name."""
-    # Whether participants choose their cluster in each round; False: they keep it
     chooses = False
-    # Whether the server computes `score`, from what it knows, so that no models are sent for it
+    """Whether participants choose their cluster in each round; False: they keep it."""
     scores_on_server = False
-    # Whether random participants are put into clusters ("when_empty", "always"), of methods that
-    # choose
+    """Whether the server computes `score`, from what it knows, so that no models are sent for
+    it."""
     reseed = "never"
+    """Whether random participants are put into clusters ("when_empty", "always"), of methods that
+    choose."""
     aggregate = "model"
     """"gradient": each participant sends one gradient, and a cluster's model moves by their sum
     over all participants."""
-    # "batch": losses are of the first mini-batch of local training, and so is the gradient of
-    # `aggregate`
     estimate = "full"
+    """"batch": losses are of the first mini-batch of local training, and so is the gradient of
+    `aggregate`."""
     buffers = False
     """Whether each cluster has a momentum buffer, `state.memory` f32[K, d], that its members begin
     with and that is averaged."""
@@ -68,25 +80,25 @@ class Clustered(MethodConfig):
     compares_all = False
     """Whether `begin` or `regroup` compares all clients with each other, with an option
     `similarity` by their updates."""
-    # How many numbers that comparison holds for each pair of clients
     pairs = 2
-    # Whether all clients take part in each round
+    """How many numbers that comparison holds for each pair of clients."""
     everybody = False
-    # Whether all clients begin in one cluster, of `max_clusters` slots
+    """Whether all clients take part in each round."""
     splits = False
-    # Whether the clusters are the true groups
+    """Whether all clients begin in one cluster, of `max_clusters` slots."""
     true_groups = False
+    """Whether the clusters are the true groups."""
     joins_on_arrival = False
     """Whether a client that comes late gets its cluster of `state.guess` when it comes; False: when
     it first takes part."""
-    # How many clients are drawn from each cluster in a round; None: the run's draw
     clients_per_cluster = cast("int | None", None)
+    """How many clients are drawn from each cluster in a round; None: the run's draw."""
     notes = 0
     """How many numbers the method's own `steps` note for each participant (`done.notes`), NaN at
     first. They replace a part of the model that stays with the client, so `train.parts` is
     refused."""
-    # The first rounds, in which all clients take part
     warmup_rounds = 0
+    """The first rounds, in which all clients take part."""
     every = cast("int | None", None)
     """After how many rounds `begin` makes clusters again; None: never. Methods have
     `recluster.every()` as their option."""
@@ -98,8 +110,9 @@ class Clustered(MethodConfig):
     makes_models = False
     """Whether `prepare` begins or merges clusters, so that no part of a model is shared through all
     rounds. It also gives each participant its cluster."""
-    # Whether `state.memory` is an array f32[K, d] whose parts are shared as the models' parts are
     memory_of_clusters = False
+    """Whether `state.memory` is an array f32[K, d] whose parts are shared as the models' parts
+    are."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -129,22 +142,42 @@ class Clustered(MethodConfig):
         return self.every if self.begins else None
 
     def begin(self, ask: Before) -> Begun:
-        """HOST. Models and clusters before round 0."""
+        """HOST. Make the models and clusters before the first round.
+
+        Args:
+            ask: What clients can be asked before a round.
+        """
         raise NotImplementedError
 
     def score(self, ask: Ask, state: State) -> Array:
-        """Return the scores f32[K, S]: a participant joins the cluster with its least."""
+        """Return f32[K, S]: a participant joins the cluster with the least. Without this function
+        it is the loss of each model on the participant's data.
+
+        Args:
+            ask: What participants can be asked.
+            state: The state before the round.
+        """
         return ask.losses(
             state.models,
             ask.solver.work.batch if self.estimate == "batch" and ask.in_round else None,
         )
 
     def score_range(self, hyper: Hyper) -> Array | float:
-        """How far apart two scores can be where losses are bounded, for a private choice."""
+        """Return how far apart two scores can be where losses are bounded, for a private choice,
+        f32[].
+
+        Args:
+            hyper: The numbers of the run.
+        """
         return hyper["privacy.choice.clip"]
 
     def choose(self, ask: Ask, state: State) -> Array:
-        """Return the cluster of each participant, i32[S]."""
+        """Return i32[S]: the cluster of each participant in this round.
+
+        Args:
+            ask: What participants can be asked.
+            state: The state before the round.
+        """
         if self.chooses:
             return ask.least(self.score(ask, state), self.score_range)
         own = state.labels[ask.cohort.ids]
@@ -153,7 +186,12 @@ class Clustered(MethodConfig):
         return jnp.maximum(own, 0)
 
     def join(self, ask: Ask, state: State) -> Array:
-        """Return the clusters of participants that have none, i32[S]."""
+        """Return i32[S]: the clusters of participants that have none.
+
+        Args:
+            ask: What these participants can be asked.
+            state: The state before the round.
+        """
         return (
             ask.least(self.score(ask, state))
             if state.guess is None
@@ -161,80 +199,159 @@ class Clustered(MethodConfig):
         )
 
     def step(self, hyper: Hyper) -> LocalStep:
-        """Return the numbers of a local step."""
+        """Return the numbers of a local step.
+
+        Args:
+            hyper: The numbers of the run.
+        """
         return LocalStep.of(hyper)
 
     def pull(self, hyper: Hyper) -> Array | None:
-        """How strongly the clusters' models are pulled to a global model in training, which all
-        participants train as well, on the same batches. Without this function there is no global
-        model."""
+        """Return f32[]: how strongly the clusters' models are pulled to a global model in training,
+        which all participants train as well, on the same batches. Without this function there is no
+        global model.
+
+        Args:
+            hyper: The numbers of the run.
+        """
 
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
-        """Return the local steps themselves, of methods that have steps of their own (with
-        `own_steps = True`)."""
+        """Return the local steps, of methods that have steps of their own (with `own_steps =
+        True`).
+
+        Args:
+            model: The network.
+            hyper: The numbers of the run.
+            rule: The run's optimiser.
+        """
         raise NotImplementedError
 
     def work(self, work: Work) -> Work:
-        """Return the amount of local training, from the run's."""
+        """Return the amount of local training.
+
+        Args:
+            work: The run's.
+        """
         return work
 
     def reassign(self, ask: Ask, state: State, trained: Array, which: Array) -> Array:
-        """Return the clusters i32[S] whose models become the mean of the participants' trained
-        models f32[S, d]. These have trained from the models of the clusters `which` i32[S].
-        Without this function they are the same clusters."""
+        """Return i32[S]: the clusters whose models become the means of the participants' trained
+        models. Without this function they are the clusters that the participants have trained for.
+
+        Args:
+            ask: What participants can be asked.
+            state: The state before the round.
+            trained: f32[S, d] the trained models.
+            which: i32[S] the clusters from whose models they have trained.
+        """
         raise NotImplementedError
 
     def after(self, models: Array, hyper: Hyper, state: State) -> Array:
-        """Return the models after a round, from the average models, f32[K, d]. `state`: before the
-        round."""
+        """Return f32[K, d]: the models after a round.
+
+        Args:
+            models: f32[K, d] the average models.
+            hyper: The numbers of the run.
+            state: The state before the round.
+        """
         return models
 
     def first(self, ask: Ask, state: State) -> State:
-        """Return the state before the first round from one without memory, where `begin` makes
-        none. `ask`: all that train."""
+        """Return the state before the first round with the memory that the method begins with, if
+        `begin` does not make it.
+
+        Args:
+            ask: What can be asked of all clients that train.
+            state: The state without memory.
+        """
         return state._replace(memory=jnp.zeros_like(state.models)) if self.buffers else state
 
     def prepare(self, ask: Ask, state: State) -> State:
-        """Return the state that the participants of a round find, from that after the last
-        round."""
+        """Return the state that the participants of a round find.
+
+        Args:
+            ask: What participants can be asked.
+            state: The state after the last round.
+        """
         return state
 
     def remember(self, ask: Ask, before: State, after: State, done: Done) -> Tree:
-        """Return what the method remembers after a round, from the states before it and (models and
-        labels) after it."""
+        """Return what the method remembers after a round, the next `state.memory`.
+
+        Args:
+            ask: What participants can be asked.
+            before: The state before the round.
+            after: The state after it, with its models and labels.
+            done: What the round has done.
+        """
         return after.memory
 
     def settle(self, before: State, after: State) -> Tree:
-        """Return what it remembers, where that depends on the models after the round: asked again
-        after `train.server`'s step."""
+        """Return what the method remembers, where that depends on the models after the round: asked
+        again after the step of `train.server`.
+
+        Args:
+            before: The state before the round.
+            after: The state after it, with the models that the server has moved.
+        """
         return after.memory
 
     def shows(self, ask: Ask, before: State, after: State, done: Done) -> dict[str, Array]:
-        """Further quantities of the round for the history."""
+        """Return further quantities of the round for the history, by name. `diagnostics` says what
+        they are.
+
+        Args:
+            ask: What participants can be asked.
+            before: The state before the round.
+            after: The state after it.
+            done: What the round has done.
+        """
         return {}
 
     def regroup(self, ask: Before, state: State, round: int) -> State:
-        """HOST. The clusters with which the run goes on after this number of rounds, one of
-        `regroup_after`."""
+        """HOST. Return the state with the clusters with which the run goes on.
+
+        Args:
+            ask: What clients can be asked between rounds.
+            state: The state after the round.
+            round: How many rounds are done, one of `regroup_after`.
+        """
         raise NotImplementedError
 
     def regroup_after(self, rounds: int) -> tuple[int, ...]:
-        """Return the numbers of rounds after which `regroup` is called, in a run of `rounds`
-        rounds."""
+        """Return the numbers of rounds after which `regroup` is called.
+
+        Args:
+            rounds: How many rounds the run has.
+        """
         return tuple(range(1, rounds))
 
     def adapt(self, ask: Ask, state: State) -> Array:
-        """Return a model for each client, made from the one global model when clients are scored,
-        f32[C, d]."""
+        """Return f32[C, d]: a model for each client, made from the one global model when clients
+        are scored.
+
+        Args:
+            ask: What clients can be asked.
+            state: The state after a round.
+        """
         raise NotImplementedError
 
     def kept(self, state: State) -> dict[str, Array]:
-        """Arrays that are kept with the results."""
+        """Return arrays that are kept with the results, by name.
+
+        Args:
+            state: The state after the last round.
+        """
         return state.extras
 
     def per_client(self, clients: int, d: int) -> int:
-        """Its model when it is scored, where that is made then; what is compared of it, and its
-        similarity with all others."""
+        """Return how many numbers a run holds for each client: its model when it is scored, if
+        `adapt` makes it then; what is compared of it, and its similarity with all others.
+
+        Args:
+            clients: C.
+            d: The number of parameters.
+        """
         kept = self.vectors_kept * d + (d if type(self).adapt is not Clustered.adapt else 0)
         if not self.compares_all:
             return kept
@@ -258,7 +375,8 @@ class Clustered(MethodConfig):
 
     @property
     def reveals(self) -> str:
-        """Who is in which cluster."""
+        """What is revealed of the participants without noise: who is in which cluster; "":
+        nothing."""
         if self.single:
             return ""
         return "the choice by loss" if self.chooses_by_loss else "the clustering by updates"
@@ -271,8 +389,8 @@ class Clustered(MethodConfig):
 
     @property
     def repeats(self) -> float:
-        """Of what a participant receives: all models (and one buffer) to choose from, or its
-        own."""
+        """How many model-sized vectors with the same shared parameters a participant downloads: all
+        models (and one buffer for two vectors) to choose from, or its own."""
         if self.buffers:
             return (self.models_kept + 1) / 2
         return float(self.models_kept) if self.chooses_by_loss else 1.0
@@ -290,8 +408,13 @@ class Clustered(MethodConfig):
         )
 
     def releases(self, rounds: int) -> tuple[int, int]:
-        """Noised sums of updates, and of buffers or for the global model. A draw inside clusters is
-        taken for everybody."""
+        """Return how many noised sums a run publishes: (of updates, and of buffers or for the
+        global model, over the participants of a round; over all clients). A draw inside clusters is
+        taken for everybody.
+
+        Args:
+            rounds: How many rounds the run has.
+        """
         if self.clients_per_cluster is not None:
             return 0, rounds
         return (2 if self.buffers or self.trains_twice else 1) * (
@@ -300,8 +423,7 @@ class Clustered(MethodConfig):
 
     @property
     def without(self) -> dict[str, str]:
-        """Gradients are no models, buffers are a momentum, and new clusters are not those that
-        updates under way are of."""
+        """The train options that cannot be combined with this method, and why."""
         found = super().without
         if self.again is not None:
             found["asynchronous"] = (
@@ -319,7 +441,15 @@ class Clustered(MethodConfig):
         return found
 
     def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
-        """Raise SpecError for a draw that a round of this kind cannot have."""
+        """Raise SpecError for a draw that a round of this kind cannot have, and for clusters that
+        nobody joins.
+
+        Args:
+            where: The name of the options' table, for the message.
+            train: The options of the table `train`.
+            data: Those of the table `data`.
+            model: Those of the table `model`.
+        """
         if self.aggregate == "gradient" and self.average == "nova":
             raise SpecError(
                 f'{where}.average = "nova": all take one step with aggregate = "gradient"; '
@@ -362,7 +492,14 @@ class Clustered(MethodConfig):
             raise SpecError(f"{where}: {why}; give it a train.clock without deadline_s and trace")
 
     def warn_run(self, where: str, train: TrainOptions, data: Value) -> list[str]:
-        """Add that clusters draw their own participants."""
+        """Return the lines of `MethodConfig.warn_run`, and one if clusters draw their own
+        participants.
+
+        Args:
+            where: The name of the options' table, for the message.
+            train: The options of the table `train`.
+            data: Those of the table `data`.
+        """
         lines = super().warn_run(where, train, data)
         if self.clients_per_cluster is not None and train.participation != 1.0:
             lines.append(

@@ -22,8 +22,13 @@ SMALL = 1 << 18
 
 
 def first_model(key: Array, model: Model) -> Array:
-    """Return the initial parameters w_0, f32[d]. For one key, all methods that start from a single
-    model get the same."""
+    """Return f32[d]: the initial parameters w_0. For one key, all methods that start from a single
+    model get the same.
+
+    Args:
+        key: The key of the run, which `init` gets.
+        model: The network.
+    """
     return first_models(key, model, 1)[0]
 
 
@@ -34,7 +39,13 @@ def first_on_host(model: Model) -> Callable[[Array], Array]:
 
 
 def first_models(key: Array, model: Model, clusters: int) -> Array:
-    """f32[K, d]: K independent initialisations; the first is `first_model`."""
+    """Return f32[K, d]: K independent initialisations; the first is `first_model`.
+
+    Args:
+        key: The key of the run, which `init` gets.
+        model: The network.
+        clusters: K.
+    """
     return (_draw_models_apart if model.size <= SMALL else _draw_models)(model, clusters, key)
 
 
@@ -64,7 +75,15 @@ def traffic(
     floats_up: int | Array = 0,
 ) -> Traffic:
     """Return the communication of a round in which each participant receives and sends these
-    numbers of vectors and floats."""
+    numbers. A participant that is masked counts nothing.
+
+    Args:
+        cohort: The participants.
+        vectors_down: Vectors of a model's size that each receives, i32[] or an int.
+        vectors_up: Vectors that each sends.
+        floats_down: Single numbers that each receives.
+        floats_up: Single numbers that each sends.
+    """
     n = jnp.sum(cohort.mask, dtype=jnp.int32)
     return Traffic(
         *(
@@ -75,8 +94,14 @@ def traffic(
 
 
 def keep_own(cohort: Cohort, delta: Array, start: Array) -> Mixed:
-    """Return the "aggregation" of personal models, in which nothing is shared: to each
-    participant's model `start` f32[S, d] its update `delta` f32[S, d] is added, if it is finite."""
+    """Return the "aggregation" of personal models, in which nothing is shared: each participant's
+    update is added to its own model, if it is finite.
+
+    Args:
+        cohort: The participants.
+        delta: f32[S, d] their updates.
+        start: f32[S, d] the models that they have started from.
+    """
     finite = usable(delta)
     new = jnp.where((cohort.mask & finite)[:, None], start + delta, start)
     return Mixed(new, jnp.sum(cohort.mask & ~finite, dtype=jnp.int32), cohort.mask & ~finite)

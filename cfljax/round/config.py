@@ -37,15 +37,23 @@ class TrainOptions(Protocol):
 class MethodConfig:
     """The base class of a method's options. A subclass defines its options as fields made by
     `option(…)`, and overrides the attributes and functions below whose defaults do not fit the
-    method."""
+    method. The recipes are subclasses.
 
-    # The number K of models. Most methods have an option with this name instead.
+    Example:
+        ```python
+        @dataclasses.dataclass(frozen=True)
+        class Config(MethodConfig):
+            pull: float = option(1.0, "how far the server moves", low=0, traced=True)
+        ```
+    """
+
     clusters = 1
+    """The number K of models. Most methods have an option with this name instead."""
     max_clusters = 0
     """The number of clusters that there is room for, of methods that have this option instead of
     `clusters`; 0: others."""
-    # Whether each client is scored by a model of its own
     own = False
+    """Whether each client is scored by a model of its own."""
     own_steps = False
     """Whether clients take steps of the method's own (`Solver.with_own_steps`), which cannot be
     done on Gram matrices."""
@@ -64,16 +72,16 @@ class MethodConfig:
     parts = cast("tuple[tuple[str, str], ...]", ())
     """The parts (name, kind) that the method itself has, instead of `train.parts` and, with kind
     "frozen", `train.freeze`."""
-    # The epochs of the head before the body's, where the method itself trains them apart
     head_epochs = 0
+    """The epochs of the head before the body's, where the method itself trains them apart."""
     finetune_steps = 0
     """The local steps that clients train on after all rounds, for a last score, where
     `train.finetune_steps` does not say it."""
     chooses_by_loss = False
     """Whether each participant of a round chooses its cluster by losses, so that
     `train.privacy.choice` can make that private."""
-    # Whether participants send updates
     sends = True
+    """Whether participants send updates."""
     waits = "its round needs the updates of all participants at once"
     """Why the server must wait for all participants of a round, so that `train.asynchronous` is
     refused; "": it need not, as the round mixes updates by `averages` and `train_and_mix`, and
@@ -85,15 +93,15 @@ class MethodConfig:
     """Whether each round makes one sum over all participants public and nothing else that tells who
     they were, and what a client sends does not depend on when it was drawn before. Not
     inherited."""
-    # Why samples must not have several labels, for the message; "": they may
     counts_labels = ""
-    # Whether more `clusters` than clients that train are refused
+    """Why samples must not have several labels, for the message; "": they may."""
     needs_clients = True
-    # How many vectors of a model's size a run holds for each client at once
+    """Whether more `clusters` than clients that train are refused."""
     vectors_kept = 0
-    # How updates are compared: "exact" or "sketch", for methods with an option of this name; "":
-    # they are not
+    """How many vectors of a model's size a run holds for each client at once."""
     similarity = ""
+    """How updates are compared: "exact" or "sketch", for methods with an option of this name; "":
+    they are not."""
 
     diagnostics = cast("dict[str, Quantity]", {})
     """What the numbers mean that the method itself reports (`diag` of a round, and the accuracies
@@ -160,12 +168,18 @@ class MethodConfig:
         return ""
 
     def check(self, where: str) -> None:
-        """Raise SpecError if options contradict each other. `where` is the name of the options'
-        table, for the message."""
+        """Raise SpecError if options contradict each other.
+
+        Args:
+            where: The name of the options' table, for the message.
+        """
 
     def check_labels(self, where: str) -> None:
         """Raise SpecError if a sample must have one label. It is called where samples have several.
-        `where`: as for `check`."""
+
+        Args:
+            where: The name of the options' table, for the message.
+        """
         if self.counts_labels:
             raise SpecError(
                 f'method.name = "{where.removeprefix("method.")}": {self.counts_labels}'
@@ -202,7 +216,12 @@ class MethodConfig:
         return {name: why for name, why in reasons.items() if why}
 
     def check_train(self, where: str, train: TrainOptions) -> None:
-        """Raise SpecError for what the method must do `without`. `where`: as for `check`."""
+        """Raise SpecError for what the method must do `without`.
+
+        Args:
+            where: The name of the options' table, for the message.
+            train: The options of the table `train`.
+        """
         for name, why in self.without.items():
             value: Any = train
             for part in name.split("."):
@@ -216,12 +235,23 @@ class MethodConfig:
                 )
 
     def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
-        """Raise SpecError if options contradict the tables `train`, `data` or `model` in another
-        way. `where`: as for `check`."""
+        """Raise SpecError if options contradict other tables in a way that `without` does not tell.
+
+        Args:
+            where: The name of the options' table, for the message.
+            train: The options of the table `train`.
+            data: Those of the table `data`.
+            model: Those of the table `model`.
+        """
 
     def warn_run(self, where: str, train: TrainOptions, data: Value) -> list[str]:  # noqa: ARG002 (for subclasses)
         """Return lines on options that are taken, but do not do what one may expect of them.
-        `where`: as for `check`."""
+
+        Args:
+            where: The name of the options' table, for the message.
+            train: The options of the table `train`.
+            data: Those of the table `data`.
+        """
         privacy = train.transit.privacy
         private = train.transit.choice is not None
         if not self.reveals or private or privacy is None or not privacy.noise:
@@ -233,14 +263,21 @@ class MethodConfig:
         ]
 
     def per_client(self, clients: int, d: int) -> int:
-        """Return the numbers that a run holds in memory for each of its `clients` clients. `d`: the
-        number of parameters."""
+        """Return how many numbers a run holds in memory for each of its clients.
+
+        Args:
+            clients: C.
+            d: The number of parameters.
+        """
         return self.vectors_kept * d
 
     def releases(self, rounds: int) -> tuple[int, int]:
-        """Return the numbers of noised sums that a run of `rounds` rounds publishes, for the
-        accounting of `train.privacy`: (sums over the participants of a round, sums over all
-        clients)."""
+        """Return how many noised sums a run publishes, for the accounting of `train.privacy`: (over
+        the participants of a round, over all clients).
+
+        Args:
+            rounds: How many rounds the run has.
+        """
         return rounds, 0
 
 

@@ -23,18 +23,19 @@ if TYPE_CHECKING:
 
 
 class OwnModels(NamedTuple):
-    """The models that the server has of the clients."""
+    """The state of a method on `Peers` between two rounds: the models that the server has of the
+    clients."""
 
-    # f32[C, d]: the last model of each client; w_0 for those that have not trained
     own: Array
-    # bool[C]: has a model of its own that is finite
+    """f32[C, d]: the last model of each client; w_0 for those that have not trained."""
     drawn: Array
-    # f32[C]: the number of training samples of each client
+    """bool[C]: has a model of its own that is finite."""
     size: Array
-    # f32[d]: w_0
+    """f32[C]: the number of training samples of each client."""
     first: Array
-    # f32[m], or f32[C, m] for each client: what the server sends besides models; None: nothing
+    """f32[d]: w_0."""
     shared: Array | None = None
+    """f32[m], or f32[C, m] for each client: what the server sends besides models; None: nothing."""
 
     @property
     def shares(self) -> Array:
@@ -44,7 +45,11 @@ class OwnModels(NamedTuple):
         return weight / jnp.maximum(weight.sum(), 1.0)
 
     def mixed(self, weights: Array) -> Array:
-        """Return mixtures of the clients' models, f32[S, d], with these weights f32[S, C]."""
+        """Return f32[S, d]: mixtures of the clients' models.
+
+        Args:
+            weights: f32[S, C] the weight of each client's model in each mixture.
+        """
         return weighted_sum(weights, self.own)[0]
 
 
@@ -53,13 +58,26 @@ Exchanged = tuple[OwnModels, Array | int, Array | int]
 
 @dataclasses.dataclass(frozen=True)
 class Peers(PersonalConfig):
-    """A participant trains from the model that `start` gives it, and keeps what becomes of that, if
-    it is finite. A subclass is a method: its fields are the options, and it overrides the functions
-    in which it differs.
+    """A model for each client. A participant trains from the model that `start` gives it, and keeps
+    what becomes of that, if it is finite. A subclass is a method: its fields are the options, and
+    it overrides the functions in which it differs.
 
     A client is scored with its model; one that has not trained, with the mean by samples of the
     models of all that have. With `sends = False` no model leaves a client, which is then scored
     with the first model.
+
+    Shapes: C clients, S participants, d parameters. `hyper` has the numbers of the run by name,
+    traced f32[] each.
+
+    Example:
+        ```python
+        class Circle(Peers):
+            def weights(self, state, ids, own, hyper):
+                return jax.nn.one_hot((ids + 1) % len(state.drawn), len(state.drawn))
+
+            def start(self, state, ids, own, hyper):
+                return state.mixed(self.weights(state, ids, own, hyper)), None
+        ```
     """
 
     def __init_subclass__(cls) -> None:
@@ -69,71 +87,100 @@ class Peers(PersonalConfig):
             cls.waits = "no updates are sent, so nobody waits"
 
     def step(self, hyper: Hyper) -> LocalStep:
-        """Return the numbers of a local step. Its pull `mu` is to the second model of `start`."""
+        """Return the numbers of a local step. Its pull `mu` is to the second model of `start`.
+
+        Args:
+            hyper: The numbers of the run.
+        """
         return LocalStep.of(hyper)
 
     def start(
         self, state: OwnModels, ids: Array, own: Array, hyper: Hyper
     ) -> tuple[Array, Array | None]:
-        """Return (the models f32[S, d] from which participants train, the models f32[S, d] to which
-        they are pulled; None: no pull).
+        """Return (the models f32[S, d] from which clients train, and those to which they are
+        pulled; None: no pull).
 
         Args:
-          state: The state before the round.
-          ids: i32[S] the participants.
-          own: f32[S, d] their models.
-          hyper: The numbers of the run.
+            state: The state before the round.
+            ids: i32[S] the clients.
+            own: f32[S, d] their own models.
+            hyper: The numbers of the run.
         """
         return own, None
 
     def weights(self, state: OwnModels, ids: Array, own: Array, hyper: Hyper) -> Array:
-        """Return the weights of all clients' models in the mixtures of some, f32[S, C]. Rows sum to
-        one.
+        """Return f32[S, C]: the weight of each client's model in the mixtures of some clients. Rows
+        sum to one.
 
         Args:
-          state: The clients' models.
-          ids: i32[S] the clients that get a mixture.
-          own: f32[S, d] their models.
-          hyper: The numbers of the run.
+            state: The state before the round.
+            ids: i32[S] the clients.
+            own: f32[S, d] their own models.
+            hyper: The numbers of the run.
         """
         return jax.nn.one_hot(ids, state.drawn.shape[0])
 
     def first_shared(self, model: Model, federation: Federation) -> Array | None:
-        """Return what the server sends besides models in the first round, f32[m] or for each client
-        f32[C, m]; None: nothing."""
+        """Return f32[m] or f32[C, m]: what the server sends besides models at first; None: nothing.
+
+        Args:
+            model: The network.
+            federation: The clients' data.
+        """
 
     def receive(self, ask: Ask, state: OwnModels, begin: Array) -> tuple[Array, Array | None]:
         """Return (the models f32[S, d] from which participants train, what they have at home f32[S,
-        m]). `begin`: the models that `start` gives them."""
+        m]; None: nothing).
+
+        Args:
+            ask: What participants can be asked.
+            state: The state before the round.
+            begin: f32[S, d] the models of `start`.
+        """
         return begin, None if state.shared is None else jnp.tile(state.shared, (len(begin), 1))
 
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
-        """Return the local steps of a method with `own_steps`. They leave what is at home as it
-        is."""
+        """Return the local steps, of methods that have steps of their own (`own_steps = True`).
+        What is at home stays the same.
+
+        Args:
+            model: The network.
+            hyper: The numbers of the run.
+            rule: The run's optimiser.
+        """
         raise NotImplementedError
 
     def work(self, work: Work) -> Work:
-        """Return the amount of local training, from the run's."""
+        """Return the amount of local training.
+
+        Args:
+            work: The run's.
+        """
         return work
 
     def exchange(
         self, ask: Ask, before: OwnModels, after: OwnModels, arrived: Array, home: Array | None
     ) -> Exchanged:
-        """Return the state for the next round, and how many numbers all participants together have
-        received and sent besides models.
+        """Return the state for the next round, and how many numbers all participants have received
+        and have sent besides models.
 
         Args:
-          ask: The participants.
-          before: The state before the round.
-          after: The same with the participants' trained models.
-          arrived: bool[S] the participants whose model is finite.
-          home: f32[S, m] what `receive` has given them.
+            ask: What participants can be asked.
+            before: The state before the round.
+            after: The same with the participants' trained models.
+            arrived: bool[S] whose models are finite.
+            home: f32[S, m] what participants had at home, of `receive`; None: nothing.
         """
         return after, 0, 0
 
     def also(self, model: Model, state: OwnModels) -> dict[str, Array]:
-        """Return further models f32[C, d] of the clients, by name, for the record of their
-        accuracy."""
+        """Return further models of the clients, f32[C, d] each, by name, whose accuracy is
+        recorded.
+
+        Args:
+            model: The network.
+            state: The state after a round.
+        """
         return {}
 
     @property
@@ -145,7 +192,11 @@ class Peers(PersonalConfig):
         )
 
     def releases(self, rounds: int) -> tuple[int, int]:
-        """Count the noised sums of a run: none."""
+        """Return the numbers of noised sums of a run: none, as clients get no sums.
+
+        Args:
+            rounds: How many rounds the run has.
+        """
         return 0, 0
 
 

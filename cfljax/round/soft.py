@@ -26,16 +26,17 @@ B], one for each sample."""
 
 
 class Mixed(NamedTuple):
-    """The models, and the clients' mixtures of them."""
+    """The state of a method on `Soft` between two rounds: K models, and the clients' mixtures of
+    them."""
 
-    # f32[K, d]
     models: Array
-    # f32[C, K]: each row sums to one
+    """f32[K, d]: the models."""
     mixture: Array
-    # bool[C]: has a mixture of its own
+    """f32[C, K]: each row sums to one."""
     drawn: Array
-    # What else the method remembers
+    """bool[C]: has a mixture of its own."""
     memory: Tree = None
+    """What else the method remembers."""
 
 
 # E-steps for the mixture of a client that has not been drawn
@@ -44,14 +45,24 @@ NEWCOMER_STEPS = 10
 
 @dataclasses.dataclass(frozen=True)
 class Soft(MethodConfig):
-    """Each participant finds the `share` of every model in each of its samples, and its mixture is
-    their mean; then it trains every model, the losses of its samples multiplied by their shares.
-    Each model becomes the mean of what the participants made of it. A client is scored by the mean
-    of the models' probabilities, weighted by its mixture. A subclass is a method: its fields are
-    the options, and it overrides the functions in which it differs.
+    """A mixture of K models for each client. Each participant finds the `share` of every model in
+    each of its samples, and its mixture is their mean; then it trains every model, the losses of
+    its samples multiplied by their shares. Each model becomes the mean of what the participants
+    made of it. A client is scored by the mean of the models' probabilities, weighted by its
+    mixture. A subclass is a method: its fields are the options, and it overrides the functions in
+    which it differs.
 
-    A client that has not been drawn yet gets its mixture by repeating this NEWCOMER_STEPS times
-    on its training samples, from equal shares, with the models as they are.
+    A client that has not been drawn yet gets its mixture by repeating this NEWCOMER_STEPS times on
+    its training samples, from equal shares, with the models as they are.
+
+    Shapes: C clients, S participants, K models, N samples of a client, M classes, d parameters.
+
+    Example:
+        ```python
+        class Tempered(Soft):
+            def share(self, log_mixture, losses, axis):
+                return jax.nn.softmax((log_mixture - losses) / 2, axis=axis)
+        ```
     """
 
     diagnostics = {
@@ -68,17 +79,30 @@ class Soft(MethodConfig):
         cls.trains_once = False
 
     def share(self, log_mixture: Array, losses: Array, axis: int) -> Array:
-        """Return the share of each model in each sample, from the logarithm of the client's mixture
-        and the losses (less what `of_label` adds), along the axis of models."""
+        """Return the share of each model in each sample, in the shape of `losses`.
+
+        Args:
+            log_mixture: The logarithm of the client's mixture, which broadcasts with the losses.
+            losses: The losses of the models on the samples, less what `of_label` adds.
+            axis: The axis of models.
+        """
         return jax.nn.softmax(log_mixture - losses, axis=axis)
 
     def of_label(self, state: Mixed) -> Array | None:
-        """Return what is added to the loss of each model on a sample of each label, f32[K, M];
-        None: nothing."""
+        """Return f32[K, M]: what is added to the loss of a model on a sample with this label; None:
+        nothing.
+
+        Args:
+            state: The state before the round.
+        """
         return None
 
     def first_memory(self, federation: Federation) -> Tree:
-        """Return what the method remembers before the first round."""
+        """Return what the method remembers before the first round.
+
+        Args:
+            federation: The clients' data.
+        """
         return None
 
     def remember(
@@ -87,20 +111,28 @@ class Soft(MethodConfig):
         """Return what the method remembers after a round.
 
         Args:
-          state: The state before the round.
-          solver: Computes on the participants' samples.
-          federation: The clients' data.
-          cohort: The participants.
-          shares: f32[S, K, N] the share of each model in each of their samples.
+            state: The state before the round.
+            solver: The solver of the run.
+            federation: The clients' data.
+            cohort: The participants.
+            shares: f32[S, K, N] the shares that they have found.
         """
         return state.memory
 
     def floats(self, classes: int) -> int:
-        """Return how many numbers beside models each participant receives, and as many sends."""
+        """Return how many numbers beside models each participant receives, and sends.
+
+        Args:
+            classes: M.
+        """
         return 0
 
     def kept(self, state: Mixed) -> dict[str, Array]:
-        """Return the arrays that are kept with the results, by name."""
+        """Return arrays that are kept with the results, by name.
+
+        Args:
+            state: The state after the last round.
+        """
         return {"mixture": state.mixture}
 
     @property
@@ -109,7 +141,12 @@ class Soft(MethodConfig):
         return "it sends an update of each model in a round"
 
     def releases(self, rounds: int) -> tuple[int, int]:
-        """Count the noised sums of a run: each participant is in those of all models."""
+        """Return the numbers of noised sums of a run: one of each model in each round, as every
+        participant is in the sums of all models.
+
+        Args:
+            rounds: How many rounds the run has.
+        """
         return rounds * self.clusters, 0
 
 

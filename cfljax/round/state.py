@@ -16,19 +16,20 @@ share a compiled program."""
 
 
 class State(NamedTuple):
-    """K models, and the cluster of each client."""
+    """The state of a method on `Clustered` between two rounds: K models, and the cluster of each
+    client."""
 
-    # f32[K, d]
     models: Array
-    # i32[C]; −1: none yet
+    """f32[K, d]: the models."""
     labels: Array
+    """i32[C]: the cluster of each client; −1: none yet."""
     guess: Array | None = None
     """i32[C]: the cluster that a client without one will join; −1: none. None: it is found by
     `score` when the client comes."""
-    # bool[K]: which clusters are in use; None: all
     active: Array | None = None
-    # What else the method remembers
+    """bool[K]: which clusters are in use; None: all."""
     memory: Tree = None
+    """What else the method remembers."""
     asked: Array | None = None
     """i32[]: how many clients have trained for the clustering since the last round. The next round
     bills it. None: nobody ever."""
@@ -38,14 +39,15 @@ class State(NamedTuple):
     compared: Array | None = None
     """i32[]: how many models clients were sent since the last round to compare them for the
     clustering, for as many of the `floats`; None: none ever."""
-    # Arrays that are kept with the results
     extras: dict[str, Array] = {}
-    # f32[1, d]: a global model, which all participants train as well; None: there is none
+    """Arrays that are kept with the results."""
     whole: Array | None = None
-    # f32[C, n]: the parameters that stay with each client (`round/parts.py`); None: there are none
+    """f32[1, d]: a global model, which all participants train as well; None: there is none."""
     own: Array | None = None
-    # i32[C]: the cluster whose model each client has, or would get; None: `own` is None
+    """f32[C, n]: the parameters that stay with each client (`round/parts.py`); None: there are
+    none."""
     scored_by: Array | None = None
+    """i32[C]: the cluster whose model each client has, or would get; None: `own` is None."""
 
     @property
     def clusters(self) -> int:
@@ -64,36 +66,36 @@ class State(NamedTuple):
 
 
 class Begun(NamedTuple):
-    """HOST. What `begin` makes."""
+    """HOST. What `Clustered.begin` returns: the models and clusters before the first round."""
 
-    # f32[K, d]
     models: np.ndarray
-    # i32[C]; −1: none yet
+    """f32[K, d]: the models."""
     labels: np.ndarray
-    # i32[C]: as in `State`
+    """i32[C]: the cluster of each client; −1: none yet."""
     guess: np.ndarray | None = None
-    # bool[K]: as in `State`
+    """i32[C]: as in `State`."""
     active: np.ndarray | None = None
+    """bool[K]: as in `State`."""
     memory: Tree = None
-    # The numbers that clients send up for the clustering, besides updates
     floats: int = 0
+    """The numbers that clients send up for the clustering, besides updates."""
     extras: dict[str, np.ndarray] = {}
 
 
 class Done(NamedTuple):
-    """What a round of training has done, for `remember` and `shows`."""
+    """What a round of training has done, for `Clustered.remember` and `Clustered.shows`."""
 
-    # i32[S]: the cluster of each participant
     which: Array
-    # f32[S, d]: the participants' updates as they arrived, of methods that compare them; else some
-    # sketch of them
+    """i32[S]: the cluster of each participant."""
     moves: Array
-    # f32[S]: the norms of the updates
+    """f32[S, d]: the participants' updates as they arrived, of methods that compare them; else some
+    sketch of them."""
     norms: Array
-    # bool[S]: whether each update is finite
+    """f32[S]: the norms of the updates."""
     sane: Array
-    # bool[K]: which clusters had members with finite updates
+    """bool[S]: whether each update is finite."""
     moved: Array
+    """bool[K]: which clusters had members with finite updates."""
     notes: Array | None = None
     """f32[S, notes]: what the method's own steps have noted, NaN where they have not; or the
     updates of the parameters that stay with the participants; None: there are neither."""

@@ -8,11 +8,11 @@ import numpy as np
 
 from cfljax.lazy import jax
 
-# An array of JAX. On the host, before the engine copies it to the device, it may be a numpy array
-# (`on_host`).
 Array = jax.Array
-# A tree of arrays (JAX's pytree) whose form depends on the model, the method or the caller
+"""An array of JAX. On the host, before the engine copies it to the device, it may be a numpy array
+(`on_host`)."""
 Tree = Any
+"""A tree of arrays (JAX's pytree) whose form depends on the model, the method or the caller."""
 Hyper = dict[str, Array]
 """The numbers of a run by name (`lr`, `mu`, `beta`, …), f32[] each. They are traced: a grid over
 them is one compiled program."""

@@ -15,24 +15,25 @@ class Source(NamedTuple):
     """HOST. A named data set as numpy arrays. The readers of `cfljax.data` return it."""
 
     name: str
-    # u8, f32 or i32 (token ids) [n_train, ...]
     x_train: np.ndarray
-    # i32[n_train], 0 … classes − 1; of samples with several labels i32[n_train, classes], 0 or 1
+    """u8, f32 or i32 (token ids) [n_train, ...]."""
     y_train: np.ndarray
-    # [n_test, ...], of the type of `x_train`
+    """i32[n_train], 0 … classes − 1; of samples with several labels i32[n_train, classes], 0 or
+    1."""
     x_test: np.ndarray
-    # i32[n_test], or i32[n_test, classes]
+    """[n_test, ...], of the type of `x_train`."""
     y_test: np.ndarray
-    # The number of classes
+    """i32[n_test], or i32[n_test, classes]."""
     classes: int
-    # i32[n_train]: the user who made each sample; None: the data set does not say
+    """The number of classes."""
     user_train: np.ndarray | None = None
-    # i32[n_test]: the same for the test samples
+    """i32[n_train]: the user who made each sample; None: the data set does not say."""
     user_test: np.ndarray | None = None
-    # i32[users]: the true population of each user; None: the data set does not say
+    """i32[n_test]: the same for the test samples."""
     population: np.ndarray | None = None
-    # f32[vocabulary, width]: a fixed vector for each token; None: x holds no token ids
+    """i32[users]: the true population of each user; None: the data set does not say."""
     table: np.ndarray | None = None
+    """f32[vocabulary, width]: a fixed vector for each token; None: x holds no token ids."""
     coarse: np.ndarray | None = None
     """i32[classes]: the coarse label of each class, −1 for a class without samples; None: the data
     set does not say."""
@@ -49,26 +50,27 @@ class Parts:
     test: list[np.ndarray] | np.ndarray
     """i64[n_i] the test rows of each client, or one array of rows that all clients are tested
     on."""
-    # i32[C] the true group of each client; −1: unknown
     group: np.ndarray
+    """i32[C] the true group of each client; −1: unknown."""
     view: np.ndarray | None = None
     """i32[C] through which of the V views below each client sees its samples; None: all clients see
     the data unchanged."""
     pixels: np.ndarray | None = None
     """i32[V, F] the index, in the original flattened sample, of each value that the view shows (−1:
     the value is zero)."""
-    # i32[V, classes] the label that replaces each label in the view
     labels: np.ndarray | None = None
+    """i32[V, classes] the label that replaces each label in the view."""
     gain: np.ndarray | None = None
     """f32[V] the factor of the view: a sample x becomes gain · x + offset, after the scaling of
     `Pool`."""
-    # f32[V] the number that the view adds, see `gain`
     offset: np.ndarray | None = None
+    """f32[V] the number that the view adds, see `gain`."""
     source: Source | None = None
     """The data set of the rows, if the partition has made a new one (by copying or drawing
     samples); None: the given one."""
-    # i64[n]: of which original sample each training sample of `source` is a copy; None: of none
     origin: np.ndarray | None = None
+    """i64[n]: of which original sample each training sample of `source` is a copy; None: of
+    none."""
     by_group: np.ndarray | None = None
     """i32[G, C] through which view each client would see its samples in each true group, where
     views are combined (none, i32[0, C], where that is not a matter of a view alone); None: as the
@@ -169,12 +171,12 @@ class Split:
     """The pool rows of each client: client c has `rows[start[c] : start[c] + count[c]]`. Clients
     are not padded to the size of the largest; entries outside of these ranges are never read."""
 
-    # i32[T] indices into the pool
     rows: Array
-    # i32[C] where the rows of each client begin
+    """i32[T] indices into the pool."""
     start: Array
-    # i32[C] the number of rows of each client
+    """i32[C] where the rows of each client begin."""
     count: Array
+    """i32[C] the number of rows of each client."""
     longest: int = dataclasses.field(metadata={"static": True})
     """An upper bound of `count`. It decides the shapes of arrays, so it is static."""
     shared: bool = dataclasses.field(default=False, metadata={"static": True})
@@ -184,8 +186,11 @@ class Split:
     computed during training."""
 
     def take(self, clients: Array) -> Split:
-        """Select these clients, i32[n] positions on the client axis, in this order. The array of
-        rows stays whole."""
+        """Select clients. The array of rows stays whole.
+
+        Args:
+            clients: i32[n] positions on the client axis, in the wanted order.
+        """
         grams = None if self.grams is None else self.grams._replace(start=self.grams.start[clients])
         return dataclasses.replace(
             self, start=self.start[clients], count=self.count[clients], grams=grams
@@ -229,33 +234,41 @@ class Devices:
 @tree
 @dataclasses.dataclass(frozen=True)
 class Federation:
-    """The clients and their data, on the device."""
+    """The clients and their data, on the device. C clients, dummies that pad the client axis
+    included.
+
+    Example:
+        ```python
+        samples_of_each = federation.train.count  # i32[C]
+        who = federation.trains  # bool[C]
+        ```
+    """
 
     pool: Pool
     train: Split
     test: Split
-    # i32[C] the identity of each client, from which its random keys are derived; −1: a dummy that
-    # pads the client axis
     uid: Array
-    # i32[C] the true group of each client; −1: unknown
+    """i32[C] the identity of each client, from which its random keys are derived; −1: a dummy that
+    pads the client axis."""
     group: Array
-    # i32[C] the first round in which each client can take part; NEVER: a newcomer
+    """i32[C] the true group of each client; −1: unknown."""
     arrive: Array
+    """i32[C] the first round in which each client can take part; NEVER: a newcomer."""
     view: View | None = None
-    # Training samples of each client that are set aside for validation; None: none are
     valid: Split | None = None
+    """Training samples of each client that are set aside for validation; None: none are."""
     owner: Array | None = None
     """i32[C] the index of the device that holds each client's samples; None: every device holds all
     samples."""
     drift: Drift | None = None
     """How `group` and `view.of` change after round 0; None: they do not. Methods get the federation
     `at` a round, without drift."""
-    # The clients' devices; None: there is no simulated clock
     devices: Devices | None = None
-    # The number of classes
+    """The clients' devices; None: there is no simulated clock."""
     classes: int = dataclasses.field(default=0, metadata={"static": True})
-    # The number of true groups; 0: unknown
+    """The number of classes."""
     groups: int = dataclasses.field(default=0, metadata={"static": True})
+    """The number of true groups; 0: unknown."""
     form: tuple[int, ...] | None = dataclasses.field(default=None, metadata={"static": True})
     """The shape of a sample where the pool has it as a line, as on an accelerator; None: the shape
     of `pool.x`."""
@@ -279,7 +292,11 @@ class Federation:
         )
 
     def with_splits(self, splits: dict[str, Split]) -> Federation:
-        """Replace the splits, by the names of `splits`."""
+        """Return the federation with other splits.
+
+        Args:
+            splits: {"train", "test" and, if there are any, "valid": the split}.
+        """
         return dataclasses.replace(
             self, train=splits["train"], test=splits["test"], valid=splits.get("valid")
         )
@@ -305,7 +322,11 @@ class Federation:
         return _clients(self.uid, self.train.count, self.arrive)[1]
 
     def at(self, round: Array | int) -> Federation:
-        """Return the federation as it is in this round: the groups and views of its phase."""
+        """Return the federation as it is in a round: the groups and views of its phase.
+
+        Args:
+            round: i32[] the index of the round, or an int.
+        """
         if self.drift is None or self.view is None:
             return self
         phase = (self.drift.begin <= round).sum() - 1
@@ -313,8 +334,11 @@ class Federation:
         return dataclasses.replace(self, group=self.drift.group[phase], view=view, drift=None)
 
     def take(self, clients: Array) -> Federation:
-        """Select these clients, i32[n] positions, in this order. They keep identities, rows and
-        groups, and have no devices."""
+        """Select clients. They keep identities, rows and groups, and have no devices.
+
+        Args:
+            clients: i32[n] positions on the client axis, in the wanted order.
+        """
         view, owner = self.view, self.owner
         return dataclasses.replace(
             self,
@@ -346,37 +370,49 @@ class ClientState(NamedTuple):
     """What belongs to clients during a round besides data: rows of all clients, of which each
     participant finds its own. A field is None if nothing of the kind is kept."""
 
-    # f32[C, n]: the parameters that stay with each client (`train.parts`)
     own: Array | None = None
-    # f32[C, d]: what compression has dropped of each client's updates (`train.compress.feedback`)
+    """f32[C, n]: the parameters that stay with each client (`train.parts`)."""
     residual: Array | None = None
+    """f32[C, d]: what compression has dropped of each client's updates
+    (`train.compress.feedback`)."""
     optimiser: Array | None = None
     """f32[C, m]: the state of each client's optimiser (`train.optimizer_state`); one whose row is
     not finite starts fresh."""
-    # The updates in flight (`train.asynchronous`); None: every update arrives in its round
     flight: Flight | None = None
-    # The clients' devices in this round (`train.clock`)
+    """The updates in flight (`train.asynchronous`); None: every update arrives in its round."""
     devices: DevicesNow | None = None
+    """The clients' devices in this round (`train.clock`)."""
 
 
 class Cohort(NamedTuple):
-    """The participants of one round, padded to S entries."""
+    """The participants of one round, padded to S entries.
 
-    # i32[S] positions of the participants on the client axis
+    Example:
+        ```python
+        own = state.labels[cohort.ids]  # the cluster of each participant
+        number = jnp.sum(cohort.mask)  # how many take part
+        ```
+    """
+
     ids: Array
-    # bool[S]: False for padding, dropped-out clients and clients that have not arrived
+    """i32[S] positions of the participants on the client axis."""
     mask: Array
-    # f32[S] in (0, 1]: the share of its local steps that each participant does; below 1 for
-    # stragglers
+    """bool[S]: False for padding, dropped-out clients and clients that have not arrived."""
     work: Array
-    # i32[] the index of the round
+    """f32[S] in (0, 1]: the share of its local steps that each participant does; below 1 for
+    stragglers."""
     round: Array
-    # What belongs to the clients in this round
+    """i32[] the index of the round."""
     kept: ClientState = ClientState()
+    """What belongs to the clients in this round."""
 
     def repeat(self, times: int) -> Cohort:
-        """Repeat each participant `times` times in a row (S · times entries), for methods in which
-        it trains several models."""
+        """Return a cohort of S · times entries, each participant `times` times in a row, for
+        methods in which it trains several models.
+
+        Args:
+            times: How many models each trains.
+        """
         ids, mask, work = (jnp.repeat(each, times) for each in (self.ids, self.mask, self.work))
         return self._replace(ids=ids, mask=mask, work=work)
 

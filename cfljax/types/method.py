@@ -23,30 +23,35 @@ class Traffic(NamedTuple):
     participants, "up" the other way."""
 
     vectors_down: Array
+    """Whole vectors that participants receive."""
     vectors_up: Array
+    """Whole vectors that they send."""
     floats_down: Array
+    """Single floats that they receive."""
     floats_up: Array
+    """Single floats that they send."""
 
 
 class Info(NamedTuple):
-    """What a round reports besides the state."""
+    """What a round reports besides the state: `report` and `report_trained` make it."""
 
     traffic: Traffic
+    """What was sent."""
     train_loss: Array
     """f32[] the mean training loss, weighted by samples. This and the next two are NaN if there
     were no participants."""
     discrepancy: Array
     """f32[] the mean of ‖w_i − w‖ over participants i: the trained model, and its cluster's after
     the round (FedGroup eq. 4)."""
-    # f32[] the same, where w is the model that the participant started from
     drift: Array
-    # i32[] the number of participants' updates that had a NaN or Inf and were left out
+    """f32[] the same, where w is the model that the participant started from."""
     nonfinite: Array
-    # bool[] whether there were participants but none of their updates was finite
+    """i32[] the number of participants' updates that had a NaN or Inf and were left out."""
     lost: Array
-    # Name → value: further diagnostics of the method. Their names and shapes are the same in each
-    # round.
+    """bool[] whether there were participants but none of their updates was finite."""
     diag: dict[str, Array]
+    """Name → value: further diagnostics of the method. Their names and shapes are the same in each
+    round."""
     kept: ClientState = ClientState()
     """`Cohort.kept` after the round, with the participants' new rows and the updates of the clients
     that began in this round. With updates in flight, the other fields are of those that arrive in
@@ -62,8 +67,21 @@ models."""
 
 
 class Method(NamedTuple, Generic[State]):
-    """A clustering method as functions on its state. The function `make(config, model, solver)` in
-    the method's file returns it."""
+    """A method as pure functions on its state, which the function `make(config, model, solver)`
+    returns. The recipes make one; a method with a round of its own makes its own. `state` is any
+    tree of arrays.
+
+    C clients, K models, d parameters. `hyper` has the numbers of the run by name, traced f32[]
+    each; a key is a random key of JAX.
+
+    Example:
+        ```python
+        def make(config, model, solver):
+            def init(key, federation, hyper, setup): ...
+            def round(key, state, federation, cohort, hyper): ...
+            return Method(init, round, models=lambda state: (state.models, state.labels))
+        ```
+    """
 
     init: Callable[[Array, Federation, Hyper, dict[str, Tree]], State]
     """(key, federation, hyper, arrays that `setup` returned) -> the state before the first
@@ -72,6 +90,8 @@ class Method(NamedTuple, Generic[State]):
     """(key, state, federation, cohort, hyper) -> (new state, report). The engine compiles it, loops
     it over rounds and batches it over runs. Each round gets another random key."""
     models: Models[State]
+    """(state) -> (f32[K, d] the models, i32[C] the label of each client: the index of its model;
+    −1: none yet)."""
     setup: Callable[[Array, Federation, Hyper], dict[str, Tree]] | None = None
     """HOST. (key, federation, hyper) -> arrays for `init`, by name. It may train clients, and call
     scikit-learn. Numbers are not traced here; `hyper["participants"]` says how many a round

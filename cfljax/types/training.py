@@ -30,19 +30,19 @@ class Model(NamedTuple):
     unravels the vector once."""
 
     name: str
-    # The number d of parameters
     size: int
-    # Key -> f32[d]: the initial parameters
+    """The number d of parameters."""
     init: Callable[[Array], Array]
-    # f32[d] -> params: the flat vector as the network's tree of parameters
+    """Key -> f32[d]: the initial parameters."""
     unravel: Callable[[Array], Tree]
-    # Params -> f32[d]: the inverse of `unravel`
+    """f32[d] -> params: the flat vector as the network's tree of parameters."""
     ravel: Callable[[Tree], Array]
+    """Params -> f32[d]: the inverse of `unravel`."""
     forward: Forward
-    # f32[B]: the loss of each sample
     loss: OfLogits
-    # bool[B]: whether each sample is classified correctly
+    """f32[B]: the loss of each sample."""
     correct: OfLogits
+    """bool[B]: whether each sample is classified correctly."""
     penalty: Callable[[Tree], Array] | None = None
     """params -> f32[]: a term that is added to the training loss (weight decay on some layers);
     None: no such term."""
@@ -93,7 +93,14 @@ class LocalStep(NamedTuple):
     """The numbers of a step of local SGD, traced f32[] each.
 
     g ← gradient + weight_decay · w + mu · (w − anchor); u ← momentum · u + g; w ← w − lr · u. What
-    is None has no term."""
+    is None has no term.
+
+    Example:
+        ```python
+        def step(self, hyper):
+            return LocalStep.of(hyper)._replace(mu=hyper["mu"])
+        ```
+    """
 
     lr: Array
     momentum: Array | None = None
@@ -104,12 +111,20 @@ class LocalStep(NamedTuple):
 
     @classmethod
     def of(cls, hyper: Hyper) -> LocalStep:
-        """Take the numbers of the spec's table `train` from `hyper`."""
+        """Take the learning rate, the momentum and the weight decay of the spec's table `train`.
+
+        Args:
+            hyper: The numbers of the run.
+        """
         return cls(hyper["lr"], hyper.get("momentum"), hyper.get("weight_decay"))
 
     @classmethod
     def given(cls, numbers: Hyper) -> LocalStep:
-        """Make a step from these numbers, by the names of the fields."""
+        """Make a step from numbers by the names of the fields.
+
+        Args:
+            numbers: {field: f32[]}.
+        """
         return cls(**numbers)
 
 
@@ -117,24 +132,24 @@ class Jobs(NamedTuple):
     """The local training of a round, one job per participant: participant s starts from
     `start[which[s]]`."""
 
-    # i32[S] positions of the participants on the client axis
     client: Array
-    # bool[S]: a masked job costs nothing and returns a zero update
+    """i32[S] positions of the participants on the client axis."""
     mask: Array
-    # f32[S] in (0, 1]: the share of its local steps that each participant does
+    """bool[S]: a masked job costs nothing and returns a zero update."""
     work: Array
-    # f32[K, d] the models that participants may start from
+    """f32[S] in (0, 1]: the share of its local steps that each participant does."""
     start: Array
+    """f32[K, d] the models that participants may start from."""
     which: Array | None
     """i32[S] the row of `start` (and of `velocity`) of each participant; None: each participant
     starts from the model with the least loss on its data (see `Solver.chooses`)."""
     anchor: Array | None = None
     """f32[A, d]: the models that the proximal term pulls to; None: the models that participants
     start from."""
-    # i32[S] the row of `anchor` of each participant; None: the same as `which`
     anchor_of: Array | None = None
-    # f32[K, d]: the momentum buffers that participants start with; None: zeros
+    """i32[S] the row of `anchor` of each participant; None: the same as `which`."""
     velocity: Array | None = None
+    """f32[K, d]: the momentum buffers that participants start with; None: zeros."""
     weights: Array | None = None
     """f32[S, N]: the weights of each participant's samples, in their order; N is at least
     `Split.longest`. The loss of a batch is the mean over its samples of weight · loss. None: all
@@ -142,12 +157,15 @@ class Jobs(NamedTuple):
     home: Array | None = None
     """f32[S, m]: client-side numbers of each participant, for a method's own steps
     (`local.own_steps`); None: there are none."""
-    # What belongs to all clients in this round (`Cohort.kept`)
     kept: ClientState = ClientState()
+    """What belongs to all clients in this round (`Cohort.kept`)."""
 
     def take(self, which: Array) -> Jobs:
-        """Select the n jobs at the positions `which` i32[n]. A position of −1 gives a masked
-        job."""
+        """Select jobs.
+
+        Args:
+            which: i32[n] their positions; −1 gives a masked job.
+        """
         names = ("client", "mask", "work", "which", "anchor_of", "weights", "home")
         taken: dict[str, Any] = {
             name: each[which] for name in names if (each := getattr(self, name)) is not None
@@ -156,18 +174,19 @@ class Jobs(NamedTuple):
 
 
 class Updates(NamedTuple):
-    """The updates that local training returns."""
+    """The updates that local training returns: of `Solver.fit` as the server receives them."""
 
-    # f32[S, d]: the trained parameters minus the parameters at the start
     delta: Array
-    # f32[S]: the mean training loss over all samples that the steps have seen
+    """f32[S, d]: the trained parameters minus the parameters at the start."""
     loss: Array
-    # i32[S]: the number of optimiser steps
+    """f32[S]: the mean training loss over all samples that the steps have seen."""
     steps: Array
-    # f32[S, d]: the momentum buffers after training; None: `Jobs.velocity` was None
+    """i32[S]: the number of optimiser steps."""
     velocity: Array | None = None
-    # i32[S]: the row of `Jobs.start` that each participant has chosen; None: `Jobs.which` was given
+    """f32[S, d]: the momentum buffers after training; None: `Jobs.velocity` was None."""
     which: Array | None = None
+    """i32[S]: the row of `Jobs.start` that each participant has chosen; None: `Jobs.which` was
+    given."""
     home: Array | None = None
     """f32[S, m]: the client-side numbers of each participant, never sent: after its own steps
     (`Jobs.home`), or the update of its parts (`ClientState.own`), where `delta` is zero. None:

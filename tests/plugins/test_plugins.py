@@ -1,9 +1,12 @@
 """Methods that are soft or partly personal, written against `cfljax.extend` alone."""
 
 import ast
+import dataclasses
 import functools
 import importlib
+import inspect
 import re
+import textwrap
 from pathlib import Path
 
 import jax
@@ -23,6 +26,8 @@ from tests.reference import fedem, plain
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 FILES = [HERE / "soft.py", HERE / "partly.py"]
+UNDESCRIBED = {"Array", "Hyper", "Tree"}
+"""Names of types that have no docstring at run time."""
 
 
 @pytest.fixture
@@ -60,8 +65,53 @@ def test_the_facade_lists_what_it_has_and_each_thing_says_what_it_is():
         if not name.startswith("_") and getattr(value, "__module__", "") != ""
     }
     assert set(extend.__all__) <= public
-    for name in set(extend.__all__) - {"Array", "Hyper", "Tree"}:
+    for name in set(extend.__all__) - UNDESCRIBED:
         assert (getattr(extend, name).__doc__ or "").strip(), name
+
+
+def things(name):
+    """What the facade has under this name, and, of a class, its public functions: (where, thing)."""
+    thing = getattr(extend, name)
+    yield name, thing
+    for inner, value in vars(thing).items() if inspect.isclass(thing) else ():
+        value = getattr(value, "__func__", value)  # of a class method
+        if inspect.isfunction(value) and not inner.startswith("_"):
+            yield f"{name}.{inner}", value
+
+
+DESCRIBED = [pair for name in extend.__all__ if name not in UNDESCRIBED for pair in things(name)]
+
+
+def test_functions_of_the_facade_name_their_arguments():
+    lacking = {}
+    for where, thing in DESCRIBED:
+        said = inspect.getdoc(thing) or ""
+        if inspect.isfunction(thing) and "Arguments as for" not in said:
+            own = [each for each in inspect.signature(thing).parameters if each != "self"]
+            own = own[1:] if own[:1] == ["cls"] else own
+            missing = [each for each in own if not re.search(rf"^    {each}: ", said, re.M)]
+            lacking |= {where: missing} if missing else {}
+    assert lacking == {}
+
+
+def test_examples_of_the_facade_are_code_and_their_classes_are_methods():
+    names = {"cfljax": cfljax, "dataclasses": dataclasses, "jax": jax, "jnp": jnp}
+    names |= {name: getattr(extend, name) for name in extend.__all__}
+    found = 0
+    for where, thing in DESCRIBED:
+        for block in re.findall(r"```python\n(.*?)```", inspect.getdoc(thing) or "", re.S):
+            text = textwrap.dedent(block)
+            code = compile(text, where, "exec")
+            found += 1
+            if re.search("^class ", text, re.M):
+                exec(code, dict(names))
+    assert found > 20
+
+
+def test_the_reference_lists_the_facade():
+    page = (ROOT / "docs" / "reference.md").read_text()
+    listed = re.findall(r"^::: cfljax\.extend\.(\w+)$", page, re.M)
+    assert sorted(listed) == sorted(extend.__all__)
 
 
 @pytest.mark.parametrize(
