@@ -137,7 +137,13 @@ def at_a_glance(page: Page, sections: list[Section], to: str, left: Hours) -> st
     return table(["paper", "what holds", "its claims", "compute still needed"], rows)
 
 
-SUMMARY = ["decided", "reproduces", "does not", "seen, but not counted", "to decide the rest, on two CPU cores"]
+SUMMARY = [
+    "decided",
+    "reproduces",
+    "does not",
+    "seen, but not counted",
+    "to decide the rest, on two CPU cores",
+]
 """The heads of what is said of a paper in one line."""
 FITTING = {
     "holds": (REPRODUCES, DIRECTION, LARGER),
