@@ -13,6 +13,7 @@ A newcomer, like any client that was not drawn yet, is scored with w.
 from __future__ import annotations
 
 import dataclasses
+from typing import NamedTuple
 
 from cfljax import keys
 from cfljax.lazy import jnp
@@ -80,9 +81,6 @@ READINGS = (
     BY_SAMPLES,
 )
 
-# What the steps of training carry: the model; and v, W, and how often the client has trained
-Carry = tuple[Position, Array]
-
 
 @dataclasses.dataclass(frozen=True)
 class FedALA(AtHome):
@@ -110,69 +108,100 @@ class FedALA(AtHome):
     average: str = option("samples", "weights of the participants", choices=AVERAGES)
 
     def first_home(self, w: Array, solver: Solver, federation: Federation, hyper: Hyper) -> Array:
-        """v, W, and how often the client has trained."""
-        return jnp.concatenate([w, jnp.ones_like(w), jnp.zeros(1)])
+        """Return what a client has before its first training: v is w_0, and all weights are 1."""
+        return Home(w, jnp.ones_like(w), jnp.zeros(1)).write()
 
     def personal(self, state: Kept) -> Array:
-        """Return the beginnings of local training."""
-        return mixture(state.w, state.home)
+        """Return the model with which each client's local training would begin, f32[C, d]."""
+        return mix_models(state.w, Home.read(state.home))
 
     def receive(self, ask: Ask, state: Kept) -> Array:
-        """Learn W, but not before the first training."""
+        """Let the participants learn W, but not before their first training."""
         home = state.home[ask.cohort.ids]
         cohort = ask.cohort
-        share = ask.hyper["share"] * jnp.where(home[:, -1] == 1, 1.0, 1 / self.first_epochs)
-        drawn = cohort._replace(mask=cohort.mask & (home[:, -1] > 0), work=share)
-        jobs = jobs_from(drawn, state.w, jnp.zeros_like(cohort.ids), home=home)
+        trainings = Home.read(home).trainings[:, 0]
+        # All programs have as many epochs as the first time needs; later ones do one of them
+        share = ask.hyper["share"] * jnp.where(trainings == 1, 1.0, 1 / self.first_epochs)
+        learners = cohort._replace(mask=cohort.mask & (trainings > 0), work=share)
+        jobs = jobs_from(learners, state.w, jnp.zeros_like(cohort.ids), home=home)
         solver = ask.solver.with_work(Work(self.first_epochs, None, ask.solver.work.batch))
         learner = solver.with_own_steps(lambda hyper, _: self.learn(solver.model, hyper))
-        learned = learner.train(keys.fold(ask.key, "weights"), ask.federation, jobs, ask.hyper).home
+        # A key of its own, so that the batches are not those of the training
+        key = keys.fold(ask.key, "weights")
+        learned = learner.train(key, ask.federation, jobs, ask.hyper).home
         assert learned is not None
         return learned
 
     def learn(self, model: Model, hyper: Hyper) -> OwnSteps:
-        """W ← W − eta ∇f(m) ⊙ (w − v)."""
+        """Return the steps W ← W − eta ∇f(m) ⊙ (w − v), where m is the mixture, on the head's
+        weights."""
         head = part_of(model, head_of(model))
-        d = model.size
+
+        def begin(start: Tree, home: Array) -> tuple[Array, Array]:
+            return model.ravel(start), home
 
         def step(
             gradient: GradientAt, at: tuple[Array, Array]
         ) -> tuple[tuple[Array, Array], Array]:
-            w, home = at
-            found = gradient(model.unravel(mixture(w, home)))
-            move = jnp.where(head, hyper["eta"] * model.ravel(found.grads) * (w - home[:d]), 0.0)
-            return (
-                w,
-                home.at[d : 2 * d].set(jnp.clip(home[d : 2 * d] - move, 0.0, 1.0)),
-            ), found.loss
+            w, vector = at
+            home = Home.read(vector)
+            found = gradient(model.unravel(mix_models(w, home)))
+            moves = hyper["eta"] * model.ravel(found.grads) * (w - home.model)
+            weights = jnp.clip(home.weights - jnp.where(head, moves, 0.0), 0.0, 1.0)
+            return (w, home._replace(weights=weights).write()), found.loss
 
-        return OwnSteps(
-            lambda start, home: (model.ravel(start), home),
-            step,
-            lambda at: (model.unravel(at[0]), at[1]),
-        )
+        def end(at: tuple[Array, Array]) -> tuple[Tree, Array]:
+            w, vector = at
+            return model.unravel(w), vector
+
+        return OwnSteps(begin, step, end)
 
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
-        """From the mixture."""
+        """Return plain steps, which begin with the mixture. The trained model is the next v."""
         move = make_stepper(rule, LocalStep.of(hyper), ())
-        d = model.size
-        first = lambda start, home: model.unravel(mixture(model.ravel(start), home))  # noqa: E731
 
-        def step(gradient: GradientAt, at: Carry) -> tuple[Carry, Array]:
-            found = gradient(at[0].params)
-            return (move(at[0], found), at[1]), found.loss
+        def begin(start: Tree, home: Array) -> tuple[Position, Array]:
+            mixture = mix_models(model.ravel(start), Home.read(home))
+            return start_at(rule, model.unravel(mixture), None), home
 
-        def end(at: Carry) -> tuple[Tree, Array]:
-            return at[0].params, jnp.concatenate(
-                [model.ravel(at[0].params), at[1][d:-1], at[1][-1:] + 1]
-            )
+        def step(
+            gradient: GradientAt, at: tuple[Position, Array]
+        ) -> tuple[tuple[Position, Array], Array]:
+            position, home = at
+            found = gradient(position.params)
+            return (move(position, found), home), found.loss
 
-        return OwnSteps(
-            lambda start, home: (start_at(rule, first(start, home), None), home), step, end
-        )
+        def end(at: tuple[Position, Array]) -> tuple[Tree, Array]:
+            position, vector = at
+            home = Home.read(vector)
+            trained = Home(model.ravel(position.params), home.weights, home.trainings + 1)
+            return position.params, trained.write()
+
+        return OwnSteps(begin, step, end)
 
 
-def mixture(w: Array, home: Array) -> Array:
-    """f32[..., d]: v + (w − v) ⊙ W."""
-    d = w.shape[-1]
-    return w + (1 - home[..., d : 2 * d]) * (home[..., :d] - w)
+class Home(NamedTuple):
+    """What a client has at home. Leading axes, as of clients, come before those here."""
+
+    # f32[d]: v
+    model: Array
+    # f32[d]: W, of which the head's numbers are learned and all others stay 1
+    weights: Array
+    # f32[1]: how often the client has trained
+    trainings: Array
+
+    @classmethod
+    def read(cls, vector: Array) -> Home:
+        """Read it from a vector f32[2 d + 1]."""
+        d = vector.shape[-1] // 2
+        return cls(*jnp.split(vector, (d, 2 * d), axis=-1))
+
+    def write(self) -> Array:
+        """Return it as a vector f32[2 d + 1]."""
+        return jnp.concatenate(self, axis=-1)
+
+
+def mix_models(w: Array, home: Home) -> Array:
+    """Return v + (w − v) ⊙ W, f32[d], for the global model w f32[d]."""
+    # Written so that it is w to the bit where W is 1
+    return w + (1 - home.weights) * (home.model - w)

@@ -90,7 +90,7 @@ class Config(PersonalConfig):
 
     @property
     def without(self) -> dict[str, str]:
-        """Local training is the method's own SGD."""
+        """Refuse an optimiser, as local training is the method's own SGD."""
         return super().without | {"optimizer": "local training is its own SGD"}
 
 
@@ -130,10 +130,10 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         first = first_model(key, model)[None]
         noise = None if solver.rule(key, hyper).noise is None else jnp.zeros_like(first)
         return State(
-            first,
-            jnp.tile(first, (federation.clients, 1)),
-            jnp.zeros(federation.clients, jnp.int32),
-            noise,
+            z=first,
+            personal=jnp.tile(first, (federation.clients, 1)),
+            labels=jnp.zeros(federation.clients, jnp.int32),
+            noise=noise,
         )
 
     def round(
@@ -141,36 +141,37 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     ) -> tuple[State, Info]:
         mine = jnp.arange(cohort.ids.shape[0], dtype=jnp.int32)
         start = state.personal[cohort.ids]
-        steps = step_counts(key, federation.uid[cohort.ids], config.max_steps)
+        steps = draw_steps(key, federation.uid[cohort.ids], config.max_steps)
         jobs = jobs_from(cohort, start, mine, anchor=state.z, anchor_of=jnp.zeros_like(mine))
+        # The number of steps as a share of the most, as all trainings of a program are as long
         jobs = jobs._replace(work=cohort.work * steps / config.max_steps)
         trainer = working.with_step(lambda hyper: local_step(hyper, cohort))
         updates = trainer.fit(key, federation, jobs, hyper)
         mixed = keep_own(cohort, updates.delta, start)
         personal = state.personal.at[cohort.ids].set(mixed.new)
+
+        # The mean of all x_i, also of those that have not taken part
         there = present(federation, cohort.round)
-        share = jnp.where(there, 1.0, 0.0) / jnp.maximum(jnp.sum(there), 1)
+        number = jnp.maximum(jnp.sum(there), 1)
+        share = jnp.where(there, 1.0, 0.0) / number
         rule = solver.rule(key, hyper)
         mean = sum_by(rule._replace(noise=None), share[None], personal)[0]
-        noise = (
-            None
-            if state.noise is None
-            else add_noise(rule, there[None].astype(jnp.float32), state.noise)
-        )
-        mean = mean if noise is None else mean + noise / jnp.maximum(jnp.sum(there), 1)
-        moved = jnp.any(there) & jnp.isfinite(mean).all()
-        z = jnp.where(moved, state.z - hyper["lr_z"] * (state.z - mean), state.z)
-        apart = jnp.sum(share * jnp.linalg.norm(personal - z, axis=1))
-        after = jnp.broadcast_to(z, start.shape)
+        noise = state.noise
+        if noise is not None:
+            # One x_i is in the sum with weight 1, so noise is drawn for the sum and then divided
+            noise = add_noise(rule, there[None].astype(jnp.float32), noise)
+            mean = mean + noise / number
+        moves = jnp.any(there) & jnp.isfinite(mean).all()
+        z = jnp.where(moves, state.z - hyper["lr_z"] * (state.z - mean), state.z)
         info = report(
             federation,
             cohort,
             updates,
             start,
-            after,
+            jnp.broadcast_to(z, start.shape),
             mixed,
             traffic(cohort),
-            personal_distance=apart,
+            personal_distance=jnp.sum(share * jnp.linalg.norm(personal - z, axis=1)),
         )
         return State(z, personal, state.labels, noise), info
 
@@ -182,20 +183,22 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     )
 
 
-def step_counts(key: Array, uid: Array, most: int) -> Array:
-    """i32[S] from 1 to `most`, drawn by identity."""
+def draw_steps(key: Array, uid: Array, most: int) -> Array:
+    """Draw the number of steps of each participant, i32[S], from 1 to `most`, by its identity in
+    `uid` i32[S]."""
+    # 24 bits fit into a float32, so the number is below 1
     drawn = (keys.scores(key, "steps", uid) >> 8).astype(jnp.float32) / (1 << 24)
     return 1 + jnp.floor(drawn * most).astype(jnp.int32)
 
 
 def local_step(hyper: Hyper, cohort: Cohort) -> LocalStep:
-    """Return the numbers of local training in this round; the gradient of ρ ‖x − z‖² is 2 ρ (x −
-    z)."""
+    """Return the numbers of local training in this round of the cohort."""
     decay = hyper.get("lr_decay", 1.0) ** cohort.round.astype(jnp.float32)
     return LocalStep(
         hyper["local_lr"] * decay,
         hyper["local_momentum"],
         hyper["local_weight_decay"],
+        # The gradient of ρ ‖x − z‖² is 2 ρ (x − z)
         2 * hyper["rho"],
     )
 

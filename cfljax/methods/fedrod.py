@@ -13,6 +13,7 @@ A client that was not drawn yet, a newcomer too, has the first personal head.
 from __future__ import annotations
 
 import dataclasses
+from typing import NamedTuple
 
 import numpy as np
 
@@ -62,10 +63,6 @@ READINGS = (
     BY_SAMPLES,
 )
 
-Carry = tuple[Position, Position, Tree]
-"""What the steps of a client carry: the global model; the personal head, in a model that is 0
-elsewhere; log n_c, in the slot of the head's bias in such a model."""
-
 
 @dataclasses.dataclass(frozen=True)
 class FedRoD(AtHome):
@@ -99,11 +96,12 @@ class FedRoD(AtHome):
         return state.w + state.home[:, : state.w.shape[1]]
 
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
-        """On w and the personal head. The loss for the report is the sum's."""
+        """Return steps on w and the personal head. The loss for the report is that of both heads'
+        sum."""
         move = make_stepper(rule, LocalStep.of(hyper), ())
         head = head_of(model)
         bias = np.flatnonzero(part_of(model, f"{head}/bias"))
-        mine = jax.tree.map(
+        is_head = jax.tree.map(
             lambda leaf: leaf > 0, model.unravel(jnp.asarray(part_of(model, head), jnp.float32))
         )
 
@@ -112,18 +110,32 @@ class FedRoD(AtHome):
                 raise SpecError(
                     f'model "{model.name}": method.fedrod needs an output for each class'
                 )
-            prior = model.unravel(jnp.zeros(model.size).at[bias].set(home[model.size :]))
-            return (
-                start_at(rule, start, None),
-                start_at(rule, model.unravel(home[: model.size]), None),
-                prior,
-            )
+            head, log_counts = jnp.split(home, [model.size])
+            # Added to the head's biases, log n_c is added to the outputs
+            prior = model.unravel(jnp.zeros(model.size).at[bias].set(log_counts))
+            personal = start_at(rule, model.unravel(head), None)
+            return Carry(start_at(rule, start, None), personal, prior)
 
         def step(gradient: GradientAt, at: Carry) -> tuple[Carry, Array]:
-            w, p, prior = at
+            w, personal, prior = at
             by_w = gradient(jax.tree.map(jnp.add, w.params, prior))
-            by_p = gradient(jax.tree.map(jnp.add, w.params, p.params))
-            return (move(w, by_w), move(p, by_p, mine), prior), by_p.loss
+            by_personal = gradient(jax.tree.map(jnp.add, w.params, personal.params))
+            after = Carry(move(w, by_w), move(personal, by_personal, is_head), prior)
+            return after, by_personal.loss
 
-        home = lambda at: jnp.append(model.ravel(at[1].params), model.ravel(at[2])[bias])  # noqa: E731
-        return OwnSteps(begin, step, lambda at: (at[0].params, home(at)))
+        def end(at: Carry) -> tuple[Tree, Array]:
+            log_counts = model.ravel(at.prior)[bias]
+            return at.w.params, jnp.append(model.ravel(at.personal.params), log_counts)
+
+        return OwnSteps(begin, step, end)
+
+
+class Carry(NamedTuple):
+    """What the steps of a client carry."""
+
+    # The global model
+    w: Position
+    # The personal head, in a model whose other numbers are 0
+    personal: Position
+    # log n_c in the head's biases, in such a model
+    prior: Tree

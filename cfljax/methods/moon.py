@@ -9,6 +9,7 @@ z_g) / tau and b = cos(z, z_p) / tau, the loss of a sample is ℓ − mu · log(
 from __future__ import annotations
 
 import dataclasses
+from typing import NamedTuple
 
 from cfljax.lazy import jax, jnp
 from cfljax.local.train import Position, make_stepper, start_at
@@ -46,9 +47,6 @@ READINGS = (
     BY_SAMPLES,
 )
 
-# What the steps of a client carry: its model, w, and its last model
-Carry = tuple[Position, Tree, Tree]
-
 
 @dataclasses.dataclass(frozen=True)
 class Moon(AtHome):
@@ -70,28 +68,54 @@ class Moon(AtHome):
     average: str = option("samples", "weights of the participants", choices=AVERAGES)
 
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
-        """On the model that was sent; afterwards it is the last model."""
-        move, (both, width) = make_stepper(rule, LocalStep.of(hyper), ()), with_features(model)
-        begin = lambda start, home: (start_at(rule, start, None), start, model.unravel(home))  # noqa: E731
+        """Return steps on the model that was sent; afterwards it is the last model."""
+        move = make_stepper(rule, LocalStep.of(hyper), ())
+        both, width = with_features(model)
 
-        def unit(made: Array) -> Array:
-            z = made[:, :width]
-            return z * jax.lax.rsqrt(jnp.maximum(jnp.sum(z * z, axis=1, keepdims=True), 1e-16))
+        def begin(start: Tree, home: Array) -> Carry:
+            return Carry(start_at(rule, start, None), start, model.unravel(home))
 
         def step(gradient: GradientAt, at: Carry) -> tuple[Carry, Array]:
+            # The contrast is a further output, so that the loss of a sample has it
             def forward(
                 params: Tree, x: Array, key: Array | None = None, mask: Array | None = None
             ) -> Array:
                 made = both(params, x, key, mask)
-                near, far = (
-                    jnp.sum(unit(made) * unit(both(other, x, key)), axis=1) for other in at[1:]
-                )
-                return jnp.column_stack(
-                    [made, hyper["mu"] * jax.nn.softplus((far - near) / hyper["tau"])]
-                )
 
-            loss = lambda made, y: model.loss(made[:, width:-1], y) + made[:, -1]  # noqa: E731
-            found = gradient(at[0].params, of=model._replace(forward=forward, loss=loss))
-            return (move(at[0], found), *at[1:]), found.loss
+                def cosines(other: Tree) -> Array:
+                    # Of `made` in each of the two: the order of sums in its gradient decides bits
+                    theirs = both(other, x, key)
+                    return jnp.sum(_to_unit(made[:, :width]) * _to_unit(theirs[:, :width]), axis=1)
 
-        return OwnSteps(begin, step, lambda at: (at[0].params, model.ravel(at[0].params)))
+                near = cosines(at.sent)
+                far = cosines(at.last)
+                # −log(e^a / (e^a + e^b)) = softplus(b − a)
+                contrast = jax.nn.softplus((far - near) / hyper["tau"])
+                return jnp.column_stack([made, hyper["mu"] * contrast])
+
+            def loss(made: Array, y: Array) -> Array:
+                return model.loss(made[:, width:-1], y) + made[:, -1]
+
+            contrasted = model._replace(forward=forward, loss=loss)
+            found = gradient(at.position.params, of=contrasted)
+            return at._replace(position=move(at.position, found)), found.loss
+
+        def end(at: Carry) -> tuple[Tree, Array]:
+            return at.position.params, model.ravel(at.position.params)
+
+        return OwnSteps(begin, step, end)
+
+
+class Carry(NamedTuple):
+    """What the steps of a client carry."""
+
+    position: Position
+    # The global model that was sent
+    sent: Tree
+    # The model that the client had when it last trained
+    last: Tree
+
+
+def _to_unit(z: Array) -> Array:
+    """Scale the rows f32[n, width] to length 1."""
+    return z * jax.lax.rsqrt(jnp.maximum(jnp.sum(z * z, axis=1, keepdims=True), 1e-16))

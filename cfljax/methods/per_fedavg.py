@@ -20,7 +20,7 @@ from cfljax.lazy import jax, jnp
 from cfljax.local.train import Gradient, Position, make_stepper, start_at
 from cfljax.round.about import About, Reading
 from cfljax.round.recipes import Ask, Clustered, GradientAt, OwnSteps, State, StepRule, option
-from cfljax.types import Array, Hyper, LocalStep, Model
+from cfljax.types import Array, Hyper, LocalStep, Model, Tree
 
 ABOUT = About(
     title="Per-FedAvg",
@@ -80,12 +80,12 @@ class PerFedAvg(Clustered):
     def adapt(self, ask: Ask, state: State) -> Array:
         """Return the global model after a step on all of a client's samples, f32[C, d]."""
         gradient = ask.gradients(state.models)
-        return jnp.where(
-            usable(gradient)[:, None], state.models - ask.hyper["alpha"] * gradient, state.models
-        )
+        # A client whose gradient is not finite is scored with the global model
+        adapted = state.models - ask.hyper["alpha"] * gradient
+        return jnp.where(usable(gradient)[:, None], adapted, state.models)
 
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
-        """On w. The loss for the report is of w' on B2."""
+        """Return steps on w. The loss for the report is that of w' on B2."""
         move = make_stepper(rule, LocalStep.of(hyper), ())
         alpha = hyper["alpha"]
 
@@ -94,10 +94,15 @@ class PerFedAvg(Clustered):
             ahead = jax.tree.map(lambda p, g: p - alpha * g, w, gradient(w, 0).grads)
             loss, count, grads = gradient(ahead, 1)
             if self.hessian:
+                # (I − alpha H) ∇f(w'; B2), with the Hessian H on B1 times a vector
                 _, bent = jax.jvp(lambda params: gradient(params, 0).grads, (w,), (grads,))
                 grads = jax.tree.map(lambda g, h: g - alpha * h, grads, bent)
             return move(at, Gradient(loss, count, grads)), loss
 
-        return OwnSteps(
-            lambda start, _: start_at(rule, start, None), step, lambda at: (at.params, None)
-        )
+        def begin(start: Tree, _: None) -> Position:
+            return start_at(rule, start, None)
+
+        def end(at: Position) -> tuple[Tree, None]:
+            return at.params, None
+
+        return OwnSteps(begin, step, end)

@@ -11,7 +11,7 @@ from cfljax.federation import cohort, drift
 from cfljax.federation.traces import make_devices
 from cfljax.kernels.choose import reseed_empty
 from cfljax.local.send import Sending, _draw_scores, server_rule
-from cfljax.methods.fedbcd import step_counts
+from cfljax.methods.fedbcd import draw_steps
 
 CLIENTS = np.arange(6, dtype=np.int32)
 
@@ -39,7 +39,7 @@ def test_attackers_and_all_that_is_drawn_by_name():
             _draw_scores(7, CLIENTS),
             cohort.gather(key, seen, CLIENTS, everybody, 0, numbers),
             reseed_empty(key, np.full(6, 3), everybody, 3, CLIENTS, "always"),
-            step_counts(key, CLIENTS, 5),
+            draw_steps(key, CLIENTS, 5),
             keys.scores(rule.key, "any", CLIENTS[:1]),
         )
 

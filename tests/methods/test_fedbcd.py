@@ -7,7 +7,7 @@ import pytest
 from cfljax.config import Train
 from cfljax.errors import SpecError
 from cfljax.methods import METHODS
-from cfljax.methods.fedbcd import step_counts
+from cfljax.methods.fedbcd import draw_steps
 from tests import play, toy
 from tests.padding import pad
 from tests.play import seven_clients as federation
@@ -50,9 +50,9 @@ def test_fedbcd_follows_the_plain_program(numbers):
 
 
 def test_fedbcd_draws_each_number_of_steps_by_identity():
-    counts = np.asarray(step_counts(plain.round_key(0, 0), jnp.arange(2000), 5))
+    counts = np.asarray(draw_steps(plain.round_key(0, 0), jnp.arange(2000), 5))
     assert set(counts) == {1, 2, 3, 4, 5} and np.all(np.abs(np.bincount(counts)[1:] - 400) < 90)
-    other = np.asarray(step_counts(plain.round_key(0, 0), jnp.arange(1999, -1, -1), 5))
+    other = np.asarray(draw_steps(plain.round_key(0, 0), jnp.arange(1999, -1, -1), 5))
     assert np.array_equal(counts[::-1], other)
 
 

@@ -3,7 +3,7 @@ mean of all."""
 
 import numpy as np
 
-from cfljax.methods.fedbcd import step_counts
+from cfljax.methods.fedbcd import draw_steps
 from tests.reference import plain
 
 
@@ -27,7 +27,7 @@ def run(
     for t in range(rounds):
         key = plain.round_key(seed, t)
         for i in plain.cohort(seed, t, clients.uid, participants):
-            steps = int(step_counts(key, clients.uid[i : i + 1], 5)[0])
+            steps = int(draw_steps(key, clients.uid[i : i + 1], 5)[0])
             personal[i], _ = plain.fit(
                 net, personal[i], clients.train[i], plain.local_key(key, clients.uid[i]), local_lr * lr_decay**t, batch=4,
                 steps=steps, mu=2 * rho, anchor=z, momentum=local_momentum, weight_decay=local_weight_decay,
