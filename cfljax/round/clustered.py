@@ -157,10 +157,9 @@ class Clustered(MethodConfig):
             ask: What participants can be asked.
             state: The state before the round.
         """
-        return ask.losses(
-            state.models,
-            ask.solver.work.batch if self.estimate == "batch" and ask.in_round else None,
-        )
+        # Outside of a round there is no first mini-batch
+        by_batch = self.estimate == "batch" and ask.in_round
+        return ask.losses(state.models, ask.solver.work.batch if by_batch else None)
 
     def score_range(self, hyper: Hyper) -> Array | float:
         """Return how far apart two scores can be where losses are bounded, for a private choice,
@@ -192,11 +191,9 @@ class Clustered(MethodConfig):
             ask: What these participants can be asked.
             state: The state before the round.
         """
-        return (
-            ask.least(self.score(ask, state))
-            if state.guess is None
-            else state.guess[ask.cohort.ids]
-        )
+        if state.guess is not None:
+            return state.guess[ask.cohort.ids]
+        return ask.least(self.score(ask, state))
 
     def step(self, hyper: Hyper) -> LocalStep:
         """Return the numbers of a local step.
@@ -363,14 +360,15 @@ class Clustered(MethodConfig):
 
     @property
     def single(self) -> bool:
-        """Whether the labels are all there is: one model for all, or the true groups."""
+        """Whether clients' labels are the same in all rounds: one model for all, or the true
+        groups."""
         return self.true_groups or not (
             self.begins or self.chooses or self.splits or self.makes_models
         )
 
     @property
     def places_unlabelled(self) -> bool:
-        """Whether nothing depends on a newcomer's data."""
+        """Whether a newcomer's model does not depend on its data."""
         return self.single and type(self).adapt is Clustered.adapt
 
     @property
@@ -397,15 +395,11 @@ class Clustered(MethodConfig):
 
     @property
     def no_feedback(self) -> str:
-        """Buffers are sent beside updates; what is dropped of one of two updates is not what the
-        other lacks."""
-        return (
-            "it sends momentum buffers"
-            if self.buffers
-            else "it sends two updates a round"
-            if self.trains_twice
-            else ""
-        )
+        """Say why `train.compress` cannot keep what it drops: of two vectors that are sent, one
+        does not lack what the other does."""
+        if self.buffers:
+            return "it sends momentum buffers"
+        return "it sends two updates a round" if self.trains_twice else ""
 
     def releases(self, rounds: int) -> tuple[int, int]:
         """Return how many noised sums a run publishes: (of updates, and of buffers or for the
@@ -416,10 +410,10 @@ class Clustered(MethodConfig):
             rounds: How many rounds the run has.
         """
         if self.clients_per_cluster is not None:
+            # A draw inside clusters hides nobody, so it is taken for everybody
             return 0, rounds
-        return (2 if self.buffers or self.trains_twice else 1) * (
-            rounds - self.warmup_rounds
-        ), self.warmup_rounds
+        sums = 2 if self.buffers or self.trains_twice else 1
+        return sums * (rounds - self.warmup_rounds), self.warmup_rounds
 
     @property
     def without(self) -> dict[str, str]:

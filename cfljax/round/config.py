@@ -113,13 +113,14 @@ class MethodConfig:
             for base in reversed(cls.__mro__)
             for name, quantity in vars(base).get("diagnostics", {}).items()
         }
+        # Not inherited: a subclass that does not say them has another round, perhaps
         for name, nothing in (("averaged", ()), ("served", ""), ("one_sum", False)):
             if name not in vars(cls):
                 setattr(cls, name, nothing)
         if "waits" not in vars(cls):
-            cls.waits = next(
-                reason for base in cls.__mro__[1:] if (reason := vars(base).get("waits"))
-            )
+            # "" of a base class is not a reason: the next one up decides
+            reasons = (vars(base).get("waits") for base in cls.__mro__[1:])
+            cls.waits = next(reason for reason in reasons if reason)
 
     @property
     def reveals(self) -> str:
@@ -190,30 +191,33 @@ class MethodConfig:
         """What of the table `train` must stay at its default, by dotted name, and why: a stage of
         the round needs what the method does not have. A method that needs more adds to
         `super().without`."""
-        own = ", ".join(f'{name} = "{kind}"' for name, kind in self.parts)
-        whole = (
-            "the step of the server is its own, on whole models"
-            if self.own_server
-            else "it keeps other models than averages of clusters"
-        )
-        divided = f"it has parts itself ({own})" if own else "" if self.averaged else whole
-        nova = ("optimizer", "robust") if getattr(self, "average", "") == "nova" else ()
-        reasons = dict.fromkeys(
-            nova, 'average = "nova" is for means of steps of SGD, of the whole model'
-        ) | {
-            "asynchronous": self.waits,
-            "optimizer_state": ""
-            if self.trains_once
-            else "its clients do not train once a round by train.optimizer",
-            "compress.feedback": self.no_feedback if self.sends else "",
-            "privacy.choice": ""
-            if self.chooses_by_loss
-            else "its clients do not choose a cluster by loss",
-            "server": self.lacks_models,
-            "parts": divided,
-            "freeze": divided,
-        }
+        reasons = {}
+        if getattr(self, "average", "") == "nova":
+            why = 'average = "nova" is for means of steps of SGD, of the whole model'
+            reasons |= dict.fromkeys(("optimizer", "robust"), why)
+        reasons["asynchronous"] = self.waits
+        if not self.trains_once:
+            why = "its clients do not train once a round by train.optimizer"
+            reasons["optimizer_state"] = why
+        if self.sends:
+            reasons["compress.feedback"] = self.no_feedback
+        if not self.chooses_by_loss:
+            reasons["privacy.choice"] = "its clients do not choose a cluster by loss"
+        reasons["server"] = self.lacks_models
+        reasons |= dict.fromkeys(("parts", "freeze"), self._lacks_parts)
         return {name: why for name, why in reasons.items() if why}
+
+    @property
+    def _lacks_parts(self) -> str:
+        """Why models cannot be shared in part, for the message; "": they can."""
+        own = ", ".join(f'{name} = "{kind}"' for name, kind in self.parts)
+        if own:
+            return f"it has parts itself ({own})"
+        if self.averaged:
+            return ""
+        if self.own_server:
+            return "the step of the server is its own, on whole models"
+        return "it keeps other models than averages of clusters"
 
     def check_train(self, where: str, train: TrainOptions) -> None:
         """Raise SpecError for what the method must do `without`.
@@ -223,9 +227,11 @@ class MethodConfig:
             train: The options of the table `train`.
         """
         for name, why in self.without.items():
+            # The option's value, and its default as the class of its table has it
             value: Any = train
             for part in name.split("."):
-                value, usual = getattr(value, part, None), getattr(type(value), part, None)
+                usual = getattr(type(value), part, None)
+                value = getattr(value, part, None)
                 if value is None or value == usual:
                     break
             else:

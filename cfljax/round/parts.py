@@ -70,7 +70,7 @@ class PartlyShared(ClusteredMethod):
             state = state._replace(
                 own=jnp.tile(state.models[0, self.parts.home], (federation.clients, 1))
             )
-        return self._scored(state, federation, hyper)
+        return self._score_clients(state, federation, hyper)
 
     def round(
         self, key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper
@@ -78,7 +78,7 @@ class PartlyShared(ClusteredMethod):
         """Train with what stays with the participants."""
         cohort = cohort._replace(kept=cohort.kept._replace(own=state.own))
         state, info = super().round(key, state, federation, cohort, hyper)
-        return self._scored(state, federation, hyper), info
+        return self._score_clients(state, federation, hyper), info
 
     def share(
         self, before: State, after: State, federation: Federation, cohort: Cohort, done: Done
@@ -92,7 +92,7 @@ class PartlyShared(ClusteredMethod):
         each = jnp.where(arrived & (came.which >= 0), each, 0.0)
         mass = jax.ops.segment_sum(each, jnp.maximum(came.which, 0), after.clusters)
         after = after._replace(
-            **self._each(functools.partial(_mixed, self.parts, mass), before, after)
+            **self._each(functools.partial(_share_columns, self.parts, mass), before, after)
         )
         if after.own is None or done.notes is None:
             return after
@@ -101,24 +101,25 @@ class PartlyShared(ClusteredMethod):
 
     def settle(self, before: State, after: State, federation: Federation, hyper: Hyper) -> State:
         """Return what depends on the models, after a server's step."""
-        return self._scored(super().settle(before, after, federation, hyper), federation, hyper)
+        return self._score_clients(
+            super().settle(before, after, federation, hyper), federation, hyper
+        )
 
     def regroup(
         self, key: Array, state: State, federation: Federation, hyper: Hyper, round: int
     ) -> State:
-        """HOST. Keep in each row what no cluster has of its own, as a new cluster has it, too."""
+        """HOST. Make clusters again, and copy shared and frozen parameters into their models."""
         new = super().regroup(key, state, federation, hyper, round)
         kept = self.parts.columns("all", "client", "frozen")
         rows = self._each(lambda old, rows: rows.at[:, kept].set(old[:, kept]), state, new)
         return new._replace(own=state.own, scored_by=state.scored_by, **rows)
 
     def score(self, state: State, federation: Federation, hyper: Hyper) -> Array:
-        """Return each client's own model, if a part of it stays with the client, i32[C]."""
-        return (
-            jnp.arange(federation.clients, dtype=jnp.int32)
-            if self.home
-            else super().score(state, federation, hyper)
-        )
+        """Return the model of each client, i32[C]: its own one if a part of it stays with the
+        client."""
+        if self.home:
+            return jnp.arange(federation.clients, dtype=jnp.int32)
+        return super().score(state, federation, hyper)
 
     def follow(self, state: State, federation: Federation) -> State:
         """Return the state whose clusters are the true groups of this round."""
@@ -149,20 +150,20 @@ class PartlyShared(ClusteredMethod):
             for name in self.config.averaged
         }
 
-    def _scored(self, state: State, federation: Federation, hyper: Hyper) -> State:
+    def _score_clients(self, state: State, federation: Federation, hyper: Hyper) -> State:
         if not self.home:
             return state
         found = state.labels if self.config.single else super().score(state, federation, hyper)
         return state._replace(scored_by=found.astype(jnp.int32))
 
 
-def _mixed(parts: ModelParts, mass: Array, old: Array, new: Array) -> Array:
+def _share_columns(parts: ModelParts, mass: Array, old: Array, new: Array) -> Array:
     """Return the method's new arrays f32[K, d], in which the parts that everybody shares are the
     mean by `mass` f32[K], and those that stay with clients or do not train are as before."""
     shared = parts.shared
     if shared.size:
-        mean = (mass / jnp.maximum(jnp.sum(mass), 1e-30)) @ jnp.where(
-            mass[:, None] > 0, new[:, shared], 0.0
-        )
+        # A model without participants may be NaN, which 0 times it would be, too
+        rows = jnp.where(mass[:, None] > 0, new[:, shared], 0.0)
+        mean = (mass / jnp.maximum(jnp.sum(mass), 1e-30)) @ rows
         new = new.at[:, shared].set(jnp.where(jnp.sum(mass) > 0, mean, old[0, shared]))
     return new.at[:, parts.kept].set(old[:, parts.kept]) if parts.kept.size else new

@@ -66,12 +66,11 @@ class Server(ModelStage):
 
     def init(self, state: Tree, federation: Federation, hyper: Hyper) -> Served:
         """Return the state of optimisers that have not moved."""
-        optimiser, (pick, _), rows = (
-            self._optimiser(hyper),
-            _division(self.model, self.parts),
-            getattr(state, self.where),
-        )
-        own, common = pick(rows, CLUSTER), pick(rows[0], ALL)
+        optimiser = self._optimiser(hyper)
+        pick, _ = _divide(self.model, self.parts)
+        rows = getattr(state, self.where)
+        own = pick(rows, CLUSTER)
+        common = pick(rows[0], ALL)
         return Served(
             jax.vmap(optimiser.init)(own) if own else None,
             optimiser.init(common) if common else None,
@@ -81,22 +80,21 @@ class Server(ModelStage):
         self, own: Served, before: Tree, state: Tree, info: Info, hyper: Hyper
     ) -> tuple[Served, Tree]:
         """Take a step along what the round has made of the models."""
-        (clusters, common), (pick, put), move = (
-            own,
-            _division(self.model, self.parts),
-            _mover(self._optimiser(hyper)),
-        )
+        clusters, common = own
+        pick, put = _divide(self.model, self.parts)
+        step = _make_step(self._optimiser(hyper))
         old = getattr(before, self.where)
         new = getattr(state, self.where)
         moved = new
         if clusters is not None:
-            rows, clusters = jax.vmap(move)(pick(old, CLUSTER), pick(new, CLUSTER), clusters)
+            rows, clusters = jax.vmap(step)(pick(old, CLUSTER), pick(new, CLUSTER), clusters)
             moved = put(moved, CLUSTER, rows)
         if common is not None:
-            leaves, common = move(pick(old[0], ALL), pick(new[0], ALL), common)
-            moved = put(
-                moved, ALL, [jnp.broadcast_to(leaf, (old.shape[0], *leaf.shape)) for leaf in leaves]
-            )
+            # What everybody shares is the same in all models, so one step is for all
+            leaves, common = step(pick(old[0], ALL), pick(new[0], ALL), common)
+            number = old.shape[0]
+            rows = [jnp.broadcast_to(leaf, (number, *leaf.shape)) for leaf in leaves]
+            moved = put(moved, ALL, rows)
         return Served(clusters, common), state._replace(**{self.where: moved})
 
     def regroup(self, own: Served, before: Tree, state: Tree, hyper: Hyper) -> Served:
@@ -104,7 +102,7 @@ class Server(ModelStage):
         if own.clusters is None:
             return own
         old, new = (np.asarray(getattr(each, self.where)) for each in (before, state))
-        pick = _division(self.model, self.parts)[0]
+        pick = _divide(self.model, self.parts)[0]
         slots = range(len(old))
         begun = jax.vmap(self._optimiser(hyper).init)(pick(jnp.asarray(new), CLUSTER))
         of = [
@@ -112,12 +110,12 @@ class Server(ModelStage):
             for k, row in enumerate(new)
         ]
 
-        def handed_on(before: Array, fresh: Array) -> Array:
+        def hand_on(before: Array, fresh: Array) -> Array:
             return jnp.stack(
                 [fresh[k] if j < 0 else jnp.asarray(before[j]) for k, j in enumerate(of)]
             )
 
-        return own._replace(clusters=jax.tree.map(handed_on, own.clusters, begun))
+        return own._replace(clusters=jax.tree.map(hand_on, own.clusters, begun))
 
     def _optimiser(self, hyper: Hyper) -> Any:
         return maker(self.name)(hyper["server.lr"], **dict(self.arguments))
@@ -136,7 +134,7 @@ def stage(name: str, train: Any, options: MethodConfig, solver: Solver) -> Stage
     )
 
 
-def _mover(optimiser: Any) -> Callable[[Leaves, Leaves, Tree], tuple[Leaves, Tree]]:
+def _make_step(optimiser: Any) -> Callable[[Leaves, Leaves, Tree], tuple[Leaves, Tree]]:
     """Return a function (parameters before and after a round, state) -> (parameters, state) after
     the step of the server."""
 
@@ -154,7 +152,7 @@ def _mover(optimiser: Any) -> Callable[[Leaves, Leaves, Tree], tuple[Leaves, Tre
     return move
 
 
-def _division(
+def _divide(
     model: Model, parts: ModelParts | None
 ) -> tuple[Callable[[Array, str], Leaves], Callable[[Array, str, Leaves], Array]]:
     """(pick, put): `pick(rows, kind)` gives the parts of a kind of models f32[K, d] or f32[d], each
@@ -203,21 +201,21 @@ def fedadam(
     learning_rate: float | Array, b1: float = 0.9, b2: float = 0.99, tau: float = 1e-3
 ) -> Any:
     """FedAdam: v ← b2 · v + (1 − b2) · g²."""
-    return _made(learning_rate, b1, tau, lambda v, square: b2 * v + (1 - b2) * square)
+    return _make_optimiser(learning_rate, b1, tau, lambda v, square: b2 * v + (1 - b2) * square)
 
 
 def fedyogi(
     learning_rate: float | Array, b1: float = 0.9, b2: float = 0.99, tau: float = 1e-3
 ) -> Any:
     """FedYogi: v ← v − (1 − b2) · g² · sign(v − g²)."""
-    return _made(
+    return _make_optimiser(
         learning_rate, b1, tau, lambda v, square: v - (1 - b2) * square * jnp.sign(v - square)
     )
 
 
 def fedadagrad(learning_rate: float | Array, b1: float = 0.0, tau: float = 1e-3) -> Any:
     """FedAdagrad: v ← v + g²."""
-    return _made(learning_rate, b1, tau, lambda v, square: v + square)
+    return _make_optimiser(learning_rate, b1, tau, lambda v, square: v + square)
 
 
 PRINTED: dict[str, Callable[..., Any]] = {
@@ -233,7 +231,7 @@ def maker(name: str) -> Callable[..., Any]:
     return found
 
 
-def _made(
+def _make_optimiser(
     rate: float | Array, b1: float, tau: float, second: Callable[[Array, Array], Array]
 ) -> Any:
     def init(params: Tree) -> Moments:
