@@ -111,7 +111,7 @@ class CFLGP(Clustered):
         return tuple(range(self.period, min(self.last + 1, rounds), self.period))
 
     def regroup(self, ask: Before, state: State, round: int) -> State:
-        """HOST. A further clustering."""
+        """HOST. Cluster the clients again."""
         labels, profiles = self.cluster(
             ask, np.asarray(state.models[0]), np.array(state.labels), np.array(state.memory), round
         )
@@ -146,7 +146,11 @@ class CFLGP(Clustered):
         found = np.asarray(
             quick_jit(kmeans, (2,))(ask.fold("cfl_gp"), points, k, None, ask.uid[ids]).labels
         )
-        of = lambda each: (each[:, None] == np.arange(k)).astype(int)  # noqa: E731
-        # Named so that most stay
-        labels[ids] = linear_sum_assignment(-of(found).T @ of(labels[ids]))[1][found]
+
+        def mark(labels: np.ndarray) -> np.ndarray:
+            return (labels[:, None] == np.arange(k)).astype(int)
+
+        # Clusters are named so that most clients keep their label
+        in_common = mark(found).T @ mark(labels[ids])
+        labels[ids] = linear_sum_assignment(-in_common)[1][found]
         return labels, profiles

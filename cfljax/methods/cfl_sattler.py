@@ -136,29 +136,31 @@ class Sattler(FedAvg):
     similarity: str = similarity(again=False)
 
     def first(self, ask: Ask, state: State) -> State:
-        """One cluster, and nothing to look at."""
-        k, c = state.clusters, state.labels.shape[0]
+        """Make one cluster, of which no update is known."""
+        k = state.clusters
+        clients = state.labels.shape[0]
         nobody = jnp.full(k, -1, jnp.int32)
-        return state._replace(
-            memory=SplitStatistics(
-                jnp.zeros((c, c)), jnp.full(c, -1.0), jnp.zeros(k), nobody, nobody.at[0].set(0)
-            )
+        memory = SplitStatistics(
+            similarity=jnp.zeros((clients, clients)),
+            norms=jnp.full(clients, -1.0),
+            steps=jnp.zeros(k),
+            parent=nobody,
+            born=nobody.at[0].set(0),
         )
+        return state._replace(memory=memory)
 
     def remember(self, ask: Ask, before: State, after: State, done: Done) -> SplitStatistics:
         """Return the cosines of the updates, and their norms."""
-        ids, mask = ask.cohort.ids, ask.cohort.mask
+        ids = ask.cohort.ids
+        mask = ask.cohort.mask
+        clients = len(after.labels)
         cosines = cosine_matrix(done.moves, mask=mask)
-        similarity = (
-            jnp.zeros_like(before.memory.similarity).at[ids[:, None], ids[None, :]].set(cosines)
-        )
-        # A broken update counts as none
+        similarity = jnp.zeros_like(before.memory.similarity)
+        similarity = similarity.at[ids[:, None], ids[None, :]].set(cosines)
+        # An update that is not finite counts as none
         norms = jnp.where(jnp.isfinite(done.norms), done.norms, 0.0)
-        norms = (
-            jnp.full(len(after.labels), -1.0)
-            .at[jnp.where(mask, ids, len(after.labels))]
-            .set(norms, mode="drop")
-        )
+        into = jnp.where(mask, ids, clients)
+        norms = jnp.full(clients, -1.0).at[into].set(norms, mode="drop")
         return before.memory._replace(similarity=similarity, norms=norms)
 
     def settle(self, before: State, after: State) -> SplitStatistics:
@@ -179,11 +181,11 @@ class Sattler(FedAvg):
         return {"parent": state.memory.parent, "born": state.memory.born}
 
     def regroup_after(self, rounds: int) -> tuple[int, ...]:
-        """From `min_rounds` on."""
+        """Return every `split_every`-th round from `min_rounds` on."""
         return tuple(range(self.min_rounds, rounds, self.split_every))
 
     def regroup(self, ask: Before, state: State, round: int) -> State:
-        """HOST. Every cluster that meets the conditions is split once."""
+        """HOST. Split every cluster that meets the conditions once."""
         eps1, eps2, gamma_max = (float(ask.hyper[name]) for name in ("eps1", "eps2", "gamma_max"))
         return split(state, ask.uid, eps1, eps2, self.min_size, round, gamma_max)
 
@@ -197,28 +199,44 @@ def split(
     round: int,
     gamma_max: float = 0.0,
 ) -> State:
-    """HOST. The state after every cluster that meets the conditions was split once."""
+    """HOST. Split every cluster that meets the conditions once.
+
+    Args:
+      state: The state after a round.
+      uid: i64[C] the clients' identities.
+      eps1: A cluster is split only if the norm of its mean update is below this number,
+      eps2: and the largest norm of a member's update above this one.
+      min_size: It has more members than this.
+      round: The number of rounds done.
+      gamma_max: The paper's guard; 0: there is none.
+    """
     state = jax.tree.map(np.array, state)
     models = state.models
     labels = state.labels
     active = np.asarray(state.active)
-    looked = state.memory
+    statistics = state.memory
     for k in np.flatnonzero(active):
-        own = np.flatnonzero((labels == k) & (looked.norms >= 0))
+        own = np.flatnonzero((labels == k) & (statistics.norms >= 0))
         # So that the order of clients changes nothing
         own = own[np.argsort(uid[own], kind="stable")]
-        if len(own) <= min_size or not (looked.steps[k] < eps1 and looked.norms[own].max() > eps2):
+        if len(own) <= min_size:
             continue
-        apart = 1.0 - looked.similarity[np.ix_(own, own)].astype(np.float64)
-        part = host.agglomerative(apart, clusters=2)
-        across = apart[np.ix_(part == 1, part != 1)].min(initial=2.0)
+        disagree = statistics.steps[k] < eps1 and statistics.norms[own].max() > eps2
+        if not disagree:
+            continue
+        distances = 1.0 - statistics.similarity[np.ix_(own, own)].astype(np.float64)
+        part = host.agglomerative(distances, clusters=2)
+        across = distances[np.ix_(part == 1, part != 1)].min(initial=2.0)
         if gamma_max > 0 and gamma_max >= np.sqrt(max(across, 0.0) / 2):
             continue
         if active.all():
             why = f"cluster {k} splits after round {round}, which needs one more; raise it"
             raise SpecError(f"method.cfl_sattler.max_clusters = {len(active)}: {why}")
+        # One part keeps the cluster's slot, and both its model
         new = int(np.argmin(active))
         labels[own[part == 1]] = new
-        models[new], active[new] = models[k], True
-        looked.parent[new], looked.born[new] = k, round
+        models[new] = models[k]
+        active[new] = True
+        statistics.parent[new] = k
+        statistics.born[new] = round
     return state

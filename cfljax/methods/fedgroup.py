@@ -23,6 +23,7 @@ Table 3 was made.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -204,14 +205,13 @@ class FedGroup(FedAvg):
 
     @property
     def length(self) -> dict[str, int | None]:
-        """Of a pre-training."""
-        return {
-            "epochs": self.pretrain_epochs,
-            "steps": None if self.pretrain_epochs else self.pretrain_steps,
-        }
+        """How long a pre-training is: epochs and steps, one of them None."""
+        steps = None if self.pretrain_epochs else self.pretrain_steps
+        return {"epochs": self.pretrain_epochs, "steps": steps}
 
     def releases(self, rounds: int) -> tuple[int, int]:
-        """One noised sum per round, and one over all clients for each cold start."""
+        """Count the noised sums of a run: one a round, and one over all clients for each cold
+        start."""
         return rounds, 1 if self.every is None else 1 + (rounds - 1) // self.every
 
     def check(self, where: str) -> None:
@@ -223,25 +223,26 @@ class FedGroup(FedAvg):
             )
 
     def step(self, hyper: Hyper) -> LocalStep:
-        """SGD with a proximal term."""
+        """Return the numbers of SGD with a proximal term."""
         return LocalStep.of(hyper)._replace(mu=hyper["mu"])
 
     def begin(self, ask: Before) -> Begun:
-        """HOST. The cold start (Algorithm 3), and the groups of all others where these do not
-        depend on the round."""
-        start, number = ask.first_model(), self.clusters
-        ids = ask.drawn(number if self.cold_start == "rcc" else self.alpha * number, "cold_start")
+        """HOST. Make the groups by the cold start (Algorithm 3), and choose those of all others if
+        these do not depend on the round."""
+        start = ask.first_model()
+        number = self.clusters
+        founders = number if self.cold_start == "rcc" else self.alpha * number
+        ids = ask.drawn(founders, "cold_start")
         moves = ask.updates(start, ids, **self.length, similarity=self.similarity)
         uid = ask.uid[ids]
         found, snapshot = first_groups(
             ask.fold("cold_start"), moves, uid, number, self.cold_start, self.snapshots
         )
         labels = ask.of_all((ids, found))
-        parts = (
-            [(ids, moves)]
-            if self.similarity == "exact"
-            else ask.updates_in_parts(start, ids, **self.length)
-        )
+        parts: Iterable[tuple[np.ndarray, np.ndarray]] = [(ids, moves)]
+        if self.similarity != "exact":
+            # Only sketches were kept: the clients train once more
+            parts = ask.updates_in_parts(start, ids, **self.length)
         directions = ask.means(parts, found, number)
         active = np.isin(np.arange(number), found)
         # If no update is finite, all clients join group 0
@@ -251,15 +252,14 @@ class FedGroup(FedAvg):
         # eq. 9
         closest = quick_jit(newcomer_group)
         if not self.newcomers_train:
-            guess[others] = np.asarray(
-                quick_jit(pick_random_cluster)(ask.fold("rac"), ask.uid, active)
-            )[others]
+            random = quick_jit(pick_random_cluster)(ask.fold("rac"), ask.uid, active)
+            guess[others] = np.asarray(random)[others]
         elif not self.moving:
             guess[others] = ask.joining(
                 start, others, lambda moves: closest(directions, moves, active), **self.length
             )
-        compass = AssignmentMemory(*map(on_host, (start, directions, active, active, ask.asked)))
-        return Begun(start + directions, labels, guess, memory=compass, extras=snapshot)
+        memory = AssignmentMemory(*map(on_host, (start, directions, active, active, ask.asked)))
+        return Begun(start + directions, labels, guess, memory=memory, extras=snapshot)
 
     def choose(self, ask: Ask, state: State) -> Array:
         """Return the group of each participant, i32[S], also of newcomers; with `rac = "always"` a
@@ -276,11 +276,14 @@ class FedGroup(FedAvg):
         """Return the group of newcomers (eq. 9), i32[S]."""
         if not self.moving:
             return super().join(ask, state)
-        closest = lambda moves: newcomer_group(state.memory.directions, moves, state.memory.active)  # noqa: E731
+
+        def closest(moves: Array) -> Array:
+            return newcomer_group(state.memory.directions, moves, state.memory.active)
+
         return ask.pretrained(state.memory.start, closest, **self.length)
 
     def after(self, models: Array, hyper: Hyper, state: State) -> Array:
-        """Inter-group aggregation (Algorithm 2, line 19)."""
+        """Move each group's model towards the others' (Algorithm 2, line 19)."""
         return inter_group(models, hyper["eta_g"], self.inter_group, state.memory.active)
 
     def remember(self, ask: Ask, before: State, after: State, done: Done) -> AssignmentMemory:
@@ -291,14 +294,14 @@ class FedGroup(FedAvg):
         """Return what newcomers are compared with from now on: from the auxiliary model, the
         groups' latest updates (a group that has not moved keeps its last), or where the groups'
         models lie."""
-        compass = after.memory._replace(directions=before.memory.directions)
+        memory = after.memory._replace(directions=before.memory.directions)
         if not self.moving:
-            return compass
-        seen = compass.active & jnp.isfinite(after.models).all(axis=1)
+            return memory
+        seen = memory.active & jnp.isfinite(after.models).all(axis=1)
         start = jnp.where(seen[:, None], after.models, 0.0).sum(axis=0) / jnp.maximum(seen.sum(), 1)
-        latest = jnp.where(compass.moved[:, None], after.models - before.models, compass.directions)
-        from_start = jnp.where(compass.active[:, None], after.models - start, 0.0)
-        return compass._replace(
+        latest = jnp.where(memory.moved[:, None], after.models - before.models, memory.directions)
+        from_start = jnp.where(memory.active[:, None], after.models - start, 0.0)
+        return memory._replace(
             start=start, directions=latest if self.newcomer == "latest" else from_start
         )
 

@@ -134,43 +134,46 @@ class FeSEM(Centres):
     )
 
     def first(self, ask: Ask, state: State) -> State:
-        """Random clusters of equal centres, from K-means of a random point for each client that
+        """Make random clusters of equal centres: K-means of a random point for each client that
         trains."""
-        key = ask.key
         federation = ask.federation
-        model = ask.solver.model
-        k, w = state.clusters, first_model(key, model)
+        k = state.clusters
+        w = first_model(ask.key, ask.solver.model)
         size = w[self.compared(ask)].size
-        drawn = jax.vmap(lambda each: SMALL * keys.uniform(each, size))(
-            keys.fold_each(key, "point", federation.uid)
-        )
-        points = jnp.where(federation.trains[:, None], drawn, jnp.nan)
-        weights = Weights(
-            points, jnp.full((k, size), jnp.nan), keys.scores(key, "order", federation.uid)
-        )
-        begun = self.prepare(ask, state._replace(models=jnp.tile(w, (k, 1)), memory=weights))
-        return begun._replace(memory=begun.memory._replace(own=jnp.full_like(points, jnp.nan)))
+        point_keys = keys.fold_each(ask.key, "point", federation.uid)
+        points = jax.vmap(lambda key: SMALL * keys.uniform(key, size))(point_keys)
+        points = jnp.where(federation.trains[:, None], points, jnp.nan)
+        order = keys.scores(ask.key, "order", federation.uid)
+        memory = Weights(own=points, means=jnp.full((k, size), jnp.nan), order=order)
+        begun = self.prepare(ask, state._replace(models=jnp.tile(w, (k, 1)), memory=memory))
+        # The points were only for the clusters: no client's weights are known yet
+        unknown = jnp.full_like(points, jnp.nan)
+        return begun._replace(memory=begun.memory._replace(own=unknown))
 
     def prepare(self, ask: Ask, state: State) -> State:
-        """One step of K-means of the weights that there are, or, where a cluster is empty, the
+        """Do one step of K-means on the weights that there are, or, if a cluster is empty, the
         first steps."""
         own, means, order = state.memory
-        k, seen = state.clusters, usable(own)
+        k = state.clusters
+        known = usable(own)
         empty = ~usable(means) if ask.active is None else ~usable(means) & ask.active
-        first = jnp.lexsort((order, ~seen))[jnp.minimum(jnp.arange(k), seen.size - 1)]
+        # K-means begins at the known clients that come first in a random order
+        first = jnp.lexsort((order, ~known))[jnp.minimum(jnp.arange(k), known.size - 1)]
 
-        def step(_: Array, found: tuple[Array, Array]) -> tuple[Array, Array]:
-            labels = jnp.where(seen, nearest(own, found[1], ask.active), found[0])
-            member = members(labels, k, seen)
+        def step(_: Array, at: tuple[Array, Array]) -> tuple[Array, Array]:
+            labels, means = at
+            labels = jnp.where(known, nearest(own, means, ask.active), labels)
+            member = members(labels, k, known)
             count = member.sum(axis=1, keepdims=True)
-            means = combine(member / jnp.maximum(count, 1), own, seen.astype(jnp.float32))
+            means = combine(member / jnp.maximum(count, 1), own, known.astype(jnp.float32))
             return labels, jnp.where(count > 0, means, jnp.nan)
 
-        begin = (state.labels, jnp.where(empty.any(), own[first], means))
-        labels, new = jax.lax.fori_loop(0, jnp.where(empty.any(), FIRST_STEPS, 1), step, begin)
-        return state._replace(
-            labels=labels, memory=state.memory._replace(means=jnp.where(seen.any(), new, means))
-        )
+        restarts = empty.any()
+        begin = (state.labels, jnp.where(restarts, own[first], means))
+        labels, new = jax.lax.fori_loop(0, jnp.where(restarts, FIRST_STEPS, 1), step, begin)
+        # Before any weights are known there is nothing to average
+        memory = state.memory._replace(means=jnp.where(known.any(), new, means))
+        return state._replace(labels=labels, memory=memory)
 
     def choose(self, ask: Ask, state: State) -> Array:
         """Return the cluster of each participant, i32[S]."""

@@ -98,15 +98,15 @@ class Flux(FedAvg):
     max_clusters: int = option(32, "largest number of clusters; more are an error", low=1)
 
     def check_labels(self, where: str) -> None:
-        """Descriptors need one label for each sample; raises SpecError."""
+        """Raise SpecError: descriptors need one label for each sample."""
         raise SpecError(
             f'method.name = "{where.removeprefix("method.")}": describes samples by label, '
             "and here they have several"
         )
 
     def first(self, ask: Ask, state: State) -> State:
-        """All join the first cluster. `memory` i32[]: how many numbers a client sends to join; 0
-        before the clustering."""
+        """Let all join the first cluster. `memory` i32[]: how many numbers a client sends to join;
+        0 before the clustering."""
         everybody = jnp.zeros_like(state.labels)
         return state._replace(guess=everybody, floats=jnp.int32(0), memory=jnp.int32(0))
 
@@ -118,64 +118,82 @@ class Flux(FedAvg):
         return super().join(ask, state)
 
     def regroup_after(self, rounds: int) -> tuple[int, ...]:
-        """Once."""
+        """Return the one round after which clients are clustered."""
         return (self.cluster_after,) if self.cluster_after < rounds else ()
 
     def regroup(self, ask: Before, state: State, round: int) -> State:
-        """HOST. The clustering."""
-        from sklearn.cluster import DBSCAN
-
-        ids, others = ask.present(), ask.late()
+        """HOST. Cluster the clients by their descriptors."""
+        ids = ask.present()
+        late = ask.late()
         n = len(ids)
-        both = describe(ask, np.asarray(state.models[0]), np.concatenate([ids, others]), len(ids))
-        if not n:  # nobody has training data
+        descriptors = describe(ask, np.asarray(state.models[0]), np.concatenate([ids, late]), n)
+        if not n:
+            # Nobody has training data
             return state
-        least, most = (of(both[:n], axis=(0, 3), keepdims=True) for of in (np.min, np.max))
-        both = (both - least) / np.where(most > least, most - least, 1.0)
-        apart = host.distance_matrix(both[:n].reshape(n, -1))
-        closest = (
-            np.sort(np.where(np.eye(n, dtype=bool), np.inf, apart).min(axis=1))
-            if n > 1
-            else np.ones(1)
-        )
-        found = DBSCAN(
-            max(closest[host.elbow(closest)], 1e-12), min_samples=2, metric="precomputed"
-        ).fit_predict(apart)
-        alone = found < 0
-        found[alone] = found.max() + 1 + np.arange(alone.sum())
-        own = host.renumber_by_appearance(found)
-        unlabelled = both[:, :, 0].reshape(len(both), -1)
-        joined = nearest(unlabelled[n:], host.cluster_means(unlabelled[:n], own)[1])
+        # Each part in [0, 1] over the clients that are there
+        least, most = (of(descriptors[:n], axis=(0, 3), keepdims=True) for of in (np.min, np.max))
+        descriptors = (descriptors - least) / np.where(most > least, most - least, 1.0)
+        own = cluster_by_elbow(descriptors[:n].reshape(n, -1))
+        # A client that comes later joins by the parts for which it needs no labels
+        unlabelled = descriptors[:, :, 0].reshape(len(descriptors), -1)
+        joins = nearest(unlabelled[n:], host.cluster_means(unlabelled[:n], own)[1])
         return ask.divide(state, ids, own)._replace(
-            guess=jnp.asarray(ask.of_all((ids, own), (others, joined))),
-            floats=jnp.int32(n * (both[0].size + 1)),
+            guess=jnp.asarray(ask.of_all((ids, own), (late, joins))),
+            # A descriptor, and the largest input
+            floats=jnp.int32(n * (descriptors[0].size + 1)),
             memory=jnp.int32(unlabelled.shape[1]),
         )
 
 
+def cluster_by_elbow(points: np.ndarray) -> np.ndarray:
+    """HOST. Cluster points f64[n, m] by DBSCAN whose radius is the elbow of the distances to the
+    nearest other point, i64[n]. A point that it leaves alone is a cluster of its own."""
+    from sklearn.cluster import DBSCAN
+
+    n = len(points)
+    distances = host.distance_matrix(points)
+    closest = np.ones(1)
+    if n > 1:
+        others = np.where(np.eye(n, dtype=bool), np.inf, distances)
+        closest = np.sort(others.min(axis=1))
+    # DBSCAN refuses a radius of 0, as of equal clients
+    radius = max(closest[host.elbow(closest)], 1e-12)
+    found = DBSCAN(radius, min_samples=2, metric="precomputed").fit_predict(distances)
+    alone = found < 0
+    found[alone] = found.max() + 1 + np.arange(alone.sum())
+    return host.renumber_by_appearance(found)
+
+
 def describe(ask: Before, w: np.ndarray, ids: np.ndarray, n: int) -> np.ndarray:
-    """HOST. f64[C, 2, M + 1, L]: means and deviations of the projected inputs of the last layer of
-    the model w f32[d], over all samples of the clients i[C], of which the first n are there, and
-    over the samples of each of M labels."""
+    """HOST. Describe clients by means and deviations of the projected inputs of the last layer,
+    f64[C, 2, M + 1, L]: over all samples, and over those of each of M labels.
+
+    Args:
+      ask: The clients' data.
+      w: f32[d] the model.
+      ids: i[C] the clients.
+      n: How many of these, the first ones, decide where the centre of the projection is.
+    """
     both, width = split_features(ask.model)
     params = ask.model.unravel(jnp.asarray(w))
     labels = ask.federation.classes
+    # The directions are the same in all runs
     random = np.random.RandomState(1).uniform(size=(200, width))
     axes = np.linalg.svd(random - random.mean(axis=0), full_matrices=False)[2][:labels]
+    # The largest entry of each is positive: a decomposition leaves the sign open
     axes *= np.sign(axes[np.arange(len(axes)), np.abs(axes).argmax(axis=1)])[:, None]
-    seen = [
+    projected = [
         (z @ axes.T, y, z.max(initial=0.0))
         for z, y in client_samples(ask.federation, ids, lambda x: both(params, x)[0])
     ]
-    centre = (
-        1.02
-        * max((largest for *_, largest in seen[:n]), default=0.0)
-        * random.mean(axis=0)
-        @ axes.T
-    )
+    largest = max((most for *_, most in projected[:n]), default=0.0)
+    centre = 1.02 * largest * random.mean(axis=0) @ axes.T
     out = np.full((len(ids), 2, labels + 1, len(axes)), -1.0)
-    for row, (points, y, _) in zip(out, seen, strict=True):
-        for part, some in enumerate([points, *(points[y == label] for label in range(labels))]):
+    for row, (points, y, _) in zip(out, projected, strict=True):
+        of_labels = [points[y == label] for label in range(labels)]
+        for part, some in enumerate([points, *of_labels]):
+            # A label needs two samples, all samples together need one
             if len(some) > (part > 0):
-                row[:, part] = (some - centre).mean(axis=0), some.std(axis=0)
+                row[0, part] = (some - centre).mean(axis=0)
+                row[1, part] = some.std(axis=0)
     return out

@@ -128,7 +128,7 @@ class StoCFL(FedAvg):
     similarity: str = similarity(again=False, default="sketch")
 
     def pull(self, hyper: Hyper) -> Array:
-        """Of the clusters' models to ω."""
+        """Return the strength of the pull of the clusters' models to ω."""
         return hyper["lam"]
 
     def first(self, ask: Ask, state: State) -> State:
@@ -151,14 +151,10 @@ class StoCFL(FedAvg):
         means = state.memory.means
 
         def nearest(moves: Array) -> Array:
-            cosines = jnp.where(
-                state.memory.members > 0,
-                cosine_matrix(sketch_if(moves, self.similarity), means),
-                -jnp.inf,
-            )
-            return jnp.where(
-                jnp.max(cosines, axis=1) >= ask.hyper["tau"], jnp.argmax(cosines, axis=1), -1
-            )
+            cosines = cosine_matrix(sketch_if(moves, self.similarity), means)
+            cosines = jnp.where(state.memory.members > 0, cosines, -jnp.inf)
+            is_similar = jnp.max(cosines, axis=1) >= ask.hyper["tau"]
+            return jnp.where(is_similar, jnp.argmax(cosines, axis=1), -1)
 
         everyone = ask.of(ask.federation.trains & (state.labels < 0))
         return everyone.pretrained(state.memory.anchor, nearest, self.pretrain_epochs)
@@ -174,28 +170,23 @@ def assign_new_clients(ask: Ask, state: State, psi: Array, new: Array) -> tuple[
     ids = ask.cohort.ids
     tau = ask.hyper["tau"]
     assert state.whole is not None
-    order = jnp.argsort(
-        jnp.where(new, ask.federation.uid[ids], jnp.iinfo(jnp.int32).max), stable=True
-    )
+    last = jnp.iinfo(jnp.int32).max
+    order = jnp.argsort(jnp.where(new, ask.federation.uid[ids], last), stable=True)
     present = jnp.concatenate([seen.members > 0, new[order]])
     similar = cosine_matrix(jnp.concatenate([seen.means, psi[order]]), mask=present)
     size = jnp.concatenate([seen.members, new[order].astype(jnp.int32)])
     root, kept = unite(similar, tau, size, present, k)
     slot, crowded = slots(root, present, similar, k)
-    # Beyond the last slot: dropped
+    # Nodes that are not there get the index past the last slot, which is dropped
     into = jnp.where(present, slot, k)
     old = jnp.zeros(k, jnp.int32).at[into[:k]].add(seen.members, mode="drop")
     # A new cluster begins at ω
     models = jnp.where((old > 0)[:, None], state.models[jnp.minimum(kept[:k], k - 1)], state.whole)
-    moves = (
-        jnp.zeros_like(seen.moves)
-        .at[into]
-        .add(jnp.concatenate([seen.moves, psi[order]]), mode="drop")
-    )
+    all_moves = jnp.concatenate([seen.moves, psi[order]])
+    moves = jnp.zeros_like(seen.moves).at[into].add(all_moves, mode="drop")
     members = jnp.zeros_like(seen.members).at[into].add(size, mode="drop")
     labels = jnp.where(state.labels >= 0, slot[jnp.maximum(state.labels, 0)], -1)
     joined = jnp.where(new[order], ids[order], clients)
     labels = labels.at[joined].set(slot[k:], mode="drop")
-    return state._replace(
-        models=models, labels=labels, memory=Seen(seen.anchor, moves, members)
-    ), crowded
+    memory = Seen(seen.anchor, moves, members)
+    return state._replace(models=models, labels=labels, memory=memory), crowded

@@ -4,7 +4,7 @@ one model, whose updates it compares. What is asked is counted: the round that f
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
@@ -236,9 +236,7 @@ class Before:
             return asked
         return asked | {"compared": np.array(self.compared, np.int32)}
 
-    def means(
-        self, parts: Iterator[Part] | list[Part], labels: np.ndarray, clusters: int
-    ) -> np.ndarray:
+    def means(self, parts: Iterable[Part], labels: np.ndarray, clusters: int) -> np.ndarray:
         """Return f32[K, d]: the mean update of each cluster, or what the server has instead
         (`train.robust`).
 
