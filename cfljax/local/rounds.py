@@ -185,7 +185,8 @@ def train_and_mix(
     sums, kept = _sum_devices(share.dealt, sums, kept)
     if share.order is not None:
         # Back into the order of the cohort
-        kept = jax.tree.map(lambda each: each[jnp.argsort(share.order)], kept)
+        back = jnp.argsort(share.order)
+        kept = jax.tree.map(lambda each: each[back], kept)
     buffer_rule = None
     if mixing.members is not None:
         # Buffers are clipped, and get noise, in the scale of updates: times the learning rate

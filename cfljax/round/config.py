@@ -191,7 +191,7 @@ class MethodConfig:
         """What of the table `train` must stay at its default, by dotted name, and why: a stage of
         the round needs what the method does not have. A method that needs more adds to
         `super().without`."""
-        reasons = {}
+        reasons: dict[str, str] = {}
         if getattr(self, "average", "") == "nova":
             why = 'average = "nova" is for means of steps of SGD, of the whole model'
             reasons |= dict.fromkeys(("optimizer", "robust"), why)
