@@ -93,36 +93,40 @@ class FLHC(FedAvg):
             )
 
     def regroup_after(self, rounds: int) -> tuple[int, ...]:
-        """Once."""
+        """Return the one round after which clients are clustered."""
         return (self.warmup_rounds,)
 
     def regroup(self, ask: Before, state: State, round: int) -> State:
-        """HOST. All clients train once more from the global model; their updates are clustered."""
+        """HOST. Let all clients train once more from the global model, and cluster their
+        updates."""
         ids = ask.present()
-        if not len(ids):  # nobody has training data
+        if not len(ids):
+            # Nobody has training data
             return state
         updates = ask.updates(np.asarray(state.models[0]), ids, similarity=self.similarity)
-        own = self.cluster(
-            updates,
-            host.distance_matrix(updates, METRICS[self.metric]),
-            float(ask.hyper["threshold"]),
-        )
-        return ask.divide(
-            state, ids, own, f"raise it, or threshold = {float(ask.hyper['threshold']):g}"
-        )
+        distances = host.distance_matrix(updates, METRICS[self.metric])
+        threshold = float(ask.hyper["threshold"])
+        own = self.cluster(updates, distances, threshold)
+        return ask.divide(state, ids, own, f"raise it, or threshold = {threshold:g}")
 
     def cluster(self, updates: np.ndarray, distances: np.ndarray, threshold: float) -> np.ndarray:
-        """HOST. i32[n] labels of the updates f32[n, d], whose distances are f64[n, n]; `threshold`
-        has the option `unit`."""
+        """HOST. Cluster the updates f32[n, d], i32[n].
+
+        Args:
+          updates: f32[n, d] the updates.
+          distances: f64[n, n] their distances.
+          threshold: The distance above which clusters are not merged, in the option's `unit`.
+        """
         pairs = distances[np.triu_indices(len(distances), 1)]
         pairs = pairs[np.isfinite(pairs)]
         if self.unit == "median" and len(pairs):
             threshold *= float(np.median(pairs))
         # Equal updates are one cluster
         threshold = max(threshold, float(np.finfo(np.float64).tiny))
-        points, metric = (
-            (updates, "euclidean") if self.linkage == "ward" else (distances, "precomputed")
-        )
+        # Ward's linkage is of points, all others are of distances
+        points, metric = distances, "precomputed"
+        if self.linkage == "ward":
+            points, metric = updates, "euclidean"
         labels = host.agglomerative(
             points, distance_threshold=threshold, linkage=self.linkage, metric=metric
         )

@@ -118,50 +118,51 @@ class Joint(Clustered):
     )
 
     def work(self, work: Work) -> Work:
-        """`local_steps` on mini-batches of `batch`."""
+        """Return `local_steps` steps on mini-batches of `batch` samples."""
         return Work(None, self.local_steps, self.batch, summed=self.loss_reduction == "sum")
 
     def first(self, ask: Ask, state: State) -> State:
-        """`memory` f32[K, d]: Δw_k, the last move of each model."""
+        """Remember Δw_k, the last move of each model, f32[K, d]: 0 at first."""
         return state._replace(memory=jnp.zeros_like(state.models))
 
     def settle(self, before: State, after: State) -> Array:
-        """Eq. 2."""
+        """Return the move of each model, Δw_k (eq. 2), f32[K, d]."""
         return after.models - before.models
 
     def score(self, ask: Ask, state: State) -> Array:
-        """f32[K, S]: −λ S_ik + (1 − λ) L_ik (eq. 4), on the mini-batch with which the local step is
-        then taken."""
+        """Return −λ S_ik + (1 − λ) L_ik (eq. 4) on the mini-batch with which the local step is then
+        taken, f32[K, S]."""
         last = state.memory
         lam = ask.hyper["lam"]
         summed = self.loss_reduction == "sum"
         moved = jnp.any(last != 0)
 
-        def block(clients: Array, mask: Array) -> Array:
-            def judge(of: tuple[Array, Array]) -> tuple[Array, Array]:
-                gradient, loss = ask.batch_gradient(of[0], self.batch, summed, clients, mask)
-                # eq. 3
-                return loss, jnp.where(
-                    moved, move_similarity(gradient, of[1], self.similarity, ask.hyper["lr"]), 0.0
-                )
+        def score_block(clients: Array, mask: Array) -> Array:
+            def judge(of_model: tuple[Array, Array]) -> tuple[Array, Array]:
+                model, move = of_model
+                gradient, loss = ask.batch_gradient(model, self.batch, summed, clients, mask)
+                # eq. 3; before the first round no model has moved, and losses decide alone
+                alike = move_similarity(gradient, move, self.similarity, ask.hyper["lr"])
+                return loss, jnp.where(moved, alike, 0.0)
 
             loss, alike = jax.lax.map(judge, (state.models, last))
-            return joint_cost(
-                ask.bound(loss), jnp.clip(alike, -1.0, 1.0) if ask.private else alike, lam
-            )
+            if ask.private:
+                # Rounding can take a cosine out of the bounds of a private choice
+                alike = jnp.clip(alike, -1.0, 1.0)
+            return joint_cost(ask.bound(loss), alike, lam)
 
         ask.models_of_all(state.models)
+        # The models' moves, which those who took part in the last round can compute
         ask.broadcast(state.in_use)
-        return ask.by_blocks(
-            block, max(1, BLOCK[not ask.solver.sequential] // ask.solver.model.size)
-        )
+        size = ask.solver.model.size
+        return ask.by_blocks(score_block, max(1, BLOCK[not ask.solver.sequential] // size))
 
     def score_range(self, hyper: Hyper) -> Array:
-        """Of bounded losses and cosines."""
+        """Return how far apart two scores of bounded losses and cosines can be."""
         return 2 * hyper["lam"] + (1 - hyper["lam"]) * hyper["privacy.choice.clip"]
 
     @property
     def without(self) -> dict[str, str]:
-        """A distance has no bound."""
+        """Refuse a private choice by distances, which have no bound."""
         why = 'with similarity = "euclidean" costs are unbounded, so a choice cannot be private'
         return super().without | ({"privacy.choice": why} if self.similarity == "euclidean" else {})

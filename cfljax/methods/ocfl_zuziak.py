@@ -83,17 +83,19 @@ class OCFLZuziak(FedAvg):
 
     def remember(self, ask: Ask, before: State, after: State, done: Done) -> tuple[Array, Array]:
         """Return the cosines of the round."""
-        (cosines, last), ids = before.memory, ask.cohort.ids
+        cosines, last = before.memory
+        ids = ask.cohort.ids
         new = cosine_matrix(done.moves, mask=ask.cohort.mask)
         return jnp.zeros_like(cosines).at[ids[:, None], ids[None, :]].set(new), last
 
     def regroup(self, ask: Before, state: State, round: int) -> State:
-        """HOST. The clustering, if the temperature has risen."""
+        """HOST. Cluster the clients if the temperature has risen."""
         cosines, last = (np.asarray(each, np.float64) for each in state.memory)
         ids = ask.ordered(np.flatnonzero(np.diagonal(cosines) > 0))
-        apart = 1.0 - cosines[np.ix_(ids, ids)]
+        distances = 1.0 - cosines[np.ix_(ids, ids)]
         n = len(ids)
-        heat = np.float32(np.linalg.norm(apart) / np.sqrt(max(4 * n * (n - 1), 1)))
+        # float32 as in the state, so that a temperature is compared with itself after a resume
+        heat = np.float32(np.linalg.norm(distances) / np.sqrt(max(4 * n * (n - 1), 1)))
         rises = heat > last
         state = state._replace(memory=(state.memory[0], jnp.float32(np.inf if rises else heat)))
         if not rises:
@@ -101,12 +103,11 @@ class OCFLZuziak(FedAvg):
         from sklearn.cluster import HDBSCAN, MeanShift
         from threadpoolctl import threadpool_limits
 
-        found = (
-            MeanShift()
-            if self.algorithm == "mean_shift"
-            else HDBSCAN(min(3, n), metric="precomputed", copy=True)
-        )
-        with threadpool_limits(limits=1):  # several wait for each other longer than they compute
-            # Noise is a cluster
-            labels = found.fit_predict(apart) + 1
+        algorithm = MeanShift()
+        if self.algorithm == "hdbscan":
+            algorithm = HDBSCAN(min(3, n), metric="precomputed", copy=True)
+        # Several threads wait for each other longer than they compute
+        with threadpool_limits(limits=1):
+            # Noise (−1) is a cluster
+            labels = algorithm.fit_predict(distances) + 1
         return ask.divide(state, ids, host.renumber_by_appearance(labels))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import NamedTuple
 
 from cfljax.lazy import jax, jnp
 from cfljax.round.about import UNIFORM_UNLIKE_PROGRAM, About, Reading
@@ -58,9 +59,6 @@ READINGS = (
     ),
 )
 
-# What the steps of a client carry: θ_i and w_i
-Carry = tuple[Tree, Tree]
-
 
 @dataclasses.dataclass(frozen=True)
 class PFedMe(AtHome):
@@ -88,36 +86,52 @@ class PFedMe(AtHome):
 
     @property
     def without(self) -> dict[str, str]:
-        """Local training is the method's own gradient descent."""
+        """Refuse an optimiser, as local training is the method's own gradient descent."""
         return super().without | dict.fromkeys(
             ("optimizer", "momentum", "weight_decay"), "its steps are its own"
         )
 
     def move(self, w: Array, mean: Array, hyper: Hyper) -> Array:
-        """(1 − beta) w + beta · mean."""
+        """Return (1 − beta) w + beta · mean, f32[1, d]."""
         return w + hyper["beta"] * (mean - w)
 
     def shows(self, w: Array, home: Array, mean: Callable[[Array], Array]) -> dict[str, Array]:
-        """How far personal models are from the global one."""
+        """Return how far personal models are from the global one."""
         return {"personal_distance": mean(jnp.linalg.norm(home - w, axis=1))}
 
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
-        """On θ_i and w_i. The loss for the report is of θ_i when the batch arrives."""
+        """Return steps on θ_i and w_i. The loss for the report is that of θ_i when the batch
+        arrives."""
         lr = hyper["lr"]
         lam = hyper["lam"]
         eta = hyper["eta"]
 
+        def begin(start: Tree, _: Array) -> Carry:
+            return Carry(start, start)
+
         def step(gradient: GradientAt, at: Carry) -> tuple[Carry, Array]:
+            w = at.w
+
             def inner(i: Array, now: tuple[Tree, Array]) -> tuple[Tree, Array]:
-                loss, _, grads = gradient(now[0])
-                theta = jax.tree.map(
-                    lambda t, g, w: t - lr * (g + lam * (t - w)), now[0], grads, at[1]
-                )
-                return theta, jnp.where(i == 0, loss, now[1])
+                theta, first_loss = now
+                loss, _, grads = gradient(theta)
+                theta = jax.tree.map(lambda t, g, w: t - lr * (g + lam * (t - w)), theta, grads, w)
+                return theta, jnp.where(i == 0, loss, first_loss)
 
-            theta, loss = jax.lax.fori_loop(0, self.inner_steps, inner, (at[0], jnp.float32(0)))
-            return (theta, jax.tree.map(lambda w, t: w - eta * lam * (w - t), at[1], theta)), loss
+            theta, loss = jax.lax.fori_loop(0, self.inner_steps, inner, (at.theta, jnp.float32(0)))
+            w = jax.tree.map(lambda w, t: w - eta * lam * (w - t), w, theta)
+            return Carry(theta, w), loss
 
-        return OwnSteps(
-            lambda start, _: (start, start), step, lambda at: (at[1], model.ravel(at[0]))
-        )
+        def end(at: Carry) -> tuple[Tree, Array]:
+            return at.w, model.ravel(at.theta)
+
+        return OwnSteps(begin, step, end)
+
+
+class Carry(NamedTuple):
+    """What the steps of a client carry."""
+
+    # θ_i
+    theta: Tree
+    # w_i
+    w: Tree

@@ -11,6 +11,7 @@ first, so that the first round is FedAvg's.
 from __future__ import annotations
 
 import dataclasses
+from typing import NamedTuple
 
 from cfljax.lazy import jax, jnp
 from cfljax.local.train import Gradient, Position, make_stepper, start_at
@@ -58,7 +59,6 @@ READINGS = (
     ),
 )
 
-Carry = tuple[Position, Tree, Tree, Array]
 """What the steps of a client carry: where they are, c − c_i, the sum of the gradients without it,
 and their number f32[]."""
 
@@ -79,33 +79,52 @@ class Scaffold(Controlled):
     average: str = option("uniform", "weights of the clients", choices=("samples", "uniform"))
 
     def move(self, models: Array, mean: Array, control: Array, hyper: Hyper) -> Array:
-        """x + server_lr · mean of (y − x)."""
+        """Return x + server_lr · mean of (y − x), f32[1, d]."""
         return models + hyper["server_lr"] * mean
 
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
-        """y ← y − η (∇f_i(y) − c_i + c). The new c_i is the mean of the gradients."""
+        """Return the steps y ← y − η (∇f_i(y) − c_i + c). The new c_i is the mean of the
+        gradients."""
         numbers = LocalStep.of(hyper)
         decay = numbers.weight_decay
+        # Weight decay is a part of f_i, so it is in c_i, too: not left to the stepper
         move = make_stepper(rule, numbers._replace(weight_decay=None), ())
 
         def begin(start: Tree, home: Array) -> Carry:
-            return (
-                start_at(rule, start, None),
-                model.unravel(home),
-                jax.tree.map(jnp.zeros_like, start),
-                jnp.float32(0),
+            return Carry(
+                position=start_at(rule, start, None),
+                correction=model.unravel(home),
+                total=jax.tree.map(jnp.zeros_like, start),
+                steps=jnp.float32(0),
             )
 
-        def step(gradient: GradientAt, carry: Carry) -> tuple[Carry, Array]:
-            at, correction, total, steps = carry
-            loss, samples, grads = gradient(at.params)
-            if decay is not None:  # a part of f_i
-                grads = jax.tree.map(lambda g, w: g + decay * w, grads, at.params)
-            after = move(at, Gradient(loss, samples, jax.tree.map(jnp.add, grads, correction)))
-            return (after, correction, jax.tree.map(jnp.add, total, grads), steps + 1), loss
+        def step(gradient: GradientAt, at: Carry) -> tuple[Carry, Array]:
+            params = at.position.params
+            loss, samples, grads = gradient(params)
+            if decay is not None:
+                grads = jax.tree.map(lambda g, w: g + decay * w, grads, params)
+            corrected = jax.tree.map(jnp.add, grads, at.correction)
+            return Carry(
+                position=move(at.position, Gradient(loss, samples, corrected)),
+                correction=at.correction,
+                total=jax.tree.map(jnp.add, at.total, grads),
+                steps=at.steps + 1,
+            ), loss
 
-        def end(carry: Carry) -> tuple[Tree, Array]:
-            at, _, total, steps = carry
-            return at.params, model.ravel(total) / jnp.maximum(steps, 1.0)
+        def end(at: Carry) -> tuple[Tree, Array]:
+            return at.position.params, model.ravel(at.total) / jnp.maximum(at.steps, 1.0)
 
         return OwnSteps(begin, step, end)
+
+
+class Carry(NamedTuple):
+    """What the steps of a client carry."""
+
+    # y
+    position: Position
+    # c − c_i
+    correction: Tree
+    # The sum of the gradients
+    total: Tree
+    # f32[]: the number of steps
+    steps: Array

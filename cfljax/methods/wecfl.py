@@ -82,17 +82,16 @@ class WeCFL(Clustered):
     )
 
     def reassign(self, ask: Ask, state: State, trained: Array, which: Array) -> Array:
-        """Weighted K-means; a participant with a broken update stays."""
+        """Return the clusters by weighted K-means, i32[S]. A participant whose update is not finite
+        stays."""
         points = trained[:, compared_columns(self.compare, ask.solver, "method.wecfl")]
-        uid = jnp.asarray(ask.federation.uid)
+        mask = ask.cohort.mask
+        uid = jnp.asarray(ask.federation.uid)[ask.cohort.ids]
         weight = ask.sizes if self.average == "samples" else None
         key = keys.fold(ask.key, "wecfl")
-        found = kmeans(
-            key, points, self.clusters, ask.cohort.mask, uid[ask.cohort.ids], weight=weight
-        ).labels
+        found = kmeans(key, points, self.clusters, mask, uid, weight=weight).labels
         new, old = (
-            members(labels, self.clusters, ask.cohort.mask).astype(jnp.int32)
-            for labels in (found, which)
+            members(labels, self.clusters, mask).astype(jnp.int32) for labels in (found, which)
         )
         return jnp.where(found >= 0, match(new @ old.T)[found], which)
 

@@ -42,9 +42,9 @@ def compared_columns(part: str, solver: Solver, where: str) -> np.ndarray | slic
     if part == "whole":
         return slice(None)
     model, parts = solver.model, solver.parts
-    path = (
-        head_of(model) + ("/kernel" if part == "last" else "") if part in ("last", "head") else part
-    )
+    path = part
+    if part in ("last", "head"):
+        path = head_of(model) + ("/kernel" if part == "last" else "")
     columns = np.flatnonzero(part_of(model, path))
     if parts is not None and np.isin(columns, parts.kept).all():
         why = "these weights never reach the server (train.parts, train.freeze)"
