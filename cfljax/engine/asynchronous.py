@@ -192,7 +192,8 @@ def _time_starts(
     assert before is not None and flight is not None
     new = flight.begun == t
     taken = new | before.busy
-    # The vectors and floats of one client: those of the round, split evenly
+    # The vectors and floats of one client: those of the round, split evenly, as in a round all
+    # clients send the same
     up = jnp.stack([spent.own.vectors_up, spent.own.floats_up]) // jnp.maximum(jnp.sum(new), 1)
     # Messages sent before a round begins delay all others, too
     left = jnp.where(new, spent.each[flight.ids], jnp.maximum(flight.left - spent.before, 0.0))

@@ -13,7 +13,7 @@ import numpy as np
 from cfljax import keys
 from cfljax.engine import metrics
 from cfljax.engine.scoring import Scores, least_loss_among, score, score_mixtures
-from cfljax.engine.settings import Assembled, Settings, View
+from cfljax.engine.settings import Assembled, Settings, StateView
 from cfljax.federation import cohort
 from cfljax.lazy import jax, jnp
 from cfljax.local.send import attackers
@@ -49,11 +49,11 @@ class Scene(NamedTuple):
 
 def make_evaluation(
     model: Model, settings: Settings, chooses: bool
-) -> Callable[[View, Hyper, Federation, Array], Scored]:
+) -> Callable[[StateView, Hyper, Federation, Array], Scored]:
     """Make the program evaluate(view, hyper, federation, round) -> Scored, of one run. `chooses`:
     whether there are clients that never train, and these choose their model (`Method.chooses`)."""
 
-    def evaluate(view: View, hyper: Hyper, federation: Federation, t: Array) -> Scored:
+    def evaluate(view: StateView, hyper: Hyper, federation: Federation, t: Array) -> Scored:
         federation = federation.at(t)
         scored: Scored = {"labels": _labels(view, federation)}
         ids = list_evaluated(settings, federation)
@@ -136,7 +136,7 @@ def list_evaluated(settings: Settings, federation: Federation) -> Array | slice:
     )
 
 
-def _labels(view: View, federation: Federation) -> Array:
+def _labels(view: StateView, federation: Federation) -> Array:
     """Return the model that each client belongs to, i32[C]; newcomers belong to none."""
     return jnp.where(federation.real & (federation.arrive < NEVER), view.labels, -1)
 
@@ -145,7 +145,7 @@ def make_scene(
     model: Model,
     settings: Settings,
     chooses: bool,
-    view: View,
+    view: StateView,
     ids: Array | slice,
     hyper: Hyper,
     federation: Federation,

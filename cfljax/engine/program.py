@@ -32,7 +32,15 @@ from cfljax.engine.evaluation import (
     strip_training,
 )
 from cfljax.engine.groups import Group, add_runs, drop_runs, shapes_of
-from cfljax.engine.settings import MAX_SHARES, WORD, WORD_BITS, Assembled, Carry, Settings, View
+from cfljax.engine.settings import (
+    MAX_SHARES,
+    WORD,
+    WORD_BITS,
+    Assembled,
+    Carry,
+    Settings,
+    StateView,
+)
 from cfljax.engine.wall import format_clock, run_timed, start_clock
 from cfljax.federation import cohort
 from cfljax.lazy import jax, jnp
@@ -57,7 +65,7 @@ class Program(NamedTuple):
     rounds: Callable[[Carry, Array, Hyper, Federation, Array], tuple[Carry, Report]]
     """rounds(carry, key, hyper, federation, bounds) -> (carry, report). bounds i32[2]: the rounds
     done before and after."""
-    view: Callable[[Tree, Hyper, Federation, Array], View]
+    view: Callable[[Tree, Hyper, Federation, Array], StateView]
     """view(state, hyper, federation, round): what an evaluation after this number of rounds
     sees."""
 
@@ -124,7 +132,7 @@ def make_program(method: Method, settings: Settings) -> Program:
         with jax.named_scope("rounds"):
             return jax.lax.fori_loop(bounds[0], bounds[1], body, (carry, nothing))
 
-    def view(state: Tree, hyper: Hyper, federation: Federation, t: Array) -> View:
+    def view(state: Tree, hyper: Hyper, federation: Federation, t: Array) -> StateView:
         state, federation = enter_round(method, state, federation, t)
 
         def of_data(f: Callable[[Tree, Federation, Hyper], Array] | None) -> Array | None:
@@ -140,7 +148,7 @@ def make_program(method: Method, settings: Settings) -> Program:
         guess = None if settings.score == "assigned" else of_data(method.score)
         also = {} if method.also is None else method.also(state)
         shares = None if _are_too_many(method, state, federation, hyper) else of_data(method.shares)
-        return View(models, labels, guess, of_data(method.mixture), also, shares)
+        return StateView(models, labels, guess, of_data(method.mixture), also, shares)
 
     return Program(advance, start, rounds, view)
 
@@ -236,7 +244,7 @@ class Programs(NamedTuple):
 
     start: Callable[..., Carry]
     rounds: Callable[..., tuple[Carry, Report]]
-    view: Callable[..., View]
+    view: Callable[..., StateView]
     evaluate: Callable[..., Scored]
     # The shapes of a round's report
     report: Report
@@ -322,7 +330,7 @@ class _TracedView(NamedTuple):
 
     function: jax.stages.Wrapped
     # The shapes of one run's view
-    seen: View
+    seen: StateView
     # For each array of the view its position among the arrays of state and numbers, if the view is
     # that array; −1: it is computed, or shared by the runs
     picked: list[int]
@@ -347,7 +355,7 @@ def _compile(parts: Assembled, group: Group, federation: Federation) -> Programs
 
     # Arrays that are fetched when later rounds have overwritten the state need a copy of their own
     is_kept = view.seen.mixture is not None or view.seen.shares is not None
-    viewed: Callable[..., View]
+    viewed: Callable[..., StateView]
     if is_kept or -1 in view.picked:
         viewing = (carry.state, forms.hyper, forms.federation, forms.round)
         viewed = _compile_traced(parts, view.function, viewing, quick, own=is_kept).result()
@@ -434,7 +442,7 @@ def _trace_view(parts: Assembled, program: Program, carry: Tree, forms: _Forms) 
     picked: list[int] = []
 
     # `view` is this program's name in profiles
-    def view(*args: Tree) -> View:
+    def view(*args: Tree) -> StateView:
         seen = program.view(*args)
         # While it is traced, an array that is passed on is the same object, so ids tell where each
         # array of the view is from. An array of a federation is not picked: all runs share it
@@ -447,7 +455,9 @@ def _trace_view(parts: Assembled, program: Program, carry: Tree, forms: _Forms) 
     return _TracedView(function, drop_runs(traced.out_info), picked)
 
 
-def _compile_evaluation(parts: Assembled, seen: View, forms: _Forms) -> Future[jax.stages.Compiled]:
+def _compile_evaluation(
+    parts: Assembled, seen: StateView, forms: _Forms
+) -> Future[jax.stages.Compiled]:
     """Begin to compile the evaluation of views of these shapes, or find it: methods whose models
     have the same shapes share it."""
     choosing = chooses(parts)
@@ -477,8 +487,8 @@ def _advance_one_by_one(
     return carry, report
 
 
-def _pick(structure: jax.tree_util.PyTreeDef, positions: list[int], *args: Tree) -> View:
+def _pick(structure: jax.tree_util.PyTreeDef, positions: list[int], *args: Tree) -> StateView:
     """Do what a view does that only picks arrays: nothing is compiled, and no model is copied."""
     leaves = jax.tree.leaves(args)
-    seen: View = jax.tree.unflatten(structure, [leaves[at] for at in positions])
+    seen: StateView = jax.tree.unflatten(structure, [leaves[at] for at in positions])
     return seen

@@ -168,7 +168,7 @@ class Carry(NamedTuple):
     flight: Flight | None = None
 
 
-class View(NamedTuple):
+class StateView(NamedTuple):
     """An evaluation's view of a method's state."""
 
     # f32[K, d]

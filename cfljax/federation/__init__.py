@@ -9,7 +9,7 @@ from cfljax.registry import Registry
 
 if TYPE_CHECKING:
     from cfljax.federation.common import Partition
-    from cfljax.federation.groups import View
+    from cfljax.federation.groups import MakeView
 
 PARTITIONS: Registry[Partition] = Registry(
     "partition",
@@ -32,7 +32,7 @@ PARTITIONS: Registry[Partition] = Registry(
     "cfljax.partitions",
 )
 _IN_GROUPS = ("rotated", "label_swap", "label_permutation", "feature_shift")
-VIEWS: Registry[View] = Registry(
+VIEWS: Registry[MakeView] = Registry(
     "view",
     {name: f"cfljax.federation.groups:{name.upper()}_VIEW" for name in _IN_GROUPS}
     | {"corrupted": "cfljax.federation.corrupted:CORRUPTED_VIEW"},

@@ -13,7 +13,7 @@ import numpy as np
 from cfljax.errors import SpecError, suggest
 from cfljax.federation.common import Rng, bad_option, check_most
 from cfljax.federation.corruptions import CORRUPTIONS, corrupt_images
-from cfljax.federation.groups import Groups, See, View, image_shape, make_partition
+from cfljax.federation.groups import Groups, MakeView, See, image_shape, make_partition
 from cfljax.registry import Entry
 from cfljax.registry.options import option
 from cfljax.types import Parts, Source
@@ -197,5 +197,5 @@ def _copy_views(
     return _Copies(x, side.y[origin], rows, origin)
 
 
-CORRUPTED_VIEW = Entry[View](Corrupted, corrupted)
+CORRUPTED_VIEW = Entry[MakeView](Corrupted, corrupted)
 CORRUPTED = make_partition(CORRUPTED_VIEW)

@@ -33,7 +33,7 @@ from cfljax.types import Parts, Source
 VIEW_FIELDS = ("pixels", "labels", "gain", "offset")
 # Let each client c of the parts see its samples as group `of[c]` i32[C] does
 See = Callable[[Parts, np.ndarray, Rng], Parts]
-View = Callable[[Any, Source, Rng], See]
+MakeView = Callable[[Any, Source, Rng], See]
 """A view: a function that decides, by an instance of its Options class (which inherits from
 Groups), how groups see a data set."""
 
@@ -100,7 +100,7 @@ def _make_groups(options: Grouped, source: Source, rng: Rng) -> Parts:
     return Parts(train, test_rows(source) if shared else test + only_test, group)
 
 
-def make_partition(view: Entry[View]) -> Entry[Partition]:
+def make_partition(view: Entry[MakeView]) -> Entry[Partition]:
     """Make the partition whose groups see the data through this view alone."""
 
     def partition(options: Grouped, source: Source, rng: Rng) -> Parts:
@@ -333,10 +333,10 @@ def feature_shift(options: FeatureShift, _: Source, __: Rng) -> See:
     return _through(offset=(options.strength * steps).astype(np.float32))
 
 
-ROTATED_VIEW = Entry[View](Rotated, rotated)
-LABEL_SWAP_VIEW = Entry[View](LabelSwap, label_swap)
-LABEL_PERMUTATION_VIEW = Entry[View](LabelPermutation, label_permutation)
-FEATURE_SHIFT_VIEW = Entry[View](FeatureShift, feature_shift)
+ROTATED_VIEW = Entry[MakeView](Rotated, rotated)
+LABEL_SWAP_VIEW = Entry[MakeView](LabelSwap, label_swap)
+LABEL_PERMUTATION_VIEW = Entry[MakeView](LabelPermutation, label_permutation)
+FEATURE_SHIFT_VIEW = Entry[MakeView](FeatureShift, feature_shift)
 ROTATED = make_partition(ROTATED_VIEW)
 LABEL_SWAP = make_partition(LABEL_SWAP_VIEW)
 LABEL_PERMUTATION = make_partition(LABEL_PERMUTATION_VIEW)

@@ -78,7 +78,7 @@ READINGS = (
 )
 
 
-class Seen(NamedTuple):
+class FirstUpdates(NamedTuple):
     """What new clients are compared with."""
 
     # f32[d]: w_0
@@ -135,7 +135,8 @@ class StoCFL(FedAvg):
         """Make room for clusters, of which there are none."""
         moves = jnp.zeros((state.clusters, compared_size(state.models.shape[1], self.similarity)))
         return state._replace(
-            active=None, memory=Seen(state.models[0], moves, jnp.zeros(state.clusters, jnp.int32))
+            active=None,
+            memory=FirstUpdates(state.models[0], moves, jnp.zeros(state.clusters, jnp.int32)),
         )
 
     def prepare(self, ask: Ask, state: State) -> State:
@@ -188,5 +189,5 @@ def assign_new_clients(ask: Ask, state: State, psi: Array, new: Array) -> tuple[
     labels = jnp.where(state.labels >= 0, slot[jnp.maximum(state.labels, 0)], -1)
     joined = jnp.where(new[order], ids[order], clients)
     labels = labels.at[joined].set(slot[k:], mode="drop")
-    memory = Seen(seen.anchor, moves, members)
+    memory = FirstUpdates(seen.anchor, moves, members)
     return state._replace(models=models, labels=labels, memory=memory), crowded

@@ -122,7 +122,8 @@ def method_of(config: Controlled, model: Model, solver: Solver) -> Method[Vector
     def round(
         key: Array, state: Vectors, federation: Federation, cohort: Cohort, hyper: Hyper
     ) -> tuple[Vectors, Info]:
-        which = jnp.maximum(state.labels[cohort.ids], 0)
+        # One model for all
+        which = jnp.zeros_like(cohort.ids)
         own = state.own[cohort.ids]
         start = state.models[which]
         if config.own_steps:

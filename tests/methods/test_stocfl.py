@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from cfljax.methods import METHODS
-from cfljax.methods.stocfl import Seen, assign_new_clients
+from cfljax.methods.stocfl import FirstUpdates, assign_new_clients
 from cfljax.round.ask import Ask
 from cfljax.round.state import State
 from tests import play, toy
@@ -120,7 +120,9 @@ def test_stocfl_compares_sketches_or_first_moves_as_they_are():
 
 def test_stocfl_without_room_puts_clients_into_the_most_similar_cluster():
     w, labels = np.zeros((1, 3), np.float32), np.array([0, -1, -1, -1, -1, -1], np.int32)
-    seen = Seen(w[0], np.array([[2.0, 0.0], [0.0, 0.0]], np.float32), np.array([2, 0], np.int32))
+    seen = FirstUpdates(
+        w[0], np.array([[2.0, 0.0], [0.0, 0.0]], np.float32), np.array([2, 0], np.int32)
+    )
     state = State(np.ones((2, 3), np.float32), labels, memory=seen, whole=w)
     psi = np.array([[0.6, 0.8], [0.8, 0.6], [0.1, 1.0], [9.0, 9.0]], np.float32)
     uid = np.arange(10, dtype=np.int32)[::-1]  # by identity client 4 comes first, but it is not new
