@@ -154,7 +154,7 @@ def step(
     state, info = go(ClientState(devices=devices, flight=known))
     assert info.kept.flight is not None
 
-    # Sums over clients are taken in their order, not in that of slots, on which bits would depend
+    # Sums over clients are taken in the order of clients: the order of slots would decide bits
     def put_on_clients(each: Array) -> Array:
         return jnp.zeros(federation.clients).at[started.flight.ids].add(each)
 
@@ -192,8 +192,8 @@ def _time_starts(
     assert before is not None and flight is not None
     new = flight.begun == t
     taken = new | before.busy
-    # The vectors and floats of one client: those of the round, split evenly, as in a round all
-    # clients send the same
+    # The vectors and floats of one client: those of the round, split evenly, because
+    # all clients of a round send the same
     up = jnp.stack([spent.own.vectors_up, spent.own.floats_up]) // jnp.maximum(jnp.sum(new), 1)
     # Messages sent before a round begins delay all others, too
     left = jnp.where(new, spent.each[flight.ids], jnp.maximum(flight.left - spent.before, 0.0))

@@ -394,7 +394,7 @@ def _list_forms(parts: Assembled, group: Group, federation: Federation) -> _Form
 
 
 def _add_runs(parts: Assembled, forms: _Forms, form: Tree) -> Tree:
-    """Return the shapes of all runs of the group, from those of one."""
+    """Return the shapes of all runs of the group, from the shapes of one run."""
     return shapes_of(add_runs(form, forms.keys.shape[0]), parts.mesh, True)
 
 

@@ -68,7 +68,7 @@ def mix_updates(mix: jax.Array, delta: jax.Array, old: jax.Array, rule: Rule = P
 
 
 def sum_by(rule: Rule, mix: jax.Array, rows: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return what `weighted_sum` does, with the rule's statistic in place of the mean, or with the
+    """Return what `weighted_sum` does, with the rule's statistic instead of the mean, or with the
     rule's noise added."""
     if rule.statistic:
         finite = jnp.isfinite(rows).all(axis=1)

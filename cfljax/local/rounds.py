@@ -144,7 +144,7 @@ def train_and_mix(
         jobs: What each participant trains.
         hyper: The numbers of the run.
         mixing: How updates move the models.
-        short: Keep sketches of this number of values in place of the updates, for methods that
+        short: Keep sketches of this number of values instead of the updates, for methods that
             compare updates; None: keep the updates, or, if participants train in blocks, sketches
             of SKETCH_LENGTH numbers.
         rule: The server's rule for these updates, with its own noise, in a round that trains twice

@@ -96,7 +96,7 @@ def receive(
 
 
 def _falsify(sending: Sending, hyper: Hyper, key: Array, row: Array) -> Array:
-    """Return what an attacker sends in place of the row f32[d]."""
+    """Return what an attacker sends instead of the row f32[d]."""
     if sending.attack == "sign_flip":
         return -hyper["attack.factor"] * row
     # Noise with the row's norm, on average, times the factor

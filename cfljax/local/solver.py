@@ -85,7 +85,7 @@ class Solver(SolverSettings):
         """Copy the solver for another amount of training.
 
         Args:
-            work: The amount, in place of the run's.
+            work: The amount, instead of the run's.
         """
         if work.one_vector:
             self.need_no_statistics("a step that is sent as one gradient")

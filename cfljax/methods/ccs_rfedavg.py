@@ -334,7 +334,7 @@ def collect(
         if by_gradient:
             updates = updates._replace(delta=hyper["lr"] * moves)
     if not by_gradient:
-        # The loss of training is that of all models on the way
+        # The loss of training is a mean over the models on the way
         loss = solver.losses(federation, jobs.start, jobs.client, jobs.mask)[0]
     there = jobs.mask & finite & jnp.isfinite(loss)
     # With local training g_k is −Δ/η; the factor 1/η changes no cosine

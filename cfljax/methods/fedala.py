@@ -126,7 +126,7 @@ class FedALA(AtHome):
         jobs = jobs_from(learners, state.w, jnp.zeros_like(cohort.ids), home=home)
         solver = ask.solver.with_work(Work(self.first_epochs, None, ask.solver.work.batch))
         learner = solver.with_own_steps(lambda hyper, _: self.learn(solver.model, hyper))
-        # A key of its own, so that the batches are not those of the training
+        # A key of its own, so that W and the model are trained on other batches
         key = keys.fold(ask.key, "weights")
         learned = learner.train(key, ask.federation, jobs, ask.hyper).home
         assert learned is not None

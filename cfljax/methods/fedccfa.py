@@ -167,7 +167,7 @@ class FedCCFA(Peers):
         model = ask.solver.model
         ids = ask.cohort.ids
         memory = Memory.read(state.shared, ask.federation.classes)
-        # All participants of a round get the same mean body, so that of one of the last is sent
+        # All participants of a round get the same mean body, so any of the last participants has it
         begin = jnp.where(mask_head(model), begin, state.own[jnp.argmax(memory.last_round)])
         count, balanced = self.train_balanced(ask, begin, state.first)
         pull = self.weigh_alignment(ask, count, memory.last_round.max())
@@ -267,7 +267,7 @@ class FedCCFA(Peers):
         )
         mine = jnp.arange(len(home.model), dtype=jnp.int32)
         jobs = jobs_from(ask.cohort, home.model, mine, home=home.write())
-        # A key of its own, so that the body's batches are not those of the head
+        # A key of its own, so that body and head are trained on other batches
         return of_head.train(keys.fold(ask.key, "head"), ask.federation, jobs, ask.hyper).delta
 
     def steps(self, model: Model, hyper: Hyper, rule: StepRule, head: bool = False) -> OwnSteps:

@@ -96,8 +96,7 @@ class FedRoD(AtHome):
         return state.w + state.home[:, : state.w.shape[1]]
 
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
-        """Return steps on w and the personal head. The loss for the report is that of both heads'
-        sum."""
+        """Return steps on w and the personal head. The report has the loss of both heads' sum."""
         move = make_stepper(rule, LocalStep.of(hyper), ())
         head = head_of(model)
         bias = np.flatnonzero(part_of(model, f"{head}/bias"))

@@ -159,7 +159,7 @@ class Config(PersonalConfig):
         return super().without | ({"privacy": why} if self.start == "own" else {})
 
     def releases(self, rounds: int) -> tuple[int, int]:
-        """Count the noised sums of a run: a participant can be in those of all clusters."""
+        """Count the noised sums of a run: a participant can be in the sums of all clusters."""
         return rounds * self.clusters, 0
 
 
@@ -275,7 +275,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
 def estimate_shares(
     solver: Solver, federation: Federation, state: State, who: Array, floor: Array
 ) -> Array:
-    """Estimate the shares of some clients, and return those of all, f32[C, K].
+    """Estimate the shares of some clients, and return the shares of all, f32[C, K].
 
     Args:
       solver: Computes the losses.

@@ -85,7 +85,7 @@ class PerFedAvg(Clustered):
         return jnp.where(usable(gradient)[:, None], adapted, state.models)
 
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
-        """Return steps on w. The loss for the report is that of w' on B2."""
+        """Return steps on w. The loss for the report is the loss of w' on B2."""
         move = make_stepper(rule, LocalStep.of(hyper), ())
         alpha = hyper["alpha"]
 

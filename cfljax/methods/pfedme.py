@@ -100,8 +100,7 @@ class PFedMe(AtHome):
         return {"personal_distance": mean(jnp.linalg.norm(home - w, axis=1))}
 
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
-        """Return steps on θ_i and w_i. The loss for the report is that of θ_i when the batch
-        arrives."""
+        """Return steps on θ_i and w_i. The loss for the report is θ_i's when the batch arrives."""
         lr = hyper["lr"]
         lam = hyper["lam"]
         eta = hyper["eta"]

@@ -132,7 +132,7 @@ def method_of(config: Controlled, model: Model, solver: Solver) -> Method[Vector
             mine = jnp.arange(cohort.ids.shape[0], dtype=jnp.int32)
             jobs = jobs_from(cohort, state.models, which, anchor=start - own, anchor_of=mine)
         updates = trainer.train(key, federation, jobs, hyper)
-        # The noise of control vectors is drawn apart from that of the updates
+        # Control vectors and updates have noise of their own
         control_key = keys.fold(key, "control")
         sent = _send(config, solver, (key, control_key), federation, jobs, updates, own, hyper)
 

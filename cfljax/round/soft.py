@@ -287,7 +287,7 @@ def mean_over_samples(
     solver: Solver, federation: Federation, models: Array, who: Array, of: Of
 ) -> Array:
     """Average values over the training samples of each client, f32[C, K]; 0 for clients that are
-    left out. The time is that of their samples, and memory holds one block of samples.
+    left out. The time grows with their samples, and memory holds one block of samples.
 
     Args:
       solver: The model, and how it is computed on this machine.
