@@ -24,6 +24,8 @@ from tests.reference import clock, plain
 NUMBERS = {"spread": 1.0, "step_ms": 50.0, "down_mbps": 0.01, "up_mbps": 0.004}
 EXPONENT = 0.7
 """Numbers of all kinds of staleness."""
+IDLE = {"dropout": 0.0, "lr_decay": 1.0}
+"""Nobody drops out and the rate stays, by the program of runs in which that is not so."""
 STEPS, PLACES, BUFFER, SEED = 12, 5, 2, 3
 NET = plain.Net(6, 4)
 SOME = ("ifca", "fedper")
@@ -48,7 +50,10 @@ def vector(model=None):
 
 def numbers(**more):
     return (
-        {f"clock.{k}": v for k, v in NUMBERS.items()} | {"asynchronous.exponent": EXPONENT} | more
+        {f"clock.{k}": v for k, v in NUMBERS.items()}
+        | {"asynchronous.exponent": EXPONENT}
+        | IDLE
+        | more
     )
 
 

@@ -171,7 +171,8 @@ def test_what_is_sent_to_be_clustered_comes_before_the_first_round():
 
 
 def test_all_plans_show_the_same_time():
-    one, blocks = clocked(work={"epochs": 2}), clocked(work={"epochs": 2, "stream": 3})
+    work = {"epochs": 2, "batch": 4}
+    one, blocks = clocked(work=work), clocked(work=work | {"stream": 3})
     assert one.history["clock_s"].tolist() == blocks.history["clock_s"].tolist()
 
 

@@ -165,7 +165,8 @@ def test_methods_that_fine_tune_do_so_for_50_steps_unless_they_are_told_otherwis
 
 
 def test_the_summary_and_the_frame_have_columns_of_their_own(tmp_path):
-    spec = {"data": BLOBS, "model": MLP, "train": {"rounds": 2}, "method": ["fedavg", "fedbabu"]}
+    train = {"rounds": 3, "lr": 0.2, "participation": 5}
+    spec = {"data": BLOBS, "model": MLP, "train": train, "method": ["fedavg", "fedbabu"]}
     frame = cfljax.sweep(spec, out=tmp_path).to_pandas().set_index("method")
     assert list(frame.columns)[-3:] == NAMES
     assert np.isnan(frame.loc["fedavg", NAMES[0]]) and 0 < frame.loc["fedbabu", NAMES[0]] <= 1

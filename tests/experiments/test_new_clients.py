@@ -519,5 +519,5 @@ def test_a_client_that_never_trains_makes_another_program_of_the_end(monkeypatch
         )
 
     for change in (lambda federation: federation, without):
-        outputs(runs("ifca", train={"finetune_steps": 1, "rounds": 1}), change)
+        outputs(runs(train={"finetune_steps": 1, "rounds": 1}), change)
     assert len(names) == 4 and len(set(names)) == 4
