@@ -125,10 +125,10 @@ def texts_of_shared_programs(function):
 
 def test_methods_that_train_alike_share_that_program():
     compiled.forget()
-    for name in ("fedavg", "ifca", "oracle"):
+    for name in ("fedavg", "ifca"):
         on_nine(name, seeds=[1], participants=5)
     assert len(texts_of_shared_programs("train_jobs")) == 1
-    assert len(texts_of_shared_programs("drawn")) == 2  # one model, and as many as IFCA has
+    assert len(texts_of_shared_programs("draw_models")) == 2  # one model, and as many as IFCA has
     on_nine("fedprox", seeds=[1], participants=5)  # its steps are others
     assert len(texts_of_shared_programs("train_jobs")) == 2
 
