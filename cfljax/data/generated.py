@@ -43,7 +43,8 @@ def blobs(options: Blobs, rng: np.random.Generator) -> Source:
     return arrays.source("blobs", "blobs", arrays.split_parts(test, x=x, y=y), options.classes)
 
 
-def digits(options: NoOptions, rng: np.random.Generator) -> Source:  # noqa: ARG001 - the division is the same for every seed
+# No random numbers: the division is the same for every seed
+def digits(options: NoOptions, rng: np.random.Generator) -> Source:  # noqa: ARG001
     """scikit-learn's 1,797 handwritten digits, 8 × 8 pixels, ten classes; no download."""
     table = _read_digits()
     images = table[:, :-1].reshape(-1, 8, 8)

@@ -133,10 +133,10 @@ def step(
       t: i32[] the number of the step.
     """
     wall = carry.wall
-    before = carry.flight
+    flight_before = carry.flight
     assert (
         wall is not None
-        and before is not None
+        and flight_before is not None
         and federation.devices is not None
         and settings.clock is not None
         and settings.asynchronous is not None
@@ -146,11 +146,11 @@ def step(
     # Which updates arrive depends on how long the clients take that start in this step, and that is
     # known only when their round has been traced. So the round is computed twice
     started = _time_starts(
-        go, settings.clock, ClientState(devices=devices, flight=before), hyper, t
+        go, settings.clock, ClientState(devices=devices, flight=flight_before), hyper, t
     )
     idle = seconds_to_next(federation, devices, wall.elapsed.high, t)
     arrivals = _find_arrivals(started, federation.uid, settings.asynchronous.buffer, idle, hyper, t)
-    known = before._replace(arrives=arrivals.slots, discount=arrivals.discount)
+    known = flight_before._replace(arrives=arrivals.slots, discount=arrivals.discount)
     state, info = go(ClientState(devices=devices, flight=known))
     assert info.kept.flight is not None
 
@@ -158,12 +158,16 @@ def step(
     def put_on_clients(each: Array) -> Array:
         return jnp.zeros(federation.clients).at[started.flight.ids].add(each)
 
-    took = jnp.where(started.taken, jnp.minimum(started.flight.left, arrivals.lasts), 0.0)
-    took = put_on_clients(took)
+    # The seconds that each client works until the server's step
+    took = put_on_clients(
+        jnp.where(started.taken, jnp.minimum(started.flight.left, arrivals.lasts), 0.0)
+    )
     arrived = put_on_clients(arrivals.slots.astype(jnp.float32)) > 0
     labels = jnp.where(arrived, models(state)[1], -1)
     # What clients under way did while others sent their messages before the round
-    ahead = put_on_clients(jnp.where(before.busy, before.left - started.flight.left, 0.0))
+    ahead = put_on_clients(
+        jnp.where(flight_before.busy, flight_before.left - started.flight.left, 0.0)
+    )
     wall = wall._replace(
         elapsed=add(wall.elapsed, arrivals.lasts + started.before),
         busy=add(wall.busy, jnp.sum(took + ahead)),

@@ -316,6 +316,7 @@ class _Forms(NamedTuple):
     keys: Tree
     hyper: Tree
     setup: Tree
+    # Those of `hyper` that an evaluation reads
     numbers: Tree
     # Arrays that all runs share
     federation: Tree
@@ -331,7 +332,7 @@ class _TracedView(NamedTuple):
     function: jax.stages.Wrapped
     # The shapes of one run's view
     seen: StateView
-    # For each array of the view its position among the arrays of state and numbers, if the view is
+    # For each array of the view its position among the arrays of (state, hyper), if the view is
     # that array; −1: it is computed, or shared by the runs
     picked: list[int]
 
@@ -343,6 +344,7 @@ def _compile(parts: Assembled, group: Group, federation: Federation) -> Programs
     quick = parts.plan.quick
     forms = _list_forms(parts, group, federation)
     program = make_program(parts.method, parts.settings)
+    # The shapes of what the runs carry from round to round are those that `start` returns
     start = _jit_over_runs(parts, program.start, 3)
     starting = (forms.keys, forms.hyper, forms.setup, forms.federation)
     carry = _add_runs(parts, forms, drop_runs(start.trace(*starting).out_info))
@@ -350,7 +352,7 @@ def _compile(parts: Assembled, group: Group, federation: Federation) -> Programs
     rounds = _compile_rounds(parts, program, carry, forms)
     view = _trace_view(parts, program, carry, forms)
     evaluation = _compile_evaluation(parts, view.seen, forms)
-    # It runs once, so compiling it well does not pay
+    # `start` runs once, so compiling it well does not pay
     started = _compile_traced(parts, start, starting, quick=parts.plan.on_cpu)
 
     # Arrays that are fetched when later rounds have overwritten the state need a copy of their own
@@ -366,7 +368,8 @@ def _compile(parts: Assembled, group: Group, federation: Federation) -> Programs
     if isinstance(rounds, SplitFunction):
         # The carry of one call is the argument of the next
         check_types(carry, rounds.form[0])
-        advance, report = functools.partial(_advance_one_by_one, advance), rounds.form[1]
+        advance = functools.partial(_advance_one_by_one, advance)
+        report = rounds.form[1]
     else:
         report = rounds.result().out_info[1]
     models = view.seen.models.shape[0]
@@ -437,7 +440,7 @@ def _compile_rounds(parts: Assembled, program: Program, carry: Tree, forms: _For
 
 
 def _trace_view(parts: Assembled, program: Program, carry: Tree, forms: _Forms) -> _TracedView:
-    """Trace the view, and find out whether it only picks arrays of the state and the numbers, as
+    """Trace the view, and find out whether it only picks arrays of the state and of `hyper`, as
     most do."""
     picked: list[int] = []
 

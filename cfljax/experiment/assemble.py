@@ -415,7 +415,8 @@ def _make_method(
     options: Value,
     meaning: str,  # noqa: ARG001 (files that the options name may have changed)
     solver: Solver,
-    mesh: jax.sharding.Mesh | None,  # noqa: ARG001 (what its set-up compiles is traced for these devices)
+    # What its set-up compiles is traced for these devices
+    mesh: jax.sharding.Mesh | None,  # noqa: ARG001
     stages: tuple[Stage, ...],
 ) -> Method:
     """Make the method, one object for runs that differ in seed and traced numbers: it keeps what

@@ -41,6 +41,7 @@ def corrupted(options: Corrupted, source: Source, _: Rng) -> See:
     kinds = _choose_kinds(options)
     _check_images(source)
 
+    # `of`: the group of each client
     def see(parts: Parts, of: np.ndarray, rng: Rng) -> Parts:
         # One key for all clients: noise goes by it, the side, the group and the row, so a sample
         # that several clients of a group hold has one corrupted copy
@@ -50,13 +51,13 @@ def corrupted(options: Corrupted, source: Source, _: Rng) -> See:
             tests = [tests] * len(parts.train)
         train_side, test_side = _split_sides(source, parts.train, tests)
 
-        def copy(side: _Side, number: int, held: list[np.ndarray]) -> _Copies:
+        def copy(side: _Side, side_number: int, held: list[np.ndarray]) -> _Copies:
             def corrupt(group: int, rows: np.ndarray) -> np.ndarray:
                 if kinds[group] == "none":
                     return side.x[rows]
                 shape = side.x.shape[1:]
                 images = side.x.reshape(-1, *image_shape(shape))
-                keys = (key, number, group)
+                keys = (key, side_number, group)
                 made = corrupt_images(images, kinds[group], options.severity, keys, rows)
                 return made.reshape(len(rows), *shape)
 

@@ -72,9 +72,12 @@ def _pull(models: jax.Array, part: jax.Array) -> jax.Array:
 def _towards_others(
     models: jax.Array, eta: jax.Array | float, how: str, part: jax.Array
 ) -> jax.Array:
+    """Return what `inter_group` makes of the models by the formulas with w_l/‖w_l‖, f32[K, d];
+    groups outside of `part` bool[K] pull nobody."""
     scale, inverse = _inverse_norms(models)
     inverse = jnp.where(part, inverse, 0.0)
     others = ~jnp.eye(models.shape[0], dtype=bool)
+    # Σ w_l/‖w_l‖ over l ≠ j
     pull = combine(jnp.where(others, inverse[None, :], 0.0), models, scale)
     if how == "normalised":
         # eq. 20

@@ -168,7 +168,8 @@ def train_on_gram(
         weights=pad_weights(task.weights, plan.length),
     )
 
-    # Thin kernels of the other layers are transposed during training (local/turned.py)
+    # Thin kernels of the other layers are transposed during training (local/turned.py); a second
+    # `turn` turns them back
     turn = make_turn(start.others) if plan.sequential else _leave
     rule = sgd(numbers)
     step = make_stepper(rule, numbers, turn(start.anchor_of_others))
@@ -180,13 +181,13 @@ def train_on_gram(
         at: tuple[Position, FirstLayer], seen: StepSamples | None, number: Array
     ) -> tuple[Position, FirstLayer]:
         position, layer = at
-        where, counts, size = (None, mask, course.samples) if seen is None else seen
+        where, valid, size = (None, mask, course.samples) if seen is None else seen
         # In blocks of steps a GPU would have to ask its host which branch to take
         begun = None if plan.block else number > 0
         z, labels, weights = _read_batch(fixed, layer, where, begun)
 
         def loss_sum(z: Array, params: Tree) -> Array:
-            return _loss_sum(model, z, turn(params), first, labels, counts, weights)
+            return _loss_sum(model, z, turn(params), first, labels, valid, weights)
 
         loss, (dz, grads) = jax.value_and_grad(loss_sum, (0, 1))(z, position.params)
         samples = size.astype(jnp.float32)

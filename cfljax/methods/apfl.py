@@ -84,7 +84,7 @@ class APFL(AtHome):
     average: str = option("uniform", "weights of the participants", choices=("samples", "uniform"))
 
     def first_home(self, w: Array, solver: Solver, federation: Federation, hyper: Hyper) -> Array:
-        """v_i and α_i."""
+        """Return what a client begins with at home: v_i, at first w_0, and α_i."""
         return jnp.append(w, hyper["alpha"])
 
     def personal(self, state: Kept) -> Array:
@@ -93,11 +93,11 @@ class APFL(AtHome):
         return share * state.home[:, :-1] + (1 - share) * state.w
 
     def shows(self, w: Array, home: Array, mean: Callable[[Array], Array]) -> dict[str, Array]:
-        """Return the mean share."""
+        """Return the mean of the α_i, the shares of the personal models in the mixtures."""
         return {"alpha": mean(home[:, -1])}
 
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
-        """On w, v_i and α_i."""
+        """Return steps on w by its own loss, and on v_i and α_i by the mixture's."""
         numbers = LocalStep.of(hyper)
         move = make_stepper(rule, numbers, ())
 

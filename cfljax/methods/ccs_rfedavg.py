@@ -80,7 +80,7 @@ READINGS = (
         option='local = "update"',
     ),
     Reading(
-        "Loss in the threshold (eq 7)",
+        "Loss in the threshold (eq. 7)",
         paper="l_0 and l_t are the global loss, unweighted over devices (eq. 1)",
         here="of the round's participants, as the server hears of no others, weighted by "
         "samples, like the gradients in eq. 4",
@@ -94,9 +94,10 @@ READINGS = (
     ),
     Reading(
         "Devices",
-        paper='main classes "normal with mean of 5 and variance of 10", limited to 1 to 10',
-        here="clipped, so that both ends collect what is beyond; a deviation of 10 is a spread "
-        "of 3.16. experiments/recipes.py draws them",
+        paper='main classes are "normal distribution numbers with a mean of 5 and variance of 10", '
+        "limited to 1 to 10",
+        here="rounded and clipped, so that both ends collect what is beyond; a variance of 10 is a "
+        "standard deviation of 3.16. experiments/recipes.py draws them",
     ),
     Reading(
         "Angle of the threshold",
@@ -204,7 +205,8 @@ class Received(NamedTuple):
     losses: Array
     # bool[S]: whether the message arrived and is finite
     there: Array
-    # The steps −η g_k as updates; None: they were trained in blocks, and only sketches are kept
+    # The updates: the steps −η g_k, or what local training has moved; None: only sketches of them
+    # are kept (`similarity = "sketch"`)
     updates: Updates | None
 
 
@@ -262,6 +264,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         received = collect(config, solver, key, federation, jobs, hyper)
         mix, loss0, diag = decide(config, key, state, federation, cohort, received, hyper)
 
+        # Messages that the clustering leaves out have no weight in `mix`, but are counted, too
         def count_missing(finite: Array) -> Array:
             return jnp.sum(cohort.mask & ~(received.there & finite), dtype=jnp.int32)
 
@@ -385,6 +388,7 @@ def decide(
     shares, active = simplex.class_shares(labels, counts, number)
     if config.weights == "fedavg":
         p = jnp.ones(1)
+        # As in FedAvg, a message that is not finite keeps its weight, as a zero update
         mix = weights_by(jnp.zeros_like(labels), cohort.mask, size, 1)
     else:
         # I_k of eq. 17

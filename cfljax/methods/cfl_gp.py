@@ -100,14 +100,14 @@ class CFLGP(Clustered):
     similarity: str = similarity(again=False)
 
     def begin(self, ask: Before) -> Begun:
-        """HOST. The first clustering."""
+        """HOST. Begin with K models, and with the clusters of what clients train from the first."""
         models = np.asarray(first_models(ask.key, ask.model, self.clusters))
         nobody = np.full(ask.federation.clients, -1, np.int32)
         labels, profiles = self.cluster(ask, models[0], nobody, None, 0)
         return Begun(models, labels, memory=profiles)
 
     def regroup_after(self, rounds: int) -> tuple[int, ...]:
-        """Return the further clusterings."""
+        """Return when clients are clustered again: every `period` rounds, until round `last`."""
         return tuple(range(self.period, min(self.last + 1, rounds), self.period))
 
     def regroup(self, ask: Before, state: State, round: int) -> State:

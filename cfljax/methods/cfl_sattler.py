@@ -168,7 +168,8 @@ class Sattler(FedAvg):
         return after.memory._replace(steps=jnp.linalg.norm(after.models - before.models, axis=1))
 
     def shows(self, ask: Ask, before: State, after: State, done: Done) -> dict[str, Array]:
-        """Return the norms that decide."""
+        """Return the norms that decide about splits: of each cluster's mean update, and the
+        largest of its members'."""
         norms = after.memory.norms
         member = members(after.labels, after.clusters, norms >= 0)
         return {

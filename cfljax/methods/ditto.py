@@ -68,7 +68,7 @@ class Ditto(AtHome):
     )
 
     def pull(self, hyper: Hyper) -> Array:
-        """lam/2 · ‖v_i − w‖²."""
+        """Return the strength of the pull lam/2 · ‖v_i − w‖² of the personal training."""
         return hyper["lam"]
 
     def shows(self, w: Array, home: Array, mean: Callable[[Array], Array]) -> dict[str, Array]:

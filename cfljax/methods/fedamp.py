@@ -81,7 +81,8 @@ class FedAMP(Peers):
         return LocalStep.of(hyper)._replace(mu=hyper["lam"] / hyper["alpha"])
 
     def start(self, state: OwnModels, ids: Array, own: Array, hyper: Hyper) -> tuple[Array, Array]:
-        """w_i, and u_i."""
+        """Return the clients' own models w_i, from which they train, and the mixtures u_i, to which
+        they are pulled."""
         weights = attention(state, ids, own, hyper)
         return own, (1.0 - weights.sum(axis=1, keepdims=True)) * own + state.mixed(weights)
 

@@ -176,6 +176,8 @@ class FedCCFA(Peers):
         start = jnp.where(state.drawn[ids][:, None], begin, with_balanced)
         prototypes = jax.tree.map(lambda each: each[ids], memory.prototypes)
         home = Home(start, prototypes, pull, balanced)
+        # Training goes on at home from the new head, but the update counts from `begin`, which the
+        # server knows: so it holds the moves of the head, too
         return begin, home._replace(model=start + self.train_heads(ask, home)).write()
 
     def train_balanced(self, ask: Ask, models: Array, first: Array) -> tuple[Array, Array]:
@@ -245,17 +247,17 @@ class FedCCFA(Peers):
 
         return count, jax.lax.fori_loop(0, self.balanced_steps, step, begin).params.ravel()
 
-    def weigh_alignment(self, ask: Ask, count: Array, last_round: Array) -> Array:
+    def weigh_alignment(self, ask: Ask, count: Array, rounds: Array) -> Array:
         """Return λ of each participant, f32[S, 1]: the entropy of its labels over `gamma`.
 
         Args:
           ask: The participants.
           count: f32[S, M] their samples of each class.
-          last_round: f32[] the number of rounds that have had participants.
+          rounds: f32[] the number of rounds so far that have had participants.
         """
         share = count / jnp.maximum(count.sum(axis=1, keepdims=True), 1)
         entropy = jax.scipy.special.entr(share).sum(axis=1, keepdims=True)
-        return jnp.where(last_round < self.align_after, 0.0, entropy / ask.hyper["gamma"])
+        return jnp.where(rounds < self.align_after, 0.0, entropy / ask.hyper["gamma"])
 
     def train_heads(self, ask: Ask, home: Home) -> Array:
         """Train the participants' own heads, and return how far they have moved, f32[S, d]."""
@@ -412,8 +414,9 @@ def _average_clusters(ask: Ask, balanced: Array, sent: Array, there: Array) -> A
     """
     number = len(balanced)
     apart = madc(cosine_matrix(balanced, mask=there), there)
-    # DBSCAN without noise: all that are linked, directly or in a chain
-    root = unite(-apart, -ask.hyper["eps"], jnp.zeros(number), there, 0)[0]
+    # DBSCAN without noise: all that are linked, directly or in a chain. A cluster is named by the
+    # first participant in it. Sizes and owners of `unite` decide whose model stays: nobody's here
+    root = unite(-apart, -ask.hyper["eps"], size=jnp.zeros(number), present=there, owners=0)[0]
     mix = weights_by(root, there, ask.sizes, number, "uniform")
     return sum_by(PLAIN, mix, sent)[0][root]
 

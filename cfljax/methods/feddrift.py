@@ -155,7 +155,8 @@ class FedDrift(FedAvg):
         traced=True,
     )
     every: int = option(10, "rounds of a time step", low=1)
-    begin: str = option(  # type: ignore[assignment]  # the recipe's function of this name is not used
+    # The recipe's function of this name is not used
+    begin: str = option(  # type: ignore[assignment]
         "one", "all clients begin with one model, or each with its own", choices=("one", "each")
     )
 

@@ -55,7 +55,7 @@ ABOUT = About(
     authors="Duan et al.",
     year=2021,
     paper="FedGroup: efficient clustered federated learning via decomposed data-driven measure",
-    venue="ISPA",
+    venue="arXiv (ISPA under another title)",
     link="https://arxiv.org/abs/2010.06870",
     communication="one model down, one update up, and the same for each pre-training: of the "
     "cold start in round 0, of a newcomer when it first takes part",
@@ -90,7 +90,7 @@ READINGS = (
     Reading(
         "When newcomers are assigned",
         paper="when they arrive",
-        here='with "initial" before the first round, which is the same',
+        here='with "initial" before the first round: their group does not depend on the round',
     ),
     Reading(
         "First round of a newcomer",
@@ -223,7 +223,7 @@ class FedGroup(FedAvg):
             )
 
     def step(self, hyper: Hyper) -> LocalStep:
-        """Return the numbers of SGD with a proximal term."""
+        """Return the numbers of a step of SGD, with FedGrouProx's pull `mu` to the start."""
         return LocalStep.of(hyper)._replace(mu=hyper["mu"])
 
     def begin(self, ask: Before) -> Begun:
@@ -287,7 +287,7 @@ class FedGroup(FedAvg):
         return inter_group(models, hyper["eta_g"], self.inter_group, state.memory.active)
 
     def remember(self, ask: Ask, before: State, after: State, done: Done) -> AssignmentMemory:
-        """Return which groups have moved."""
+        """Return the memory, with who has moved if newcomers are compared with latest updates."""
         return before.memory._replace(moved=done.moved) if self.moving else before.memory
 
     def settle(self, before: State, after: State) -> AssignmentMemory:

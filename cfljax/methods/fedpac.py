@@ -114,7 +114,7 @@ class FedPAC(Peers):
         return super().without | {"steps": "it counts epochs"}
 
     def first_shared(self, model: Model, federation: Federation) -> Array:
-        """Return no centroids, as a vector (`Prototypes.write`)."""
+        """Return no centroids, as a vector (`Prototypes.write`), which is as long as the head."""
         return jnp.zeros(head_rows(model, federation.classes).size)
 
     def work(self, work: Work) -> Work:
@@ -122,7 +122,8 @@ class FedPAC(Peers):
         return work._replace(epochs=(work.epochs or 0) + self.head_epochs)
 
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
-        """Return steps on the head, and then, with a new optimiser, on the body."""
+        """Return steps on the head, and then, with a new optimiser, on the body. Before each step
+        `enter` gets the step's epoch, from which follows whose turn it is."""
         move = make_stepper(rule, LocalStep.of(hyper), ())
         head = part_of(model, head_of(model))
         everything = head | True
@@ -141,6 +142,7 @@ class FedPAC(Peers):
             return Carry(position, at.centroids, epoch)
 
         def step(gradient: GradientAt, at: Carry) -> tuple[Carry, Array]:
+            # The pull has no gradient by the head, so that it moves the body alone
             pulled = add_prototype_loss(model, at.centroids, hyper["lam"])
             found = gradient(at.position.params, of=pulled)
             trains = jax.tree.map(

@@ -98,13 +98,14 @@ class FedProto(Peers):
 
     @property
     def without(self) -> dict[str, str]:
-        """Refuse what acts on updates."""
+        """Refuse the options that act on updates, as no update is sent."""
         return super().without | dict.fromkeys(
             ("privacy", "compress", "attack", "robust"), "it sends prototypes, not updates"
         )
 
     def first_shared(self, model: Model, federation: Federation) -> Array:
-        """Return no prototypes, as a vector (`Prototypes.write`)."""
+        """Return no prototypes, as a vector (`Prototypes.write`). It is as long as the head: in
+        both a class has `width` numbers and one more."""
         return jnp.zeros(head_rows(model, federation.classes).size)
 
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
@@ -213,6 +214,7 @@ def add_prototype_loss(model: Model, prototypes: Array, lam: Array) -> Model:
       prototypes: The vector of `Prototypes.write`.
       lam: f32[] the strength of the pull.
     """
+    # `both` computes the features and, in the columns after them, the logits
     both, width = with_features(model)
     # Each prototype has `width` numbers and one more in the vector
     known = Prototypes.read(prototypes, prototypes.shape[-1] // (width + 1))

@@ -49,5 +49,5 @@ class FedProx(FedAvg):
     mu: float = option(1.0, "strength of the pull to the global model", low=0.0, traced=True)
 
     def step(self, hyper: Hyper) -> LocalStep:
-        """SGD with a proximal term."""
+        """Return the numbers of a step of SGD, with the pull `mu` to the global model."""
         return LocalStep.of(hyper)._replace(mu=hyper["mu"])

@@ -95,7 +95,7 @@ class FedRC(Soft):
         return jnp.zeros((federation.clients, self.clusters, federation.classes))
 
     def of_label(self, state: Mixed) -> Array:
-        """log C_k(y)."""
+        """Return log C_k(y), f32[K, M], which is added to the loss of model k on label y."""
         return jnp.log(label_weights(jnp.sum(state.memory, axis=0)))
 
     def remember(
@@ -121,11 +121,11 @@ class FedRC(Soft):
         return state.memory.at[there].set(sums, mode="drop")
 
     def floats(self, classes: int) -> int:
-        """C down, the sums up."""
+        """Return the size of C, which is sent down, and of the sums of q, which are sent up."""
         return self.clusters * classes
 
     def kept(self, state: Mixed) -> dict[str, Array]:
-        """With C."""
+        """Return the mixture, and C of the last round as `label_weights`."""
         return super().kept(state) | {"label_weights": label_weights(jnp.sum(state.memory, axis=0))}
 
 

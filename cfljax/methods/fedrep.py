@@ -59,7 +59,7 @@ class FedRep(Clustered):
 
     @property
     def without(self) -> dict[str, str]:
-        """Turns are counted in epochs."""
+        """Refuse `train.steps`: the turns of head and body are counted in epochs."""
         return super().without | {"steps": "it counts epochs"}
 
     def work(self, work: Work) -> Work:

@@ -219,6 +219,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     def round(
         key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper
     ) -> tuple[State, Info]:
+        # Those who have not arrived are estimated along with all others, but send nothing yet
         due = federation.trains & (
             (cohort.round % config.tau == 0) | (federation.arrive == cohort.round)
         )
@@ -242,6 +243,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         rule = solver.rule(key, hyper)
         mean, finite = sum_by(rule, mix, received)
         mixed = replace_by(mix, mean, finite, state.centres, rule)
+        # The personal models become what the server has received, wherever training started
         change = jnp.where(cohort.mask[:, None], received - own, 0.0)
         kept = keep_own(cohort, change, own)
         # One whose update is not finite has no new model: it goes on as it was
@@ -252,6 +254,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
             shares=shares,
             trained=state.trained.at[into].set(True, mode="drop"),
         )
+        # The report says how far each w_i is from its client's main cluster model
         end = mixed.new[state.largest[cohort.ids]]
         sent = count_traffic(cohort, k, due & (federation.arrive <= cohort.round))
         return state, report(federation, cohort, updates, start, end, mixed, sent)

@@ -28,7 +28,7 @@ ABOUT = About(
     authors="Duan et al.",
     year=2021,
     paper="FedGroup: efficient clustered federated learning via decomposed data-driven measure",
-    venue="ISPA",
+    venue="arXiv (ISPA under another title)",
     link="https://arxiv.org/abs/2010.06870",
 )
 READINGS = (

@@ -37,7 +37,7 @@ ABOUT = About(
 READINGS = (
     Reading(
         "Similarity",
-        paper="cos(∇L, Δw), where Δw is called the average gradient",
+        paper="cos(∇L, Δw) (eq. 3), where Δw is called the average gradient, or −‖∇L − Δw‖",
         here="cos(−∇L, Δw), because Δw points downhill; or −‖−lr ∇L − Δw‖",
         option=('similarity = "literal"', 'similarity = "euclidean"'),
     ),
@@ -64,7 +64,7 @@ READINGS = (
     ),
     Reading(
         "Empty clusters",
-        paper='K random devices, one into each cluster, "per iteration"',
+        paper='K random devices, one into each cluster, "per FL training iteration"',
         here="only in rounds with an empty cluster",
         option="reseed",
     ),

@@ -53,8 +53,14 @@ ABOUT = About(
 )
 READINGS = (
     Reading(
+        "Length of the first training",
+        paper='clients "get fully trained" (section 3); one epoch in the experiments',
+        here="one epoch",
+        option="pretrain_epochs",
+    ),
+    Reading(
         "Noise points",
-        paper="nothing",
+        paper="may be malicious nodes, whose effects OPTICS strips out; not what becomes of them",
         here="each joins the cluster whose mean weights are most similar by cosine",
         option='noise = "isolate"',
     ),
@@ -66,7 +72,7 @@ READINGS = (
     ),
     Reading(
         "Merging",
-        paper='ten clusters into three, by cosine, "to reduce the number artificially"',
+        paper='ten clusters into three, by cosine, to "artificially reduce the number of clusters"',
         here="only if asked",
         option=("merge_to", 'merge_by = "updates"'),
     ),
@@ -178,7 +184,7 @@ class OCFL(FedAvg):
         return labels, {name: np.array(value, np.float32) for name, value in found.items()}
 
     def shows(self, ask: Ask, before: State, after: State, done: Done) -> dict[str, Array]:
-        """How many take part."""
+        """Return the number of participants, which depends on the sizes of the clusters."""
         return {"participants": jnp.sum(ask.cohort.mask, dtype=jnp.int32)}
 
 

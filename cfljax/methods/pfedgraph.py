@@ -79,7 +79,8 @@ class PFedGraph(Peers):
     )
 
     def start(self, state: OwnModels, ids: Array, own: Array, hyper: Hyper) -> tuple[Array, None]:
-        """Its mixture."""
+        """Return the mixtures, from which clients train; before anyone has trained, their own
+        models."""
         mixed = state.mixed(self.weights(state, ids, own, hyper))
         return jnp.where(jnp.any(state.drawn), mixed, own), None
 

@@ -135,7 +135,7 @@ class SRFCA(FedAvg):
 
     @property
     def reveals(self) -> str:
-        """Who is in which cluster."""
+        """What the server learns of clients without noise."""
         return "the clustering by losses" if self.by_loss else "the clustering by updates"
 
     def per_client(self, clients: int, d: int) -> int:
@@ -193,11 +193,11 @@ class SRFCA(FedAvg):
         )
 
     def regroup_after(self, rounds: int) -> tuple[int, ...]:
-        """Return the refinements."""
+        """Return the rounds after which clusters are refined."""
         return tuple(range(self.refine_every, rounds, self.refine_every))[: self.refinements]
 
     def regroup(self, ask: Before, state: State, round: int) -> State:
-        """HOST. A refinement."""
+        """HOST. Refine the clusters once, by what is remembered of the local models."""
         start, local, near = (np.asarray(each) for each in state.memory)
         usable = np.isfinite(mutual(local)) if self.by_loss else local
         ids = ask.ordered(np.flatnonzero(usable.any(axis=1)))

@@ -264,8 +264,8 @@ def _normalise_by(
         given = args[1] if len(args) > 1 else kwargs.get("use_running_average")
         own = module.use_running_average
         here = kwargs.get("mask")
-        fixed = mask is None or "/".join(module.path) in unchanging
-        fixed = fixed or bool(own if given is None else given)
+        uses_running = mask is None or "/".join(module.path) in unchanging
+        uses_running = uses_running or bool(own if given is None else given)
         if mask is not None and len(x) != len(mask):
             why = (
                 f"gets {len(x)} rows of a batch of {len(mask)}, so padding cannot be told apart; "
@@ -278,7 +278,7 @@ def _normalise_by(
         # Flax accepts it once, from the module or from the call
         object.__setattr__(module, "use_running_average", None)
         try:
-            return next_fun(x, use_running_average=fixed, mask=here)
+            return next_fun(x, use_running_average=uses_running, mask=here)
         finally:
             object.__setattr__(module, "use_running_average", own)
 
@@ -306,16 +306,20 @@ _record.defvjp(_record_forward, _record_backward)
 
 
 def _wrap_nnx(factory: Callable[[nnx.Rngs], nnx.Module], name: str) -> Functions:
+    """Convert a factory of nnx modules to functions. A module holds its parameters, so it is split
+    into its structure, which is kept here, and its parameters; each call of `apply` joins the
+    structure with the parameters that it is given, and with new random streams."""
     from flax import nnx
 
-    def parts(key: Array) -> Tree:
+    # (structure, parameters, random streams, all other state)
+    def split_new(key: Array) -> Tree:
         module = factory(nnx.Rngs(key))
         if not isinstance(module, nnx.Module):
             raise TypeError(f"it returned {module!r:.40}")
         return nnx.split(module, nnx.Param, nnx.RngState, ...)
 
     try:
-        graph, _, streams, extra = jax.eval_shape(lambda: parts(jax.random.key(0)))
+        graph, _, streams, extra = jax.eval_shape(lambda: split_new(jax.random.key(0)))
     except TypeError as error:
         reason = str(error).split("\n")[0]
         raise SpecError(
@@ -339,7 +343,7 @@ def _wrap_nnx(factory: Callable[[nnx.Rngs], nnx.Module], name: str) -> Functions
         with jax.threefry_partitionable(True):
             return module(x, **_training_argument(type(module).__call__, training))
 
-    return lambda key: parts(key)[1], apply, ()
+    return lambda key: split_new(key)[1], apply, ()
 
 
 def _seed_streams(shapes: Tree, key: Array | None) -> Tree:

@@ -160,7 +160,8 @@ def _write_cards(data: ReportData) -> str:
         )
     )
     return "".join(
-        f"<div><dt>{escape_html(a)}</dt><dd>{escape_html(b)}<small>{escape_html(c)}</small></dd></div>"
+        f"<div><dt>{escape_html(a)}</dt><dd>{escape_html(b)}"
+        f"<small>{escape_html(c)}</small></dd></div>"
         for a, b, c in cards
     )
 
@@ -312,7 +313,8 @@ def _list_troubles(units: list[Unit]) -> str:
     )
     return (
         "<div "
-        f'class="scroll"><table><thead>{head}</thead><tbody>{"".join(lines)}</tbody></table></div>{more}'
+        f'class="scroll"><table><thead>{head}</thead><tbody>{"".join(lines)}</tbody></table></div>'
+        f"{more}"
     )
 
 

@@ -159,7 +159,8 @@ def _settings(group: Table, table: Table) -> str:
     )
     return (
         "<div "
-        f'class="scroll"><table><thead><tr>{"".join(heads)}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>{more}'
+        f'class="scroll"><table><thead><tr>{"".join(heads)}</tr></thead>'
+        f"<tbody>{''.join(lines)}</tbody></table></div>{more}"
     )
 
 

@@ -58,7 +58,7 @@ class Reading(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The reading as sentences."""
+        """The reading as sentences: its point, the paper, what is done here, and the options."""
         options = ", ".join(f"`{each}`" for each in self.options)
         changed = f" Option: {options}." if options else ""
         return f"{self.point}. Paper: {self.paper}. Here: {self.here}.{changed}"

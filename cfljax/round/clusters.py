@@ -282,7 +282,8 @@ class ClusteredMethod:
             return averages(self.trainer, federation, cohort, which, k, config.average, hyper)
 
         if self._at_once(ask):
-            # The participants choose while they train: only its bill is used
+            # The participants choose while they train, where the losses are computed. This call
+            # puts them on the bill; its result is not used, so XLA leaves it out
             ask.losses(state.models)
             jobs = jobs_from(cohort, state.models, None)
             trained, which = choose_and_train(
@@ -308,8 +309,8 @@ class ClusteredMethod:
             kept = trained.kept._replace(moves=moves)
             # All devices have all of these updates
             return which, mix, trained._replace(kept=kept, dealt=None)
-        # The second of two trainings has noise of its own: the batches are the global model's, but
-        # the sum is another one
+        # The second of two trainings has the key of the first, the global model's, but its sum
+        # needs noise of its own. A rule that is given a unit has it, and with 1 it is as strong
         rule = self.trainer.rule(key, hyper, 1.0) if config.trains_twice else None
         trained = train_and_mix(self.trainer, key, federation, jobs, hyper, mixing, rule=rule)
         return which, mix, trained
@@ -325,7 +326,7 @@ class ClusteredMethod:
         return {"velocity": state.memory} if config.buffers else {}
 
     def _train_whole(self, ask: Ask, state: State) -> Trained:
-        """Train the global model."""
+        """Train the global model with all participants, as if they were one cluster."""
         federation = ask.federation
         cohort = ask.cohort
         hyper = ask.hyper

@@ -250,7 +250,8 @@ class MethodConfig:
             model: Those of the table `model`.
         """
 
-    def warn_run(self, where: str, train: TrainOptions, data: Value) -> list[str]:  # noqa: ARG002 (for subclasses)
+    # The arguments are for subclasses
+    def warn_run(self, where: str, train: TrainOptions, data: Value) -> list[str]:  # noqa: ARG002
         """Return lines on options that are taken, but do not do what one may expect of them.
 
         Args:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Vectors(NamedTuple):
-    """The state of these methods."""
+    """The state of a method on `Controlled` between two rounds."""
 
     # f32[1, d]: w
     models: Array
@@ -141,7 +141,9 @@ def method_of(config: Controlled, model: Model, solver: Solver) -> Method[Vector
         mix = weights_by(which, cohort.mask, size, len(state.models), config.average)
         share = client_weights(state, federation, cohort, config.average)
         rule = solver.rule(key, hyper)
+        # From zeros, so that `moved.new` is the mean update
         moved = mix_updates(mix, sent.delta, jnp.zeros_like(state.models), rule)
+        # How much of the weight of all clients takes part
         drawn = share.sum(axis=1, keepdims=True)
         if config.own_steps:
             control_rule = solver.rule(control_key, hyper)
@@ -182,7 +184,7 @@ def method_of(config: Controlled, model: Model, solver: Solver) -> Method[Vector
 
 
 class _Sent(NamedTuple):
-    """The messages of the participants."""
+    """What the server has received of the participants, and what they meant to send."""
 
     # f32[S, d]: the updates as they arrive; NaN if either message is not finite
     delta: Array

@@ -50,9 +50,9 @@ class PartlyShared(ClusteredMethod):
         self.home = bool(solver.parts.home.size)
 
     def method(self) -> Method[State]:
-        """Return the functions."""
+        """Return the functions that the engine calls, and how much of a model travels."""
         whole, parts = super().method(), self.parts
-        # what everybody shares comes once with all models that are sent down
+        # What everybody shares comes once with all models that are sent down
         down = len(parts.columns("cluster")) + len(parts.shared) / self.config.repeats
         made = whole._replace(travels=(down, len(parts.away)), settle=self.settle)
         return made._replace(score=self.score, chooses=False) if self.home else made
@@ -151,6 +151,9 @@ class PartlyShared(ClusteredMethod):
         }
 
     def _score_clients(self, state: State, federation: Federation, hyper: Hyper) -> State:
+        """Return the state with the cluster whose model each client has, or would get
+        (`State.scored_by`), if a part of models stays with clients. `models` needs it, and has no
+        data to find it by."""
         if not self.home:
             return state
         found = state.labels if self.config.single else super().score(state, federation, hyper)
@@ -159,7 +162,14 @@ class PartlyShared(ClusteredMethod):
 
 def _share_columns(parts: ModelParts, mass: Array, old: Array, new: Array) -> Array:
     """Return the method's new arrays f32[K, d], in which the parts that everybody shares are the
-    mean by `mass` f32[K], and those that stay with clients or do not train are as before."""
+    mean by `mass` f32[K], and those that stay with clients or do not train are as before.
+
+    Args:
+      parts: Which columns everybody shares, and which stay as they are.
+      mass: f32[K] the weight of each cluster's participants whose updates have arrived.
+      old: f32[K, d] the arrays before the round.
+      new: f32[K, d] those that the method has made.
+    """
     shared = parts.shared
     if shared.size:
         # A model without participants may be NaN, which 0 times it would be, too
