@@ -1,4 +1,5 @@
-"""A federation and rounds for methods with control variates, and the comparison with a plain program."""
+"""A federation and rounds for methods with control variates, and the comparison with a plain
+program."""
 
 import functools
 

@@ -1,4 +1,5 @@
-"""Rounds of methods whose clients take steps of their own, and the models that they are scored with."""
+"""Rounds of methods whose clients take steps of their own, and the models that they are scored
+with."""
 
 import jax.numpy as jnp
 import numpy as np

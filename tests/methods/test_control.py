@@ -20,8 +20,6 @@ from tests.reference import plain
 
 NAMES = ("scaffold", "feddyn")
 both = pytest.mark.parametrize("name", NAMES)
-
-
 LONG = {"batch": "full", "steps": 20}
 DECAY = 0.1
 

@@ -1,4 +1,5 @@
-"""FedDrift against a plain numpy program, on clients whose data change, its bill and its identities."""
+"""FedDrift against a plain numpy program, on clients whose data change, its bill and its
+identities."""
 
 import functools
 

@@ -5,10 +5,11 @@ import pytest
 
 from tests import play, toy
 from tests.methods.eight_clients import close, federation
-from tests.methods.test_fesem import WORK
 from tests.often import rarely
 from tests.reference import plain
 from tests.reference.fesem import fesem, starts
+
+WORK = {"epochs": 2, "batch": 5}
 
 
 @pytest.mark.parametrize("average", [rarely("uniform"), "samples"])

@@ -1,4 +1,5 @@
-"""FLUX's descriptions and its clustering of them, from the paper and beside its authors' program."""
+"""FLUX's descriptions and its clustering of them, from the paper and beside its authors'
+program."""
 
 from fractions import Fraction
 
