@@ -133,24 +133,36 @@ def make_program(method: Method, settings: Settings) -> Program:
             return jax.lax.fori_loop(bounds[0], bounds[1], body, (carry, nothing))
 
     def view(state: Tree, hyper: Hyper, federation: Federation, t: Array) -> StateView:
-        state, federation = enter_round(method, state, federation, t)
-
-        def of_data(f: Callable[[Tree, Federation, Hyper], Array] | None) -> Array | None:
-            if f is None:
-                return None
-            # An attacker with flipped labels answers the method's questions by them, too
-            shown = flip_labels(settings.sending, hyper, federation)
-            return f(state, shown, decay_rate(hyper, t))
-
-        models, labels = method.models(state)
-        adapted = of_data(method.adapt)
-        models = models if adapted is None else adapted
-        guess = None if settings.score == "assigned" else of_data(method.score)
-        also = {} if method.also is None else method.also(state)
-        shares = None if _are_too_many(method, state, federation, hyper) else of_data(method.shares)
-        return StateView(models, labels, guess, of_data(method.mixture), also, shares)
+        return _view_state(method, settings, state, hyper, federation, t)
 
     return Program(advance, start, rounds, view)
+
+
+def _view_state(
+    method: Method,
+    settings: Settings,
+    state: Tree,
+    hyper: Hyper,
+    federation: Federation,
+    t: Array,
+) -> StateView:
+    """Return what an evaluation after t rounds sees of a method's state."""
+    state, federation = enter_round(method, state, federation, t)
+
+    def of_data(f: Callable[[Tree, Federation, Hyper], Array] | None) -> Array | None:
+        if f is None:
+            return None
+        # An attacker with flipped labels answers the method's questions by them, too
+        shown = flip_labels(settings.sending, hyper, federation)
+        return f(state, shown, decay_rate(hyper, t))
+
+    models, labels = method.models(state)
+    adapted = of_data(method.adapt)
+    models = models if adapted is None else adapted
+    guess = None if settings.score == "assigned" else of_data(method.score)
+    also = {} if method.also is None else method.also(state)
+    shares = None if _are_too_many(method, state, federation, hyper) else of_data(method.shares)
+    return StateView(models, labels, guess, of_data(method.mixture), also, shares)
 
 
 def _add_traffic(total: Array, sent: Traffic) -> Array:

@@ -203,16 +203,9 @@ def train_on_gram(
     begin = start_at(rule, turn(start.others), turn(start.velocity_of_others))
     end, layer = follow(course, orders, visit, (begin, layer), plan.block)
 
-    # The kernel's change is formed here, once
-    moved = -_product_across(layer.a, x) - _sum_scaled(layer.moved, pull, start.velocity)
-    step_of_others = jax.tree.map(jnp.subtract, turn(end.params), start.others)
-    delta = jnp.where(
-        course.total > 0, model.ravel(replace_path(step_of_others, first.kernel, moved)), 0.0
-    )
-    buffers = None
-    if start.velocity is not None and layer.u is not None:
-        buffer = _product_across(layer.u, x) + _sum_scaled(layer.speed, pull, start.velocity)
-        buffers = model.ravel(replace_path(turn(end.optimiser), first.kernel, buffer))
+    delta, buffers = _form_updates(model, first, start, pull, x, turn, end, layer)
+    # A client without a step has changed nothing, not even by rounding
+    delta = jnp.where(course.total > 0, delta, 0.0)
     return Updates(delta, end.loss / course.visited, course.total, buffers, which)
 
 
@@ -244,6 +237,38 @@ def _split_task(first: FirstDense, model: Model, task: Task) -> _SplitTask:
     if task.velocity is not None:
         velocity, velocity_of_others = split_kernel(first, model, task.velocity)
     return _SplitTask(kernel, others, anchor, anchor_of_others, velocity, velocity_of_others)
+
+
+def _form_updates(
+    model: Model,
+    first: FirstDense,
+    start: _SplitTask,
+    pull: Array | None,
+    x: Array,
+    turn: Callable[[Tree], Tree],
+    end: Position,
+    layer: FirstLayer,
+) -> tuple[Array, Array | None]:
+    """Return (the client's update f32[d], its momentum buffer f32[d]; None: it has none). The
+    kernel is formed here, once.
+
+    Args:
+      model: The network.
+      first: Its first layer.
+      start: The task, whose vectors are split.
+      pull: f32[inputs, h] the matrix Q; None: there is none.
+      x: f32[n, inputs] the client's samples.
+      turn: Transposes kernels of other layers that were transposed during training.
+      end: All other parameters, after the last step.
+      layer: The first layer, after the last step.
+    """
+    moved = -_product_across(layer.a, x) - _sum_scaled(layer.moved, pull, start.velocity)
+    step_of_others = jax.tree.map(jnp.subtract, turn(end.params), start.others)
+    delta = model.ravel(replace_path(step_of_others, first.kernel, moved))
+    if start.velocity is None or layer.u is None:
+        return delta, None
+    buffer = _product_across(layer.u, x) + _sum_scaled(layer.speed, pull, start.velocity)
+    return delta, model.ravel(replace_path(turn(end.optimiser), first.kernel, buffer))
 
 
 def _load_gram(
