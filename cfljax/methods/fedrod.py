@@ -109,10 +109,10 @@ class FedRoD(AtHome):
                 raise SpecError(
                     f'model "{model.name}": method.fedrod needs an output for each class'
                 )
-            head, log_counts = jnp.split(home, [model.size])
+            personal_head, log_counts = jnp.split(home, [model.size])
             # Added to the head's biases, log n_c is added to the outputs
             prior = model.unravel(jnp.zeros(model.size).at[bias].set(log_counts))
-            personal = start_at(rule, model.unravel(head), None)
+            personal = start_at(rule, model.unravel(personal_head), None)
             return Carry(start_at(rule, start, None), personal, prior)
 
         def step(gradient: GradientAt, at: Carry) -> tuple[Carry, Array]:
