@@ -17,10 +17,7 @@ def test_every_command_and_flag_of_a_page_exists(page):
     assert promises.wrong(page.name, page.read_text()) == []
 
 
-# own.md still has longer ones
-@pytest.mark.parametrize(
-    "page", [page for page in PAGES if page.name != "own.md"], ids=lambda page: page.stem
-)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_commands_of_a_page_are_read_without_scrolling(page):
     fenced = re.findall(r"^```(?:bash)?\n(.*?)^```$", page.read_text(), re.M | re.S)
     lines = [line for block in fenced for line in block.splitlines()]
