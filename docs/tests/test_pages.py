@@ -76,7 +76,7 @@ def test_the_first_method_of_the_page_prints_what_is_shown(reader, capsys):
     """Other processors compute other last digits."""
     method, command, shown = blocks.blocks(DOCS / "own.md")[:3]
     Path(method.title).write_text(method.text)
-    blocks.shell(command.text, "own.md", reader)
+    blocks.shell(command.text.replace("\\\n", ""), "own.md", reader)
     printed = capsys.readouterr().out.splitlines()
     head, *rows, last = shown.text.splitlines()
     assert printed[0] == head and len(printed) == len(rows) + 2

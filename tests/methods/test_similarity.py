@@ -41,7 +41,7 @@ def prepared(name, federation, **options):
 def test_the_same_clusters_and_the_same_models_to_start_from(
     name, options, federation, monkeypatch
 ):
-    exact, widths, original = prepared(name, federation, **options), [], before.shortened
+    exact, widths, original = prepared(name, federation, **options), [], before.sketch_on_host_if
     monkeypatch.setattr(
         before, "sketch_on_host_if", lambda *a: widths.append((b := original(*a)).shape[1]) or b
     )
