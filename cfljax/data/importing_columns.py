@@ -81,7 +81,7 @@ def _doubt_label(train: Table, label: str) -> str:
 
 
 def _find_roles(train: Table, wanted: Wanted) -> tuple[str, str | None, str | None, list[str]]:
-    """Return the columns of the labels, users and coarse labels, and those of the samples."""
+    """Return the columns of the labels, users, coarse labels and samples."""
     left = [c for c in train.data.column_names if c not in wanted.drop]
     label = find_label(train, left, wanted)
     if label is None:

@@ -196,8 +196,8 @@ def _time_starts(
     assert before is not None and flight is not None
     new = flight.begun == t
     taken = new | before.busy
-    # The vectors and floats of one client: those of the round, split evenly, because
-    # all clients of a round send the same
+    # What one client sends: the round's vectors and floats, split evenly, because all clients of a
+    # round send the same
     up = jnp.stack([spent.own.vectors_up, spent.own.floats_up]) // jnp.maximum(jnp.sum(new), 1)
     # Messages sent before a round begins delay all others, too
     left = jnp.where(new, spent.each[flight.ids], jnp.maximum(flight.left - spent.before, 0.0))

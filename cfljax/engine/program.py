@@ -328,7 +328,7 @@ class _Forms(NamedTuple):
     keys: Tree
     hyper: Tree
     setup: Tree
-    # Those of `hyper` that an evaluation reads
+    # The numbers of `hyper` that an evaluation reads
     numbers: Tree
     # Arrays that all runs share
     federation: Tree

@@ -65,7 +65,7 @@ def corrupted(options: Corrupted, source: Source, _: Rng) -> See:
 
         train = copy(train_side, 0, parts.train)
         test = copy(test_side, 1, tests)
-        # Users and the population of the source are not those of the copies
+        # The source's users and population do not fit the copies
         copies = source._replace(
             x_train=train.x,
             y_train=train.y,

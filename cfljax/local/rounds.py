@@ -203,7 +203,7 @@ class _Share(NamedTuple):
     mixing: Mixing
     # Which device has which jobs; None: this one has all
     dealt: Dealt | None
-    # i32[S]: the order of its jobs among all; None: they are as they were, or those of `dealt`
+    # i32[S]: the order of its jobs among all; None: as they were, or as in `dealt`
     order: Array | None
 
 

@@ -63,8 +63,8 @@ class Config(PersonalConfig):
     """Options of FedBCD.
 
     `rho` is ρ, the pull between personal and global models, and `lr_z` the step of z. `local_lr`,
-    `local_momentum`, `local_weight_decay` and `local_batch` are those of local SGD, which takes 1
-    to `max_steps` steps.
+    `local_momentum`, `local_weight_decay` and `local_batch` are the numbers of local SGD,
+    which takes 1 to `max_steps` steps.
     """
 
     diagnostics = {
@@ -117,7 +117,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
 
     Args:
         config: the options; `local_lr`, `local_momentum`, `local_weight_decay` and `local_batch`
-            are those of local SGD.
+            are the numbers of local SGD.
         model: the network, whose parameters are a vector f32[d].
         solver: local training, with which the method takes its own number of steps.
 

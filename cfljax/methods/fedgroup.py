@@ -227,8 +227,8 @@ class FedGroup(FedAvg):
         return LocalStep.of(hyper)._replace(mu=hyper["mu"])
 
     def begin(self, ask: Before) -> Begun:
-        """HOST. Make the groups by the cold start (Algorithm 3), and choose those of all others if
-        these do not depend on the round."""
+        """HOST. Make the groups by the cold start (Algorithm 3), and put all others
+        into groups if these do not depend on the round."""
         start = ask.first_model()
         number = self.clusters
         founders = number if self.cold_start == "rcc" else self.alpha * number

@@ -46,6 +46,7 @@ from cfljax.types import (
     Federation,
     Hyper,
     Info,
+    Jobs,
     LocalStep,
     Method,
     Model,
@@ -219,7 +220,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     def round(
         key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper
     ) -> tuple[State, Info]:
-        # Those who have not arrived are estimated along with all others, but send nothing yet
+        # Clients that have not arrived are estimated along with all others, but send nothing yet
         due = federation.trains & (
             (cohort.round % config.tau == 0) | (federation.arrive == cohort.round)
         )
@@ -229,15 +230,10 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         # A participant that no cluster has drawn does not train
         cohort = cohort._replace(mask=cohort.mask & jnp.any(mix > 0, axis=0))
 
-        # The local loss has one proximal term for each cluster; as the shares sum to 1, all
-        # together are one term to the mean of the cluster models
-        centre = jnp.matmul(u, state.centres, precision=HIGHEST)
-        mine = jnp.arange(cohort.ids.shape[0], dtype=jnp.int32)
         own = state.personal[cohort.ids]
-        start = own if config.start == "own" else centre
-        jobs = jobs_from(cohort, start, mine, anchor=centre, anchor_of=mine)
+        jobs = jobs_to_train(config, state, cohort, u)
         updates = pulling.fit(key, federation, jobs, hyper)
-        received = start + updates.delta
+        received = jobs.start + updates.delta
 
         # Whole models are averaged, so that clusters do not depend on where clients started
         rule = solver.rule(key, hyper)
@@ -257,7 +253,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         # The report says how far each w_i is from its client's main cluster model
         end = mixed.new[state.largest[cohort.ids]]
         sent = count_traffic(cohort, k, due & (federation.arrive <= cohort.round))
-        return state, report(federation, cohort, updates, start, end, mixed, sent)
+        return state, report(federation, cohort, updates, jobs.start, end, mixed, sent)
 
     def models(state: State) -> tuple[Array, Array]:
         own = jnp.where(state.trained[:, None], state.personal, state.centres[state.largest])
@@ -296,6 +292,17 @@ def estimate_shares(
     share = mean_over_samples(solver, federation, state.centres, who, mark_best)
     share = jnp.maximum(share, floor)
     return jnp.where(who[:, None], share / jnp.sum(share, axis=1, keepdims=True), state.shares)
+
+
+def jobs_to_train(config: Config, state: State, cohort: Cohort, u: Array) -> Jobs:
+    """Make the participants' jobs: each starts from its personal model, or as `config.start` says,
+    and is pulled to the cluster models by its shares `u` f32[S, K]."""
+    # The local loss has one proximal term for each cluster; as the shares sum to 1, all together
+    # are one term to the mean of the cluster models
+    centre = jnp.matmul(u, state.centres, precision=HIGHEST)
+    mine = jnp.arange(cohort.ids.shape[0], dtype=jnp.int32)
+    start = state.personal[cohort.ids] if config.start == "own" else centre
+    return jobs_from(cohort, start, mine, anchor=centre, anchor_of=mine)
 
 
 def draw_for_clusters(

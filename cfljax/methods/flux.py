@@ -166,7 +166,7 @@ def cluster_by_elbow(points: np.ndarray) -> np.ndarray:
 
 def describe(ask: Before, w: np.ndarray, ids: np.ndarray, n: int) -> np.ndarray:
     """HOST. Describe clients by means and deviations of the projected inputs of the last layer,
-    f64[C, 2, M + 1, L]: over all samples, and over those of each of M labels.
+    f64[C, 2, M + 1, L]: over all samples, and over the samples of each of M labels.
 
     Args:
       ask: The clients' data.

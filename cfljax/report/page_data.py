@@ -41,7 +41,7 @@ FAMILY_COLOURS: dict[Family, tuple[int, ...]] = {
     "soft": (3, 6),
     "personal": (1, 4),
 }
-"""Family of methods -> its colours. A plug-in's methods have those of clustered ones."""
+"""Family of methods -> its colours. A plug-in's methods have the colours of clustered ones."""
 QUANTITIES_FIRST = (
     "accuracy",
     "accuracy_worst10",

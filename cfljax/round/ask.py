@@ -43,7 +43,7 @@ class Ask:
     answer means nothing.
 
     Shapes: S participants, K models, d parameters. `ask.cohort`, `ask.federation`, `ask.hyper` and
-    `ask.key` are those of the round.
+    `ask.key` belong to the round.
 
     Example:
         ```python

@@ -49,7 +49,7 @@ class Before:
     and scikit-learn may be used. What is asked is billed to the round that follows.
 
     Shapes: C clients, n clients that are asked, K models, d parameters. `ask.federation`,
-    `ask.hyper` and `ask.config` are those of the run.
+    `ask.hyper` and `ask.config` belong to the run.
 
     Example:
         ```python

@@ -441,8 +441,8 @@ class Clustered(MethodConfig):
         Args:
             where: The name of the options' table, for the message.
             train: The options of the table `train`.
-            data: Those of the table `data`.
-            model: Those of the table `model`.
+            data: The options of the table `data`.
+            model: The options of the table `model`.
         """
         if self.aggregate == "gradient" and self.average == "nova":
             raise SpecError(
@@ -492,7 +492,7 @@ class Clustered(MethodConfig):
         Args:
             where: The name of the options' table, for the message.
             train: The options of the table `train`.
-            data: Those of the table `data`.
+            data: The options of the table `data`.
         """
         lines = super().warn_run(where, train, data)
         if self.clients_per_cluster is not None and train.participation != 1.0:

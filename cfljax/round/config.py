@@ -105,7 +105,7 @@ class MethodConfig:
 
     diagnostics = cast("dict[str, Quantity]", {})
     """What the numbers mean that the method itself reports (`diag` of a round, and the accuracies
-    `accuracy_<name>` of further models), by name. Those of the base classes are added."""
+    `accuracy_<name>` of further models), by name. What base classes report is added."""
 
     def __init_subclass__(cls) -> None:
         cls.diagnostics = {
@@ -246,8 +246,8 @@ class MethodConfig:
         Args:
             where: The name of the options' table, for the message.
             train: The options of the table `train`.
-            data: Those of the table `data`.
-            model: Those of the table `model`.
+            data: The options of the table `data`.
+            model: The options of the table `model`.
         """
 
     # The arguments are for subclasses
@@ -257,7 +257,7 @@ class MethodConfig:
         Args:
             where: The name of the options' table, for the message.
             train: The options of the table `train`.
-            data: Those of the table `data`.
+            data: The options of the table `data`.
         """
         privacy = train.transit.privacy
         private = train.transit.choice is not None
