@@ -25,8 +25,11 @@ def columns_of(table: Sequence[Row]) -> list[Column]:
     return [first if first is not None and c.key == first.key else c for c in every]
 
 
-def select_columns(table: Sequence[Row], names: Sequence[str]) -> list[Row]:
-    """Select columns by their headings, the first words of their headings, or their keys."""
+def select_columns(
+    table: Sequence[Row], names: Sequence[str], where: str = "--columns"
+) -> list[Row]:
+    """Select columns by their headings, the first words of their headings, or their keys. `where`:
+    what messages call the flag or the argument."""
     spellings = {
         column.key: (column.key, column.heading, column.heading.split()[0])
         for column in columns_of(table)
@@ -36,7 +39,7 @@ def select_columns(table: Sequence[Row], names: Sequence[str]) -> list[Row]:
         near = suggest(
             wrong, [column.heading for column in (*columns_of(table), *COLUMNS_ON_REQUEST)]
         )
-        raise SpecError(f"--columns {wrong}: there is no such column{near}")
+        raise SpecError(f"{where} {wrong}: there is no such column{near}")
     return [
         row._replace(
             cells={key: row.cells[key] for key, own in spellings.items() if {*names} & {*own}}

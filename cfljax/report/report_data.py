@@ -57,21 +57,29 @@ def read(
         pictures = changes_once([run_pictures(configuration, problems) for configuration in drawn])
     problems += describe_folders(collected)
     said = [str(w.message) for w in caught if issubclass(w.category, DamagedWarning)] + problems
-    columns = [column for column in COLUMNS if maximum or column.key != MAXIMUM]
-    if names:
-        from cfljax.report.asked import compute_columns
-
-        columns += compute_columns(names, collected.units)
-    table = rows(collected.configurations, columns)
     return ReportData(
         collected,
-        select_columns(table, names) if names else table,
+        make_table(collected, maximum, names),
         drawn,
         lines,
         pictures,
         list(dict.fromkeys(said)),
         target,
     )
+
+
+def make_table(
+    collected: Collected, maximum: bool = False, names: Sequence[str] = (), where: str = "--columns"
+) -> list[Row]:
+    """Make the rows of the comparison table; `maximum` and `names` as for `read`, `where` as for
+    `select_columns`."""
+    columns = [column for column in COLUMNS if maximum or column.key != MAXIMUM]
+    if names:
+        from cfljax.report.asked import compute_columns
+
+        columns += compute_columns(names, collected.units)
+    table = rows(collected.configurations, columns)
+    return select_columns(table, names, where) if names else table
 
 
 def describe_folders(collected: Collected) -> list[str]:

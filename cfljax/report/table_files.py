@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from cfljax.report.cells import escape_latex, escape_markdown, format_cell
 from cfljax.report.columns import columns_of
@@ -12,6 +13,10 @@ from cfljax.report.comparison import Cell, Column, Row
 from cfljax.report.configurations import Configuration
 from cfljax.report.notes import list_notes
 from cfljax.results.frames import no_formula
+from cfljax.store.records import STATUSES
+
+if TYPE_CHECKING:
+    import pandas
 
 
 def to_markdown(table: Sequence[Row]) -> str:
@@ -98,35 +103,61 @@ def option_names(configurations: Iterable[Configuration]) -> list[str]:
     return list(dict.fromkeys(name for each in configurations for name, _ in each.options))
 
 
-# What the CSV has of a column: of all, and of those that are compared with the best as well
+# What a frame has of a column: of all, and of those that are compared with the best as well
 NUMBERS = ("mean", "std", "n", "low", "high")
 COMPARED_NUMBERS = ("best", "difference", "difference_low", "difference_high", "effect", "p")
 
 
+def to_frame(table: Sequence[Row]) -> pandas.DataFrame:
+    """Return a row per configuration with unrounded numbers (accuracies as fractions): mean, std,
+    n, the 95 % interval, best, and against the best the mean difference with its interval, the
+    effect and the corrected p."""
+    import pandas as pd
+
+    columns = columns_of(table)
+    options = option_names(row.configuration for row in table)
+    lines = []
+    for row in table:
+        each = row.configuration
+        chosen = dict(each.options)
+        lines.append(
+            {"method": each.method, "label": each.label}
+            | {option: chosen.get(option) for option in options}
+            | {status: len(each.by_status(status)) for status in STATUSES}
+            | {
+                f"{column.key}_{name}": number
+                for column in columns
+                for name, number in _list_numbers(column, row.cells[column.key]).items()
+            }
+        )
+    frame = pd.DataFrame(lines)
+    # A column in which all numbers are missing has objects
+    counts = tuple(f"_{name}" for name in ("n", "best"))
+    heads = [f"{column.key}_{name}" for column in columns for name in _name_numbers(column)]
+    return frame.astype({name: float for name in heads if not name.endswith(counts)})
+
+
 def to_csv(table: Sequence[Row]) -> str:
-    """Write a row per configuration with unrounded numbers (accuracies as fractions): mean, std, n,
-    the 95 % interval, best, and against the best the mean difference with its interval, the effect
-    and the corrected p."""
+    """Write the numbers of `to_frame` with nine digits, and the folder of each row before them."""
     columns = columns_of(table)
     options = option_names(row.configuration for row in table)
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     heads = [f"{column.key}_{name}" for column in columns for name in _name_numbers(column)]
-    writer.writerow(["folder", "method", "label", *options, "done", "diverged", "failed", *heads])
+    writer.writerow(["folder", "method", "label", *options, *STATUSES, *heads])
     for row in table:
         each = row.configuration
         chosen = dict(each.options)
-        counts = [len(each.by_status(status)) for status in ("done", "diverged", "failed")]
         numbers = [
-            number
+            _write_number(name, number)
             for column in columns
-            for number in _list_numbers(row.cells[column.key])[: len(_name_numbers(column))]
+            for name, number in _list_numbers(column, row.cells[column.key]).items()
         ]
         writer.writerow(
             [
                 *map(no_formula, (each.folder, each.method, each.label)),
                 *(no_formula(str(chosen.get(option, ""))) for option in options),
-                *counts,
+                *(len(each.by_status(status)) for status in STATUSES),
                 *numbers,
             ]
         )
@@ -134,27 +165,24 @@ def to_csv(table: Sequence[Row]) -> str:
 
 
 def _name_numbers(column: Column) -> tuple[str, ...]:
-    """Return what the CSV has of a column."""
+    """Return what a frame has of a column."""
     return (*NUMBERS, *COMPARED_NUMBERS) if column.better else NUMBERS
 
 
-def _list_numbers(cell: Cell) -> list[str]:
-    """List the numbers of a cell in the order of NUMBERS and COMPARED_NUMBERS; "" for a number that
-    is missing."""
-
-    def text(value: float | None, digits: int = 9) -> str:
-        return "" if value is None else f"{value:.{digits}g}"
-
+def _list_numbers(column: Column, cell: Cell) -> dict[str, float | None]:
+    """Map what a frame has of a column to the numbers of a cell; None for one that is missing."""
     low, high = cell.interval or (None, None)
     far = (None,) * 4 if cell.behind is None else cell.behind[:4]
     mean = cell.mean if cell.n else None
-    return [
-        text(mean),
-        text(cell.std),
-        str(cell.n),
-        text(low),
-        text(high),
-        str(int(cell.best)),
-        *map(text, far),
-        text(cell.p, 6),
-    ]
+    numbers = (mean, cell.std, cell.n, low, high, cell.best, *far, cell.p)
+    # Of a column that has no best, the last ones are left out
+    return dict(zip(_name_numbers(column), numbers, strict=False))
+
+
+def _write_number(name: str, value: float | None) -> str:
+    """Write a number with nine digits, a p value with six, and "best" as 0 or 1."""
+    if value is None:
+        return ""
+    if name in ("n", "best"):
+        return str(int(value))
+    return f"{value:.{6 if name == 'p' else 9}g}"

@@ -104,7 +104,7 @@ def histories(runs: Iterable[tuple[Table, Mapping[str, np.ndarray]]]) -> pandas.
     }
     facts |= {name: list(map(label_of, records)) for name in _list_label_column(records)}
     facts |= {
-        name: [_format_cell(_find_option(r, name)) for r in records]
+        name: [_format_cell(find_option(r, name)) for r in records]
         for name in list_varying(records)
     }
     kinds = {name: np.int64 if name == "seed" else object for name in facts}
@@ -162,7 +162,7 @@ def _list_more_quantities(records: Collection[Table]) -> list[str]:
 
 def _make_row(record: Table, varying: list[str], more: list[str]) -> list[Value]:
     """Make the row of a run: options, then numbers."""
-    options = [_format_cell(_find_option(record, name)) for name in varying]
+    options = [_format_cell(find_option(record, name)) for name in varying]
     numbers, others = (
         [number(record.get("summary", {}).get(name)) for name in names]
         for names in (QUANTITIES, more)
@@ -183,7 +183,7 @@ def _make_row(record: Table, varying: list[str], more: list[str]) -> list[Value]
     ]
 
 
-def _find_option(record: Table, name: str) -> Value:
+def find_option(record: Table, name: str) -> Value:
     """Return the value of a dotted option in a run, whether it varies or not; None if the run has
     no such option. `label`: its label."""
     if name == "label":

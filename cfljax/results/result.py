@@ -3,20 +3,21 @@ returns)."""
 
 from __future__ import annotations
 
+import copy
 import html
 import os
 import typing
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cfljax.engine.quantities import HISTORY
-from cfljax.errors import StoreError, suggest
+from cfljax.errors import SpecError, StoreError, suggest
 from cfljax.registry.options import Table, Value, show
-from cfljax.results import frames
+from cfljax.results import choices, frames
 from cfljax.results.models import KeptModels
 from cfljax.store import DamagedWarning, Store, summarise
 from cfljax.store.atomic import store_errors, write_bytes
@@ -177,6 +178,8 @@ class Results:
         }
         """Run -> its label and its varying options, as tables show them."""
         self.left_out = 0 if keep_rest else len(rest)
+        # The number of runs that `filter` or `best` has chosen these from; None: these are all
+        self._chosen_from: int | None = None
 
     def __len__(self) -> int:
         return len(self.records)
@@ -201,7 +204,7 @@ class Results:
             known = {row[key] for row in self.rows for key in ("method", "label") if key in row}
             where = "see to_pandas()['run']"
             if isinstance(run, str) and run in known:
-                where = f"those of {run} are [each for each in results if each.label == {run!r}]"
+                where = f"those of {run} are results.filter(method={run!r})"
             raise StoreError(
                 f"{self.store.folder}: there is no run {run!r} among its {len(self)} runs; {where}"
             )
@@ -249,6 +252,97 @@ class Results:
         """Return a row per run: run, method, seed, the label if the spec gives some, every option
         that varies, status, the summary quantities, the seconds."""
         return frames.summaries(self.rows)
+
+    def filter(
+        self,
+        *,
+        method: str | Sequence[str] | None = None,
+        seed: int | Iterable[int] | None = None,
+        **options: Value | Sequence[Value],
+    ) -> Results:
+        """Return the results of some of the runs: `filter(method="ifca", seed=range(3), lr=0.1)`.
+
+        Each argument is one value or several, and a run must match all arguments. What the new
+        results compute (`best`, `table`, `plot`, …) is of their runs alone: a test compares with
+        the best of them.
+
+        Args:
+            method: names of methods, or labels that the spec gives. The results have the methods in
+                this order.
+            seed: seeds of the runs.
+            options: any other column of `to_pandas()` that says what a run is: `status="done"`,
+                `label=`, and options that vary, by their last word (`lr=0.1`) or in full
+                (`**{"train.lr": 0.1}`)."""
+        wanted = {"method": method, "seed": seed} | options
+        given = {name: values for name, values in wanted.items() if values is not None}
+        return self._select(choices.choose_rows(self.rows, given))
+
+    def best(self, by: str | None = None) -> Results:
+        """Return the runs of the method and options with the highest mean over the seeds, on each
+        data set: what the report marks as the best. One that lost runs (diverged or failed) is
+        never the best.
+
+        Args:
+            by: a column of the report, as `"worst"` or `"ari_last"`. By default it is the accuracy
+                at the best validation accuracy. For runs without validation samples it is that of
+                the last ten evaluations, or of the last one: then the choice has seen test data,
+                and an accuracy that you report of it is optimistic."""
+        from cfljax.report.choice import list_best
+
+        best = [unit.record for each in list_best(self, by) for unit in each.units]
+        return self._select(best)
+
+    def _select(self, rows: list[Table]) -> Results:
+        """Return the results of these rows alone, as if they were all of the plan."""
+        found = copy.copy(self)
+        found.rows = rows
+        found.records = {row["id"]: self.records[row["id"]] for row in rows}
+        found.named = {run: self.named[run] for run in found.records}
+        found.sweep = self.sweep | {
+            "units": list(found.records),
+            "labels": [choices.make_plan_row(row) for row in rows],
+        }
+        found.left_out = 0
+        found._chosen_from = self._chosen_from or len(self)
+        return found
+
+    def table(self, columns: Sequence[str] = (), *, maximum: bool = False) -> pandas.DataFrame:
+        """Return the comparison of the report: a row for each method with its options, with the
+        unrounded numbers of `table.csv` (accuracies are fractions).
+
+        Of a quantity such as `accuracy_last` there are `accuracy_last_mean`, `_std` (of a sample),
+        `_n` (runs), `_low` and `_high` (the 95 % interval of the mean); against the best method on
+        the same data `_best`, `_difference`, `_difference_low`, `_difference_high`, `_effect`
+        (Hedges' g) and `_p` (paired t-test, corrected by Holm). A number that cannot be computed is
+        NaN, such as an interval of fewer than three runs. The tests are of the column that methods
+        are compared by, and of every other that has a best.
+
+        Args:
+            columns: only these quantities, by their headings in the report, the first words of
+                these, or their keys: `["last", "worst", "bytes_over_fedavg"]`.
+            maximum: add the highest test accuracy of each run, which is optimistic."""
+        from cfljax.report.configurations import collect
+        from cfljax.report.report_data import make_table
+        from cfljax.report.table_files import to_frame
+
+        names = [columns] if isinstance(columns, str) else list(columns)
+        return to_frame(make_table(collect([self]), maximum, names, "columns"))
+
+    def report(self, out: str | os.PathLike[str] | None = None, *, figures: bool = True) -> Path:
+        """Write the report as `cfljax report` does, and return its page.
+
+        Args:
+            out: the folder for its files; by default `report` in the results folder.
+            figures: write PNG and SVG files of all figures, too."""
+        from cfljax.report import report_data, write
+
+        if out is None and self._chosen_from is not None:
+            raise SpecError(
+                f"report: {write.default_folder([self.store.folder])} is for all runs; give these "
+                'a folder of their own, as in report("chosen")'
+            )
+        folder = write.default_folder([self.store.folder]) if out is None else out
+        return write.write(report_data.read([self], self.target), folder, figures)
 
     def varying(self) -> list[str]:
         """List the dotted names of the options that vary, in the order of the spec."""
@@ -332,7 +426,9 @@ class Results:
 
     def _title(self) -> str:
         left = f", {self.left_out} of an earlier spec left out" if self.left_out else ""
+        number = len(self) if self._chosen_from is None else self._chosen_from
+        chosen = "" if self._chosen_from is None else f"{len(self)} of "
         return (
-            f"Results({str(self.store.folder)!r}): {len(self)} "
-            f"run{'' if len(self) == 1 else 's'}{left}"
+            f"Results({str(self.store.folder)!r}): {chosen}{number} "
+            f"run{'' if number == 1 else 's'}{left}"
         )

@@ -135,7 +135,7 @@ def test_runs_are_found_by_their_places_and_drawn(folder):
         with pytest.raises(StoreError, match="there is no run"):
             results[missing]
     assert [[each.run for each in results[:2]], results[5:]] == [["a", "b"], []]
-    with pytest.raises(StoreError, match=r"those of ifca are \[.*each.label == 'ifca'\]"):
+    with pytest.raises(StoreError, match=r"those of ifca are results.filter\(method='ifca'\)"):
         results["ifca"]
     axes = results.plot().axes[0]
     assert axes.get_xlabel() == "round" and len(axes.lines) == 2
