@@ -69,4 +69,4 @@ class Skips:
         if self.found:
             terminalreporter.section("skipped, and not on the list", sep="=", red=True)
             for name, reason in self.found:
-                terminalreporter.line(f"{name}: {reason}")
+                terminalreporter.line(f"unexpected skip: {name}: {reason}")
