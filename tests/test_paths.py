@@ -10,6 +10,7 @@ import pytest
 from cfljax.data.files import folders, prepared_folders
 from cfljax.devices.machine import speed_file
 from cfljax.files import cache_folder, drop_oldest, lock_in_cache, write_whole
+from tests.patience import PATIENCE
 
 PLACES = [
     ("~/mine", "home/mine"),
@@ -114,7 +115,7 @@ def test_a_command_says_that_a_program_is_damaged_and_writes_it_anew(tmp_path):
         capture_output=True,
         text=True,
         env=with_cache(tmp_path),
-        timeout=60,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0 and done.stdout == "1 True\n", done.stderr
     assert done.stderr.count("cannot be read or written") == 1 == len(done.stderr.splitlines())

@@ -7,11 +7,9 @@ import subprocess
 import sys
 
 from cfljax.store import Store
+from tests.patience import PATIENCE
 
 FLAGS = os.environ["XLA_FLAGS"]  # of conftest.py: compiling is most of the time
-PATIENCE = 600
-"""Seconds for a process to end, on two cores that others use, too."""
-
 
 IN_TURN = """
 import contextlib, io, json, os, sys

@@ -12,8 +12,9 @@ import pytest
 from cfljax.launch import slurm
 from cfljax.store import Store
 from tests.launch import test_slurm
-from tests.launch.processes import PATIENCE, python
+from tests.launch.processes import python
 from tests.launch.test_slurm import SPEC, launch, plain, spec, to_bytes  # noqa: F401
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.rare
 MINUTES = 5

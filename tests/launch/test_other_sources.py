@@ -10,7 +10,8 @@ from pathlib import Path
 
 import cfljax
 from cfljax import software
-from tests.launch.processes import FLAGS, PATIENCE, arrays
+from tests.launch.processes import FLAGS, arrays
+from tests.patience import PATIENCE
 
 SPEC = {
     "data": {"name": "blobs", "samples": 200, "partition": "label_permutation", "groups": 2, "clients": 6}, "model": "mclr",

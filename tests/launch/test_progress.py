@@ -10,6 +10,7 @@ import threading
 
 from cfljax.launch import progress
 from cfljax.launch.progress import Progress, format_seconds
+from tests.patience import PATIENCE
 
 SHOW = """
 from cfljax.launch.progress import Progress
@@ -40,8 +41,8 @@ def in_terminal(rows, columns):
 
     reader = threading.Thread(target=read)
     reader.start()
-    assert process.wait(60) == 0
-    reader.join(10)
+    assert process.wait(PATIENCE) == 0
+    reader.join(PATIENCE)
     return seen.decode()
 
 
@@ -133,5 +134,5 @@ def test_a_worker_whose_watcher_was_killed_ends_and_blames_no_run():
     )
     assert worker.stdout.readline() == 'word["update", 1, 0.5]\n'
     worker.stdout.close()
-    assert worker.wait(30) == 1
+    assert worker.wait(PATIENCE) == 1
     assert worker.stderr.read() == ""

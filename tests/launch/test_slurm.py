@@ -17,7 +17,8 @@ from cfljax.launch.slurm import SlurmOptions, carry_out_by_slurm
 from cfljax.launch.sweep import SweepOptions
 from cfljax.registry.options import check
 from cfljax.store import Store
-from tests.launch.processes import PATIENCE, arrays, python
+from tests.launch.processes import arrays, python
+from tests.patience import PATIENCE
 
 with contextlib.suppress(
     ImportError

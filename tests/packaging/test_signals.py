@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from tests.patience import PATIENCE
+
 PROGRAM = """
 import argparse, os, signal, sys, time
 from cfljax.commands import process
@@ -44,7 +46,7 @@ def test_a_command_ends_at_once_in_one_line(tmp_path, way, name, code):
         f"import os, signal\nos.kill(os.getpid(), signal.{name})\nprint('whole')\n"
     )
     line = [sys.executable, "-c", PROGRAM.format(name=name, what=WAYS[way]), str(tmp_path)]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE)
     assert (
         done.returncode == code
         and len(done.stderr.strip().splitlines()) == 1
@@ -70,7 +72,7 @@ def test_a_signal_while_a_command_ends_is_one_line(name):
         "argparse.ArgumentParser()))\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE
     )
     assert done.returncode == 128 + getattr(signal, name)
     assert re.fullmatch(
@@ -103,7 +105,7 @@ def test_what_a_machine_lacks_is_no_traceback(tmp_path):
         capture_output=True,
         text=True,
         env=bare,
-        timeout=60,
+        timeout=PATIENCE,
     )
     assert done.returncode == 2 and done.stdout == "?\n"
     first, cache, last = done.stderr.splitlines()
@@ -122,6 +124,6 @@ def test_a_signal_after_the_end_of_a_command_says_nothing():
         "signal.SIGTERM)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE
     )
     assert done.returncode == -signal.SIGTERM and done.stderr == ""

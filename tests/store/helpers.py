@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from tests.patience import PATIENCE
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -49,7 +51,7 @@ def temporaries(folder):
     return [p for p in Path(folder).rglob("*") if p.name.endswith(".cfljax-tmp")]
 
 
-def wait_until(condition, seconds=30):
+def wait_until(condition, seconds=PATIENCE):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it never came"

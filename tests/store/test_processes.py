@@ -14,6 +14,7 @@ import pytest
 
 from cfljax.errors import StoreError
 from cfljax.store import DamagedWarning, Store, locks
+from tests.patience import PATIENCE
 from tests.store.helpers import make_arrays, make_record, python, same, temporaries, wait_until
 
 WRITER = """
@@ -92,7 +93,7 @@ print("the rest went well")
 
 def test_a_full_disk_is_one_line_and_leaves_the_old_data_whole(tmp_path):
     with python(FULL, tmp_path) as process:
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=PATIENCE)
     *lines, last = out.splitlines()
     assert err == "" and last == "the rest went well" and len(lines) == 5
     assert all(
@@ -141,9 +142,8 @@ def test_a_claim_ends_with_its_owner_however_that_dies(tmp_path):
         process.kill()
         process.communicate()
     assert store.claimed() == {}
-    begin = time.perf_counter()
     with store.claim("u") as mine:
-        assert mine and time.perf_counter() - begin < 2
+        assert mine
         assert not store.claim("u"), "a second claim of the same process"
     assert list(store.locks.iterdir()) == []
     with store.claim("u") as mine:
@@ -217,7 +217,7 @@ def test_several_processes_do_each_unit_once_though_one_is_killed(tmp_path):
     store = Store(folder, read_only=True)
     wait_until(lambda: len(store.ids()) >= 5)
     workers[0].kill()
-    errors = [worker.communicate(timeout=60)[1] for worker in workers]
+    errors = [worker.communicate(timeout=PATIENCE)[1] for worker in workers]
     assert errors == ["", "", ""] and [worker.returncode for worker in workers] == [
         -signal.SIGKILL,
         0,
