@@ -9,7 +9,7 @@ These names stay the same from version to version; all other modules of cfljax m
 A method is a class: `Clustered` (each client in one of K clusters), `Soft` (each with a mixture of
 K models), `AtHome` (a global model, and something that stays with each client) or `Peers` (a model
 for each client, near a mixture of all of them). Their functions get `Ask`, in `begin` and `regroup`
-`Before`; they return `Begun` and `State`, and see what a round has `Done`. What has another round
+`Before`; they return `InitialClusters` and `State`, and see a `RoundResult`. What has another round
 is a function that returns a `Method`. What that needs, in the order of a round:
 
 - The state: a NamedTuple of the plug-in, with `first_model`, `first_models`, `part_of` (the
@@ -30,7 +30,7 @@ from cfljax.engine.metrics import Seen
 from cfljax.engine.scoring import Scores, score, score_mixtures
 from cfljax.federation.gather import client_rows, samples
 from cfljax.kernels.choose import least_loss, nearest
-from cfljax.kernels.mix import Mixed, Rule, mix_updates, usable, weights_by
+from cfljax.kernels.mix import Aggregate, Rule, mix_updates, usable, weights_by
 from cfljax.local.averages import averages
 from cfljax.local.own_steps import GradientAt, OwnSteps
 from cfljax.local.reports import mean_loss, mean_over, report, report_trained
@@ -40,16 +40,15 @@ from cfljax.local.solver import Solver
 from cfljax.models.flat import part_of
 from cfljax.registry import Entry, option
 from cfljax.round.ask import Ask
-from cfljax.round.at_home import AtHome, Kept
+from cfljax.round.at_home import AtHome, AtHomeState
 from cfljax.round.before import Before
 from cfljax.round.choice import join
 from cfljax.round.clustered import Clustered
 from cfljax.round.common import first_model, first_models, keep_own, traffic
 from cfljax.round.config import MethodConfig
 from cfljax.round.peers import OwnModels, Peers
-from cfljax.round.soft import Mixed as Mixtures
-from cfljax.round.soft import Soft
-from cfljax.round.state import Begun, Done, State
+from cfljax.round.soft import MixtureState, Soft
+from cfljax.round.state import InitialClusters, RoundResult, State
 from cfljax.types import (
     Array,
     Cohort,
@@ -70,33 +69,33 @@ from cfljax.types import (
 )
 
 __all__ = [
+    "Aggregate",
     "Array",
     "Ask",
     "AtHome",
+    "AtHomeState",
     "Before",
-    "Begun",
     "Clustered",
     "Cohort",
-    "Done",
     "Entry",
     "Federation",
     "GradientAt",
     "Hyper",
     "Info",
+    "InitialClusters",
     "Jobs",
-    "Kept",
     "LocalStep",
     "Method",
     "MethodConfig",
-    "Mixed",
     "Mixing",
-    "Mixtures",
+    "MixtureState",
     "Model",
     "OwnModels",
     "OwnSteps",
     "Parts",
-    "Quantity",
     "Peers",
+    "Quantity",
+    "RoundResult",
     "Rule",
     "Scores",
     "Seen",

@@ -10,7 +10,7 @@ from cfljax.kernels.robust import robust_sum
 from cfljax.lazy import chex, jax, jnp
 
 
-class Mixed(NamedTuple):
+class Aggregate(NamedTuple):
     """The clusters' models after aggregation (`mix_updates`), and a record of the updates that were
     left out."""
 
@@ -41,7 +41,7 @@ class Rule(NamedTuple):
 PLAIN = Rule()
 
 
-def mix_updates(mix: jax.Array, delta: jax.Array, old: jax.Array, rule: Rule = PLAIN) -> Mixed:
+def mix_updates(mix: jax.Array, delta: jax.Array, old: jax.Array, rule: Rule = PLAIN) -> Aggregate:
     """Return the models after aggregation, `old + mix @ delta`. A cluster without weight keeps its
     old model to the bit; a non-finite update counts as zero, and its weight is not given to other
     updates.
@@ -114,7 +114,7 @@ def weighted_sum(mix: jax.Array, rows: jax.Array) -> tuple[jax.Array, jax.Array]
 
 def move_by(
     mix: jax.Array, moved: jax.Array, finite: jax.Array, old: jax.Array, rule: Rule = PLAIN
-) -> Mixed:
+) -> Aggregate:
     """Compute what `mix_updates` returns from the weighted sum `moved` of the finite updates, with
     the rule's noise."""
     return _finish(old + moved, old, mix, finite, rule)
@@ -122,7 +122,7 @@ def move_by(
 
 def replace_by(
     mix: jax.Array, mean: jax.Array, finite: jax.Array, old: jax.Array, rule: Rule = PLAIN
-) -> Mixed:
+) -> Aggregate:
     """Average models of participants that started from different ones. Clusters without weight keep
     their old model to the bit; a non-finite model counts as the cluster's old one.
 
@@ -183,10 +183,12 @@ def fednova_weights(mix: jax.Array, lengths: jax.Array) -> jax.Array:
     return jnp.where(each > 0, mix * mean / jnp.where(each > 0, each, 1.0), 0.0)
 
 
-def _finish(new: jax.Array, old: jax.Array, mix: jax.Array, finite: jax.Array, rule: Rule) -> Mixed:
+def _finish(
+    new: jax.Array, old: jax.Array, mix: jax.Array, finite: jax.Array, rule: Rule
+) -> Aggregate:
     used = mix != 0
     has_finite = (used & finite).any(axis=1)
     nonfinite = jnp.sum(used.any(axis=0) & ~finite, dtype=jnp.int32)
     # With noise a cluster without a finite update moves, too: a model without noise would reveal it
     moves = has_finite if rule.noise is None else used.any(axis=1)
-    return Mixed(jnp.where(moves[:, None], new, old), nonfinite, used.any(axis=1) & ~has_finite)
+    return Aggregate(jnp.where(moves[:, None], new, old), nonfinite, used.any(axis=1) & ~has_finite)

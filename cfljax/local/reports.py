@@ -4,7 +4,7 @@ clusters' moves."""
 from __future__ import annotations
 
 from cfljax.kernels.cosine import sketch
-from cfljax.kernels.mix import Mixed, usable
+from cfljax.kernels.mix import Aggregate, usable
 from cfljax.lazy import jax, jnp
 from cfljax.local.flight import find_flight
 from cfljax.local.rounds import PerUpdate, Trained, sizes
@@ -17,7 +17,7 @@ def report(
     updates: Updates,
     start: Array,
     end: Array,
-    mixed: Mixed,
+    mixed: Aggregate,
     traffic: Traffic,
     **diag: Array,
 ) -> Info:

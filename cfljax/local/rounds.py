@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from cfljax.devices.spread import AXIS, Dealt, deal_out, map_own_blocks, on_one_device
 from cfljax.kernels.cosine import sketch
-from cfljax.kernels.mix import Mixed, Rule, add_noise, move_by, replace_by, sum_by
+from cfljax.kernels.mix import Aggregate, Rule, add_noise, move_by, replace_by, sum_by
 from cfljax.lazy import jax, jnp
 from cfljax.local.flight import find_flight, join_flight
 from cfljax.local.meter import count_steps
@@ -74,7 +74,7 @@ class Trained(NamedTuple):
     """The result of `train_and_mix`: the models after the round, and what the report needs of the
     updates."""
 
-    mixed: Mixed
+    mixed: Aggregate
     """The clusters' models after the round, and the updates that were left out."""
     velocity: Array | None
     """f32[K, d]: the clusters' momentum buffers after the round; None: clusters have no buffers."""
@@ -285,7 +285,7 @@ def _sum_devices(dealt: Dealt | None, sums: Sums, kept: PerUpdate) -> tuple[Sums
 
 def _move_models(
     rule: Rule, buffer_rule: Rule | None, mixing: Mixing, sums: Sums, finite: Array
-) -> tuple[Mixed, Array | None]:
+) -> tuple[Aggregate, Array | None]:
     """Return the clusters' models and momentum buffers after the round, from the sums over all
     participants. `buffer_rule`: the aggregation rule of the buffers; None: there are none."""
     mix, models, members, velocity = mixing

@@ -13,7 +13,7 @@ import dataclasses
 from cfljax.lazy import jnp
 from cfljax.methods.fedavg import FedAvg
 from cfljax.round.about import BY_SAMPLES, About, Reading
-from cfljax.round.recipes import Ask, Done, State, option
+from cfljax.round.recipes import Ask, RoundResult, State, option
 from cfljax.types import Array, Quantity
 
 ABOUT = About(
@@ -89,6 +89,6 @@ class AdaptiveFedAvg(FedAvg):
         rate = jnp.minimum(1.0, r / (1 - b3**t) / t)
         return {"m": b1 * old["m"] + (1 - b1) * w, "v": v, "r": r, "t": t, "rate": rate}
 
-    def shows(self, ask: Ask, before: State, after: State, done: Done) -> dict[str, Array]:
+    def shows(self, ask: Ask, before: State, after: State, done: RoundResult) -> dict[str, Array]:
         """Return what the rate of the next round is multiplied by."""
         return {"rate": after.memory["rate"]}

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from cfljax.lazy import jax, jnp
 from cfljax.local.train import Gradient, Position, make_stepper, start_at
 from cfljax.round.about import About, Reading
-from cfljax.round.recipes import AtHome, GradientAt, Kept, OwnSteps, Solver, StepRule, option
+from cfljax.round.recipes import AtHome, AtHomeState, GradientAt, OwnSteps, Solver, StepRule, option
 from cfljax.types import Array, Federation, Hyper, LocalStep, Model, Quantity, Tree
 
 ABOUT = About(
@@ -87,7 +87,7 @@ class APFL(AtHome):
         """Return what a client begins with at home: v_i, at first w_0, and α_i."""
         return jnp.append(w, hyper["alpha"])
 
-    def personal(self, state: Kept) -> Array:
+    def personal(self, state: AtHomeState) -> Array:
         """Return the mixture with the global model."""
         share = jnp.where(state.drawn, state.home[:, -1], 0.0)[:, None]
         return share * state.home[:, :-1] + (1 - share) * state.w

@@ -21,8 +21,8 @@ from cfljax.round.about import About, Reading
 from cfljax.round.recipes import (
     AVERAGES,
     Before,
-    Begun,
     Clustered,
+    InitialClusters,
     State,
     first_models,
     option,
@@ -99,12 +99,12 @@ class CFLGP(Clustered):
     last: int = option(9, "round of the last clustering", low=0)
     similarity: str = similarity(again=False)
 
-    def begin(self, ask: Before) -> Begun:
+    def begin(self, ask: Before) -> InitialClusters:
         """HOST. Begin with K models, and with the clusters of what clients train from the first."""
         models = np.asarray(first_models(ask.key, ask.model, self.clusters))
         nobody = np.full(ask.federation.clients, -1, np.int32)
         labels, profiles = self.cluster(ask, models[0], nobody, None, 0)
-        return Begun(models, labels, memory=profiles)
+        return InitialClusters(models, labels, memory=profiles)
 
     def regroup_after(self, rounds: int) -> tuple[int, ...]:
         """Return when clients are clustered again: every `period` rounds, until round `last`."""

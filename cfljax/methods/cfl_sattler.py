@@ -25,7 +25,7 @@ from cfljax.kernels.mix import members
 from cfljax.lazy import jax, jnp
 from cfljax.methods.fedavg import FedAvg
 from cfljax.round.about import About, Reading
-from cfljax.round.recipes import Ask, Before, Done, State, option, similarity
+from cfljax.round.recipes import Ask, Before, RoundResult, State, option, similarity
 from cfljax.types import Array, Quantity
 
 ABOUT = About(
@@ -149,7 +149,7 @@ class Sattler(FedAvg):
         )
         return state._replace(memory=memory)
 
-    def remember(self, ask: Ask, before: State, after: State, done: Done) -> SplitStatistics:
+    def remember(self, ask: Ask, before: State, after: State, done: RoundResult) -> SplitStatistics:
         """Return the cosines of the updates, and their norms."""
         ids = ask.cohort.ids
         mask = ask.cohort.mask
@@ -167,7 +167,7 @@ class Sattler(FedAvg):
         """Return the steps of the clusters' models."""
         return after.memory._replace(steps=jnp.linalg.norm(after.models - before.models, axis=1))
 
-    def shows(self, ask: Ask, before: State, after: State, done: Done) -> dict[str, Array]:
+    def shows(self, ask: Ask, before: State, after: State, done: RoundResult) -> dict[str, Array]:
         """Return the norms that decide about splits: of each cluster's mean update, and the
         largest of its members'."""
         norms = after.memory.norms

@@ -24,8 +24,8 @@ from cfljax.round.recipes import (
     AVERAGES,
     Ask,
     AtHome,
+    AtHomeState,
     GradientAt,
-    Kept,
     OwnSteps,
     Solver,
     StepRule,
@@ -111,11 +111,11 @@ class FedALA(AtHome):
         """Return what a client has before its first training: v is w_0, and all weights are 1."""
         return Home(w, jnp.ones_like(w), jnp.zeros(1)).write()
 
-    def personal(self, state: Kept) -> Array:
+    def personal(self, state: AtHomeState) -> Array:
         """Return the model with which each client's local training would begin, f32[C, d]."""
         return mix_models(state.w, Home.read(state.home))
 
-    def receive(self, ask: Ask, state: Kept) -> Array:
+    def receive(self, ask: Ask, state: AtHomeState) -> Array:
         """Let the participants learn W, but not before their first training."""
         home = state.home[ask.cohort.ids]
         cohort = ask.cohort

@@ -40,8 +40,8 @@ from cfljax.round.cold_start import COLD_STARTS, first_groups
 from cfljax.round.recipes import (
     Ask,
     Before,
-    Begun,
-    Done,
+    InitialClusters,
+    RoundResult,
     State,
     every,
     option,
@@ -226,7 +226,7 @@ class FedGroup(FedAvg):
         """Return the numbers of a step of SGD, with FedGrouProx's pull `mu` to the start."""
         return LocalStep.of(hyper)._replace(mu=hyper["mu"])
 
-    def begin(self, ask: Before) -> Begun:
+    def begin(self, ask: Before) -> InitialClusters:
         """HOST. Make the groups by the cold start (Algorithm 3), and put all others
         into groups if these do not depend on the round."""
         start = ask.first_model()
@@ -259,7 +259,7 @@ class FedGroup(FedAvg):
                 start, others, lambda moves: closest(directions, moves, active), **self.length
             )
         memory = AssignmentMemory(*map(on_host, (start, directions, active, active, ask.asked)))
-        return Begun(start + directions, labels, guess, memory=memory, extras=snapshot)
+        return InitialClusters(start + directions, labels, guess, memory=memory, extras=snapshot)
 
     def choose(self, ask: Ask, state: State) -> Array:
         """Return the group of each participant, i32[S], also of newcomers; with `rac = "always"` a
@@ -286,7 +286,9 @@ class FedGroup(FedAvg):
         """Move each group's model towards the others' (Algorithm 2, line 19)."""
         return inter_group(models, hyper["eta_g"], self.inter_group, state.memory.active)
 
-    def remember(self, ask: Ask, before: State, after: State, done: Done) -> AssignmentMemory:
+    def remember(
+        self, ask: Ask, before: State, after: State, done: RoundResult
+    ) -> AssignmentMemory:
         """Return the memory, with who has moved if newcomers are compared with latest updates."""
         return before.memory._replace(moved=done.moved) if self.moving else before.memory
 
@@ -305,7 +307,7 @@ class FedGroup(FedAvg):
             start=start, directions=latest if self.newcomer == "latest" else from_start
         )
 
-    def shows(self, ask: Ask, before: State, after: State, done: Done) -> dict[str, Array]:
+    def shows(self, ask: Ask, before: State, after: State, done: RoundResult) -> dict[str, Array]:
         """Return the newcomers of the round, and how many clients each group has had so far."""
         groups = jnp.where(after.labels >= 0, after.labels, after.clusters)
         members = jnp.zeros(after.clusters, jnp.int32).at[groups].add(1, mode="drop")

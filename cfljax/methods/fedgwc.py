@@ -28,7 +28,16 @@ from cfljax.methods.fedavg import FedAvg
 from cfljax.registry.options import Value
 from cfljax.round.about import BY_SAMPLES, About, Reading
 from cfljax.round.config import TrainOptions
-from cfljax.round.recipes import Ask, Before, Done, GradientAt, OwnSteps, State, StepRule, option
+from cfljax.round.recipes import (
+    Ask,
+    Before,
+    GradientAt,
+    OwnSteps,
+    RoundResult,
+    State,
+    StepRule,
+    option,
+)
 from cfljax.types import Array, Hyper, LocalStep, Model, Tree
 
 ABOUT = About(
@@ -129,7 +138,7 @@ class FedGWC(FedAvg):
 
         return OwnSteps(begin, step, end)
 
-    def remember(self, ask: Ask, before: State, after: State, done: Done) -> Rewards:
+    def remember(self, ask: Ask, before: State, after: State, done: RoundResult) -> Rewards:
         """Return W and the running means after the participants' losses."""
         w, change, calm = before.memory
         which = done.which

@@ -20,7 +20,7 @@ import dataclasses
 
 from cfljax.lazy import jax, jnp
 from cfljax.round.about import About, Reading
-from cfljax.round.recipes import Mixed, Soft, Solver, in_lists, sample_labels
+from cfljax.round.recipes import MixtureState, Soft, Solver, in_lists, sample_labels
 from cfljax.types import Array, Cohort, Federation, Quantity
 
 ABOUT = About(
@@ -94,12 +94,17 @@ class FedRC(Soft):
         K, M]."""
         return jnp.zeros((federation.clients, self.clusters, federation.classes))
 
-    def of_label(self, state: Mixed) -> Array:
+    def of_label(self, state: MixtureState) -> Array:
         """Return log C_k(y), f32[K, M], which is added to the loss of model k on label y."""
         return jnp.log(label_weights(jnp.sum(state.memory, axis=0)))
 
     def remember(
-        self, state: Mixed, solver: Solver, federation: Federation, cohort: Cohort, shares: Array
+        self,
+        state: MixtureState,
+        solver: Solver,
+        federation: Federation,
+        cohort: Cohort,
+        shares: Array,
     ) -> Array:
         """Return the sums of all clients, in which the participants have f32[S, K, M] of this
         round."""
@@ -124,7 +129,7 @@ class FedRC(Soft):
         """Return the size of C, which is sent down, and of the sums of q, which are sent up."""
         return self.clusters * classes
 
-    def kept(self, state: Mixed) -> dict[str, Array]:
+    def kept(self, state: MixtureState) -> dict[str, Array]:
         """Return the mixture, and C of the last round as `label_weights`."""
         return super().kept(state) | {"label_weights": label_weights(jnp.sum(state.memory, axis=0))}
 

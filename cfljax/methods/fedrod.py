@@ -26,8 +26,8 @@ from cfljax.round.recipes import (
     AVERAGES,
     Ask,
     AtHome,
+    AtHomeState,
     GradientAt,
-    Kept,
     OwnSteps,
     Solver,
     StepRule,
@@ -84,14 +84,14 @@ class FedRoD(AtHome):
         head = jnp.where(part_of(solver.model, head_of(solver.model)), w, 0.0)
         return jnp.append(head, jnp.zeros(federation.classes))
 
-    def receive(self, ask: Ask, state: Kept) -> Array:
+    def receive(self, ask: Ask, state: AtHomeState) -> Array:
         """Count the labels, which a drift may have changed."""
         count = count_labels(ask.solver, ask.federation, ask.cohort)
         prior = jnp.log(jnp.maximum(count, 1e-30))
         heads = state.home[ask.cohort.ids, : state.w.shape[1]]
         return jnp.concatenate([heads, prior], axis=1)
 
-    def personal(self, state: Kept) -> Array:
+    def personal(self, state: AtHomeState) -> Array:
         """Return the global model with the sum of both heads."""
         return state.w + state.home[:, : state.w.shape[1]]
 

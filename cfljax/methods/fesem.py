@@ -29,7 +29,7 @@ from cfljax.round.recipes import (
     AVERAGES,
     Ask,
     Clustered,
-    Done,
+    RoundResult,
     State,
     compared_columns,
     first_model,
@@ -109,7 +109,12 @@ class Centres(Clustered):
     average: str = option("uniform", "weights of the members", choices=AVERAGES)
 
     def with_trained(
-        self, own: Array, ask: Ask, before: State, done: Done, columns: np.ndarray | slice = ALL
+        self,
+        own: Array,
+        ask: Ask,
+        before: State,
+        done: RoundResult,
+        columns: np.ndarray | slice = ALL,
     ) -> Array:
         """Return the weights `own`, in which the participants that have trained have their new
         ones, of a model's vector these `columns`, f32[C, p]."""
@@ -183,7 +188,7 @@ class FeSEM(Centres):
         """Return how far each participant's weights are from the centres, f32[K, S]."""
         return squared_distances(state.memory.own[ask.cohort.ids], state.memory.means).T
 
-    def remember(self, ask: Ask, before: State, after: State, done: Done) -> Weights:
+    def remember(self, ask: Ask, before: State, after: State, done: RoundResult) -> Weights:
         """Return the weights of those that have trained."""
         weights: Weights = before.memory
         own = self.with_trained(weights.own, ask, before, done, self.compared(ask))

@@ -19,7 +19,7 @@ from cfljax.kernels.blocks import squared_distances
 from cfljax.lazy import jnp
 from cfljax.methods.fesem import Centres
 from cfljax.round.about import About, Reading
-from cfljax.round.recipes import Ask, Done, State, first_model, first_models
+from cfljax.round.recipes import Ask, RoundResult, State, first_model, first_models
 from cfljax.types import Array
 
 ABOUT = About(
@@ -66,6 +66,6 @@ class FeSEMFlexCFL(Centres):
         """Return how far each participant's weights are from the centres, f32[K, S]."""
         return squared_distances(state.memory[ask.cohort.ids], state.models).T
 
-    def remember(self, ask: Ask, before: State, after: State, done: Done) -> Array:
+    def remember(self, ask: Ask, before: State, after: State, done: RoundResult) -> Array:
         """Return the weights of those that have trained."""
         return self.with_trained(before.memory, ask, before, done)

@@ -30,8 +30,8 @@ from cfljax.round.about import BY_SAMPLES, CLUSTERS_FROM_W0, About, Reading
 from cfljax.round.recipes import (
     Ask,
     Before,
-    Begun,
-    Done,
+    InitialClusters,
+    RoundResult,
     State,
     every,
     mark_slots,
@@ -146,7 +146,7 @@ class OCFL(FedAvg):
                 f"{where}.max_clusters = {self.max_clusters}: needs `every`; leave it out"
             )
 
-    def begin(self, ask: Before) -> Begun:
+    def begin(self, ask: Before) -> InitialClusters:
         """HOST. OPTICS of everybody's trained weights; who comes late joins the nearest cluster."""
         first = ask.here()
         later = ask.late()
@@ -161,7 +161,7 @@ class OCFL(FedAvg):
         labels = ask.of_all((first, own))
         guess = ask.of_all((first, own), (later, nearest))
         rows = self.max_clusters if self.every is not None else len(mark_slots(int(own.max()) + 1))
-        return Begun(np.tile(start, (rows, 1)), labels, guess, extras=extras)
+        return InitialClusters(np.tile(start, (rows, 1)), labels, guess, extras=extras)
 
     def cluster(
         self, weights: np.ndarray, moves: np.ndarray, group: np.ndarray
@@ -183,7 +183,7 @@ class OCFL(FedAvg):
             labels = host.merge_to(weights if self.merge_by == "weights" else moves, labels, wanted)
         return labels, {name: np.array(value, np.float32) for name, value in found.items()}
 
-    def shows(self, ask: Ask, before: State, after: State, done: Done) -> dict[str, Array]:
+    def shows(self, ask: Ask, before: State, after: State, done: RoundResult) -> dict[str, Array]:
         """Return the number of participants, which depends on the sizes of the clusters."""
         return {"participants": jnp.sum(ask.cohort.mask, dtype=jnp.int32)}
 

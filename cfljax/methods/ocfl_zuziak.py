@@ -18,7 +18,7 @@ from cfljax.kernels.cosine import cosine_matrix
 from cfljax.lazy import jnp
 from cfljax.methods.fedavg import FedAvg
 from cfljax.round.about import About, Reading
-from cfljax.round.recipes import Ask, Before, Done, State, option, similarity
+from cfljax.round.recipes import Ask, Before, RoundResult, State, option, similarity
 from cfljax.types import Array
 
 ABOUT = About(
@@ -81,7 +81,9 @@ class OCFLZuziak(FedAvg):
         or once the clients are clustered."""
         return state._replace(memory=(jnp.zeros((len(state.labels),) * 2), jnp.float32(jnp.inf)))
 
-    def remember(self, ask: Ask, before: State, after: State, done: Done) -> tuple[Array, Array]:
+    def remember(
+        self, ask: Ask, before: State, after: State, done: RoundResult
+    ) -> tuple[Array, Array]:
         """Return the cosines of the round."""
         cosines, last = before.memory
         ids = ask.cohort.ids

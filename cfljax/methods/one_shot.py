@@ -20,7 +20,7 @@ from cfljax.kernels.mix import members
 from cfljax.lazy import jnp
 from cfljax.methods.fedavg import FedAvg
 from cfljax.round.about import CLUSTERS_FROM_W0, About, Reading
-from cfljax.round.recipes import Before, Begun, option, similarity
+from cfljax.round.recipes import Before, InitialClusters, option, similarity
 from cfljax.types import Array
 
 ABOUT = About(
@@ -73,7 +73,7 @@ class OneShot(FedAvg):
     pretrain_epochs: int = option(10, "local epochs before the clustering", low=1)
     similarity: str = similarity()
 
-    def begin(self, ask: Before) -> Begun:
+    def begin(self, ask: Before) -> InitialClusters:
         """HOST. K-means of everybody's trained weights; only clients that are there from the start
         decide where the centres are."""
         first, start = ask.here(), ask.first_model()
@@ -83,7 +83,7 @@ class OneShot(FedAvg):
         found = np.asarray(_find(ask.fold("one_shot"), moves, there, ask.uid[ids], self.clusters))
         labels = ask.of_all((first, found[there]))
         guess = ask.of_all((ids, found))
-        return Begun(np.tile(start, (self.clusters, 1)), labels, guess)
+        return InitialClusters(np.tile(start, (self.clusters, 1)), labels, guess)
 
 
 @functools.partial(quick_jit, static=(4,))

@@ -30,7 +30,7 @@ from cfljax.kernels.subspaces import Subspaces, concatenate, distances, leading,
 from cfljax.lazy import jax, jnp
 from cfljax.methods.fedavg import FedAvg
 from cfljax.round.about import BY_SAMPLES, About, Reading
-from cfljax.round.recipes import Ask, Before, Begun, State, mark_slots, option
+from cfljax.round.recipes import Ask, Before, InitialClusters, State, mark_slots, option
 from cfljax.types import Array, Federation, Quantity
 
 ABOUT = About(
@@ -139,7 +139,7 @@ class PACFL(FedAvg):
                 '"smallest", "trace" or "sum"'
             )
 
-    def begin(self, ask: Before) -> Begun:
+    def begin(self, ask: Before) -> InitialClusters:
         """HOST. Hierarchical clustering of what the clients send."""
         ids = ask.here()
         new = ask.newcomers()
@@ -162,7 +162,9 @@ class PACFL(FedAvg):
             guess = ask.of_all((new, nearest_clusters(both, own, self.how, self.linkage)))
         models = np.tile(ask.first_model(), (len(active), 1))
         extras = {"found": np.array(active.sum())}
-        return Begun(models, ask.of_all((ids, own)), guess, active, floats=size, extras=extras)
+        return InitialClusters(
+            models, ask.of_all((ids, own)), guess, active, floats=size, extras=extras
+        )
 
     def join(self, ask: Ask, state: State) -> Array:
         """Return the clusters that participants join, i32[S]: by the loss; newcomers have their

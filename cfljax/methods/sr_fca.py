@@ -25,7 +25,14 @@ from cfljax.kernels import host
 from cfljax.lazy import jnp
 from cfljax.methods.fedavg import FedAvg
 from cfljax.round.about import About, Reading
-from cfljax.round.recipes import Before, Begun, State, option, similarity, sketch_on_host_if
+from cfljax.round.recipes import (
+    Before,
+    InitialClusters,
+    State,
+    option,
+    similarity,
+    sketch_on_host_if,
+)
 
 ABOUT = About(
     title="SR-FCA",
@@ -143,7 +150,7 @@ class SRFCA(FedAvg):
         it."""
         return 2 * clients if self.by_loss else super().per_client(clients, d)
 
-    def begin(self, ask: Before) -> Begun:
+    def begin(self, ask: Before) -> InitialClusters:
         """HOST. The clusters of local models. What is known of these models is remembered, with
         w_0 and the distance that is near."""
         ids, start = ask.here(), ask.first_model()
@@ -176,7 +183,9 @@ class SRFCA(FedAvg):
         else:
             local = np.zeros((len(ask.uid), known.shape[1]), np.float32)
             local[ids] = known
-        return Begun(models, labels, active=active, memory=(start, local, np.float32(near)))
+        return InitialClusters(
+            models, labels, active=active, memory=(start, local, np.float32(near))
+        )
 
     def moves(self, ask: Before, start: np.ndarray, ids: np.ndarray) -> np.ndarray:
         """HOST. Return what local training from `start` f32[d] has made of the clients i32[n],

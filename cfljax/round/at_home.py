@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cfljax.local.solver import Solver
 
 
-class Kept(NamedTuple):
+class AtHomeState(NamedTuple):
     """The state of a method on `AtHome` between two rounds."""
 
     w: Array
@@ -80,7 +80,7 @@ class AtHome(PersonalConfig):
         """
         return w
 
-    def receive(self, ask: Ask, state: Kept) -> Array:
+    def receive(self, ask: Ask, state: AtHomeState) -> Array:
         """Return f32[S, m]: what participants have at home when w has arrived, before the `steps`.
 
         Args:
@@ -119,7 +119,7 @@ class AtHome(PersonalConfig):
         """
         return mean
 
-    def personal(self, state: Kept) -> Array:
+    def personal(self, state: AtHomeState) -> Array:
         """Return f32[C, d]: the model that each client is scored with.
 
         Args:
@@ -138,7 +138,7 @@ class AtHome(PersonalConfig):
         return {}
 
 
-def method_of(config: AtHome, model: Model, solver: Solver) -> Method[Kept]:
+def method_of(config: AtHome, model: Model, solver: Solver) -> Method[AtHomeState]:
     """Return the functions of the method."""
     together = type(config).steps is not AtHome.steps
     both = solver
@@ -146,15 +146,17 @@ def method_of(config: AtHome, model: Model, solver: Solver) -> Method[Kept]:
         both = solver.with_own_steps(lambda hyper, rule: config.steps(model, hyper, rule))
     alone = solver.with_step(lambda hyper: LocalStep.of(hyper)._replace(mu=config.pull(hyper)))
 
-    def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> Kept:
+    def init(
+        key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]
+    ) -> AtHomeState:
         w = first_model(key, model)
         home = config.first_home(w, solver, federation, hyper)
         home = jnp.broadcast_to(home, (federation.clients, home.shape[-1]))
-        return Kept(w[None], home, jnp.zeros(federation.clients, bool))
+        return AtHomeState(w[None], home, jnp.zeros(federation.clients, bool))
 
     def round(
-        key: Array, state: Kept, federation: Federation, cohort: Cohort, hyper: Hyper
-    ) -> tuple[Kept, Info]:
+        key: Array, state: AtHomeState, federation: Federation, cohort: Cohort, hyper: Hyper
+    ) -> tuple[AtHomeState, Info]:
         w = state.w
         old = state.home[cohort.ids]
         everyone = jnp.zeros_like(cohort.ids)
@@ -185,19 +187,19 @@ def method_of(config: AtHome, model: Model, solver: Solver) -> Method[Kept]:
 
         shown = config.shows(new, kept.new, mean)
         info = report(federation, cohort, updates, w[everyone], new[everyone], mixed, sent, **shown)
-        return Kept(new, state.home.at[cohort.ids].set(kept.new), drawn), info
+        return AtHomeState(new, state.home.at[cohort.ids].set(kept.new), drawn), info
 
-    def global_model(state: Kept) -> tuple[Array, Array]:
+    def global_model(state: AtHomeState) -> tuple[Array, Array]:
         return state.w, jnp.zeros(state.drawn.shape, jnp.int32)
 
-    def models(state: Kept) -> tuple[Array, Array]:
+    def models(state: AtHomeState) -> tuple[Array, Array]:
         own = config.personal(state)
         return own, jnp.arange(own.shape[0], dtype=jnp.int32)
 
     if not config.own:
         return Method(init, round, global_model)
 
-    def also(state: Kept) -> dict[str, tuple[Array, Array]]:
+    def also(state: AtHomeState) -> dict[str, tuple[Array, Array]]:
         return {"global": global_model(state)}
 
     return Method(init, round, models, also=also, chooses=False)

@@ -56,7 +56,7 @@ class Before:
         def begin(self, ask):
             w, ids = ask.first_model(), ask.here()
             found = KMeans(self.clusters).fit_predict(ask.updates(w, ids, epochs=1))
-            return Begun(np.tile(w, (self.clusters, 1)), ask.of_all((ids, found)))
+            return InitialClusters(np.tile(w, (self.clusters, 1)), ask.of_all((ids, found)))
         ```
     """
 

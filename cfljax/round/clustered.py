@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # reading a spec imports no JAX
     from cfljax.registry.options import Value
     from cfljax.round.ask import Ask
     from cfljax.round.before import Before
-    from cfljax.round.state import Begun, Done, State
+    from cfljax.round.state import InitialClusters, RoundResult, State
     from cfljax.types import Model
 
 
@@ -141,7 +141,7 @@ class Clustered(MethodConfig):
         """After how many rounds `begin` makes clusters again; None: never."""
         return self.every if self.begins else None
 
-    def begin(self, ask: Before) -> Begun:
+    def begin(self, ask: Before) -> InitialClusters:
         """HOST. Make the models and clusters before the first round.
 
         Args:
@@ -272,7 +272,7 @@ class Clustered(MethodConfig):
         """
         return state
 
-    def remember(self, ask: Ask, before: State, after: State, done: Done) -> Tree:
+    def remember(self, ask: Ask, before: State, after: State, done: RoundResult) -> Tree:
         """Return what the method remembers after a round, the next `state.memory`.
 
         Args:
@@ -293,7 +293,7 @@ class Clustered(MethodConfig):
         """
         return after.memory
 
-    def shows(self, ask: Ask, before: State, after: State, done: Done) -> dict[str, Array]:
+    def shows(self, ask: Ask, before: State, after: State, done: RoundResult) -> dict[str, Array]:
         """Return further quantities of the round for the history, by name. `diagnostics` says what
         they are.
 

@@ -27,7 +27,7 @@ from cfljax.round.clustered import Clustered
 from cfljax.round.common import first_model, first_models, need_groups
 from cfljax.round.recluster import average_in_new_clusters, hand_on_models
 from cfljax.round.similarity import train_and_compare
-from cfljax.round.state import Done, State
+from cfljax.round.state import RoundResult, State
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Traffic, Tree
 
 
@@ -230,7 +230,7 @@ class ClusteredMethod:
             after = after._replace(active=state.there | moved)
 
         kept = trained.kept
-        done = Done(which, kept.moves, kept.norm, kept.finite, moved, kept.home)
+        done = RoundResult(which, kept.moves, kept.norm, kept.finite, moved, kept.home)
         after = after._replace(memory=config.remember(ask, state, after, done))
         # What depends on the models alone comes last, as it is asked for again after a server's
         # step
@@ -261,7 +261,7 @@ class ClusteredMethod:
         )
 
     def share(
-        self, before: State, after: State, federation: Federation, cohort: Cohort, done: Done
+        self, before: State, after: State, federation: Federation, cohort: Cohort, done: RoundResult
     ) -> State:
         """Return the state after a round, in which models may be shared in part."""
         return after

@@ -12,7 +12,7 @@ from cfljax import keys
 from cfljax.devices.compiled import shared_function
 from cfljax.devices.split import split_jit
 from cfljax.errors import SpecError
-from cfljax.kernels.mix import Mixed, usable
+from cfljax.kernels.mix import Aggregate, usable
 from cfljax.lazy import jax, jnp
 from cfljax.types import Array, Cohort, Federation, Model, Traffic
 
@@ -93,7 +93,7 @@ def traffic(
     )
 
 
-def keep_own(cohort: Cohort, delta: Array, start: Array) -> Mixed:
+def keep_own(cohort: Cohort, delta: Array, start: Array) -> Aggregate:
     """Return the "aggregation" of personal models, in which nothing is shared: each participant's
     update is added to its own model, if it is finite.
 
@@ -104,4 +104,4 @@ def keep_own(cohort: Cohort, delta: Array, start: Array) -> Mixed:
     """
     finite = usable(delta)
     new = jnp.where((cohort.mask & finite)[:, None], start + delta, start)
-    return Mixed(new, jnp.sum(cohort.mask & ~finite, dtype=jnp.int32), cohort.mask & ~finite)
+    return Aggregate(new, jnp.sum(cohort.mask & ~finite, dtype=jnp.int32), cohort.mask & ~finite)

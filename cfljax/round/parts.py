@@ -35,7 +35,7 @@ from cfljax.local.parts import ModelParts
 from cfljax.local.solver import Solver
 from cfljax.round.clustered import Clustered
 from cfljax.round.clusters import ClusteredMethod
-from cfljax.round.state import Done, State
+from cfljax.round.state import RoundResult, State
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Tree
 
 
@@ -81,7 +81,7 @@ class PartlyShared(ClusteredMethod):
         return self._score_clients(state, federation, hyper), info
 
     def share(
-        self, before: State, after: State, federation: Federation, cohort: Cohort, done: Done
+        self, before: State, after: State, federation: Federation, cohort: Cohort, done: RoundResult
     ) -> State:
         """Share the parts of models that everybody shares, and move what stays with the
         participants."""

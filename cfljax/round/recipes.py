@@ -10,7 +10,7 @@ from cfljax.local.schedule import Work
 from cfljax.local.solver import Solver
 from cfljax.registry.options import option
 from cfljax.round.ask import Ask
-from cfljax.round.at_home import AtHome, Kept
+from cfljax.round.at_home import AtHome, AtHomeState
 from cfljax.round.before import Before
 from cfljax.round.choice import join, need_clients
 from cfljax.round.clustered import Clustered
@@ -28,23 +28,30 @@ from cfljax.round.similarity import (
     sketch_on_host_if,
     train_and_compare,
 )
-from cfljax.round.soft import Mixed, Soft, count_labels, in_lists, mean_over_samples, sample_labels
-from cfljax.round.state import Begun, Done, State, mark_slots
+from cfljax.round.soft import (
+    MixtureState,
+    Soft,
+    count_labels,
+    in_lists,
+    mean_over_samples,
+    sample_labels,
+)
+from cfljax.round.state import InitialClusters, RoundResult, State, mark_slots
 
 __all__ = [
     "Ask",
     "AtHome",
     "AVERAGES",
     "Before",
-    "Begun",
+    "InitialClusters",
     "Clustered",
     "Controlled",
-    "Done",
+    "RoundResult",
     "Exchanged",
     "GradientAt",
-    "Kept",
+    "AtHomeState",
     "MethodConfig",
-    "Mixed",
+    "MixtureState",
     "OwnModels",
     "OwnSteps",
     "Peers",

@@ -25,7 +25,7 @@ Of = Callable[[Array, Array, Array], Array]
 B], one for each sample."""
 
 
-class Mixed(NamedTuple):
+class MixtureState(NamedTuple):
     """The state of a method on `Soft` between two rounds: K models, and the clients' mixtures of
     them."""
 
@@ -88,7 +88,7 @@ class Soft(MethodConfig):
         """
         return jax.nn.softmax(log_mixture - losses, axis=axis)
 
-    def of_label(self, state: Mixed) -> Array | None:
+    def of_label(self, state: MixtureState) -> Array | None:
         """Return f32[K, M]: what is added to the loss of a model on a sample with this label; None:
         nothing.
 
@@ -106,7 +106,12 @@ class Soft(MethodConfig):
         return None
 
     def remember(
-        self, state: Mixed, solver: Solver, federation: Federation, cohort: Cohort, shares: Array
+        self,
+        state: MixtureState,
+        solver: Solver,
+        federation: Federation,
+        cohort: Cohort,
+        shares: Array,
     ) -> Tree:
         """Return what the method remembers after a round.
 
@@ -127,7 +132,7 @@ class Soft(MethodConfig):
         """
         return 0
 
-    def kept(self, state: Mixed) -> dict[str, Array]:
+    def kept(self, state: MixtureState) -> dict[str, Array]:
         """Return arrays that are kept with the results, by name.
 
         Args:
@@ -150,7 +155,7 @@ class Soft(MethodConfig):
         return rounds * self.clusters, 0
 
 
-def method_of(name: str, config: Soft, model: Model, solver: Solver) -> Method[Mixed]:
+def method_of(name: str, config: Soft, model: Model, solver: Solver) -> Method[MixtureState]:
     """Return the functions of the method of this name."""
     k = config.clusters
 
@@ -158,8 +163,10 @@ def method_of(name: str, config: Soft, model: Model, solver: Solver) -> Method[M
         need_clients(federation, k, name)
         return {}
 
-    def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Tree]) -> Mixed:
-        return Mixed(
+    def init(
+        key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Tree]
+    ) -> MixtureState:
+        return MixtureState(
             models=first_models(key, model, k),
             mixture=jnp.full((federation.clients, k), 1 / k),
             drawn=jnp.zeros(federation.clients, bool),
@@ -167,8 +174,8 @@ def method_of(name: str, config: Soft, model: Model, solver: Solver) -> Method[M
         )
 
     def round(
-        key: Array, state: Mixed, federation: Federation, cohort: Cohort, hyper: Hyper
-    ) -> tuple[Mixed, Info]:
+        key: Array, state: MixtureState, federation: Federation, cohort: Cohort, hyper: Hyper
+    ) -> tuple[MixtureState, Info]:
         ask = Ask(solver, key, federation, cohort, hyper)
         before = state.mixture[cohort.ids]
         losses = ask.sample_losses(state.models)
@@ -192,7 +199,7 @@ def method_of(name: str, config: Soft, model: Model, solver: Solver) -> Method[M
         new = trained.mixed.new
         info = report_trained(federation, each, trained, which, new - state.models, sent)
         into = jnp.where(cohort.mask, cohort.ids, federation.clients)
-        after = Mixed(
+        after = MixtureState(
             models=new,
             mixture=state.mixture.at[into].set(mixture, mode="drop"),
             drawn=state.drawn.at[into].set(True, mode="drop"),
@@ -200,13 +207,13 @@ def method_of(name: str, config: Soft, model: Model, solver: Solver) -> Method[M
         )
         return after, info
 
-    def mixture(state: Mixed, federation: Federation, hyper: Hyper) -> Array:
+    def mixture(state: MixtureState, federation: Federation, hyper: Hyper) -> Array:
         return _mixtures(config, solver, federation, state)
 
-    def score(state: Mixed, federation: Federation, hyper: Hyper) -> Array:
+    def score(state: MixtureState, federation: Federation, hyper: Hyper) -> Array:
         return jnp.argmax(mixture(state, federation, hyper), axis=1).astype(jnp.int32)
 
-    def models(state: Mixed) -> tuple[Array, Array]:
+    def models(state: MixtureState) -> tuple[Array, Array]:
         labels = jnp.where(state.drawn, jnp.argmax(state.mixture, axis=1), -1)
         return state.models, labels.astype(jnp.int32)
 
@@ -231,7 +238,7 @@ def _mean_shares(federation: Federation, cohort: Cohort, q: Array, before: Array
     return jnp.where(known[:, None], mean, before)
 
 
-def _mixtures(config: Soft, solver: Solver, federation: Federation, state: Mixed) -> Array:
+def _mixtures(config: Soft, solver: Solver, federation: Federation, state: MixtureState) -> Array:
     """Return the mixtures of all clients, f32[C, K]. Of clients that have not been drawn they are
     estimated, or without samples stay equal."""
     without = ~state.drawn & federation.trains

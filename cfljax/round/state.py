@@ -65,7 +65,7 @@ class State(NamedTuple):
         return self.clusters if self.active is None else jnp.sum(self.active, dtype=jnp.int32)
 
 
-class Begun(NamedTuple):
+class InitialClusters(NamedTuple):
     """HOST. What `Clustered.begin` returns: the models and clusters before the first round."""
 
     models: np.ndarray
@@ -82,7 +82,7 @@ class Begun(NamedTuple):
     extras: dict[str, np.ndarray] = {}
 
 
-class Done(NamedTuple):
+class RoundResult(NamedTuple):
     """What a round of training has done, for `Clustered.remember` and `Clustered.shows`."""
 
     which: Array

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import cfljax
-from cfljax.round.soft import Mixed, Soft, method_of
+from cfljax.round.soft import MixtureState, Soft, method_of
 from tests import toy
 from tests.methods.soft import WORK, federation, run
 from tests.often import rarely
@@ -26,7 +26,7 @@ def test_a_mixture_with_a_share_that_is_no_number_is_not_taken():
     solver = toy.solver(toy.model(), **WORK)
     method = method_of("own", OnceNotANumber(), solver.model, solver)
     models = jnp.zeros((3, solver.model.size))
-    state = Mixed(models, jnp.full((8, 3), 1 / 3), jnp.zeros(8, bool))
+    state = MixtureState(models, jnp.full((8, 3), 1 / 3), jnp.zeros(8, bool))
     assert np.array_equal(method.mixture(state, federation(), {}), state.mixture)
 
 
