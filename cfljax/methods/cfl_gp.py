@@ -129,7 +129,7 @@ class CFLGP(Clustered):
         keeps both."""
         from scipy.optimize import linear_sum_assignment
 
-        ids, k = ask.here(), self.clusters
+        ids, k = ask.clients_to_cluster(), self.clusters
         updates = ask.updates(model, ids, similarity=self.similarity)
         profiles = (
             np.zeros((len(labels), updates.shape[1]), np.float32) if profiles is None else profiles

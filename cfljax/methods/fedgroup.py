@@ -232,13 +232,13 @@ class FedGroup(FedAvg):
         start = ask.first_model()
         number = self.clusters
         founders = number if self.cold_start == "rcc" else self.alpha * number
-        ids = ask.drawn(founders, "cold_start")
+        ids = ask.draw_clients(founders, "cold_start")
         moves = ask.updates(start, ids, **self.length, similarity=self.similarity)
         uid = ask.uid[ids]
         found, snapshot = first_groups(
             ask.fold("cold_start"), moves, uid, number, self.cold_start, self.snapshots
         )
-        labels = ask.of_all((ids, found))
+        labels = ask.labels_from_pairs((ids, found))
         parts: Iterable[tuple[np.ndarray, np.ndarray]] = [(ids, moves)]
         if self.similarity != "exact":
             # Only sketches were kept: the clients train once more
@@ -258,7 +258,9 @@ class FedGroup(FedAvg):
             guess[others] = ask.joining(
                 start, others, lambda moves: closest(directions, moves, active), **self.length
             )
-        memory = AssignmentMemory(*map(on_host, (start, directions, active, active, ask.asked)))
+        memory = AssignmentMemory(
+            *map(on_host, (start, directions, active, active, ask.has_pretrained))
+        )
         return InitialClusters(start + directions, labels, guess, memory=memory, extras=snapshot)
 
     def choose(self, ask: Ask, state: State) -> Array:

@@ -170,7 +170,7 @@ class FedGWC(FedAvg):
         )
         w, change, calm = (np.array(each) for each in state.memory)
         for k in np.flatnonzero(active):
-            own = ask.ordered(np.flatnonzero(labels == k))
+            own = ask.sort_by_uid(np.flatnonzero(labels == k))
             # As many rounds as it takes to draw all members
             times = len(own) / self.clients_per_cluster
             if times <= 1 or calm[k] < np.rint(times):

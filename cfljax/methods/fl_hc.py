@@ -99,7 +99,7 @@ class FLHC(FedAvg):
     def regroup(self, ask: Before, state: State, round: int) -> State:
         """HOST. Let all clients train once more from the global model, and cluster their
         updates."""
-        ids = ask.present()
+        ids = ask.present_clients()
         if not len(ids):
             # Nobody has training data
             return state

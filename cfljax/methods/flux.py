@@ -123,8 +123,8 @@ class Flux(FedAvg):
 
     def regroup(self, ask: Before, state: State, round: int) -> State:
         """HOST. Cluster the clients by their descriptors."""
-        ids = ask.present()
-        late = ask.late()
+        ids = ask.present_clients()
+        late = ask.late_clients()
         n = len(ids)
         descriptors = describe(ask, np.asarray(state.models[0]), np.concatenate([ids, late]), n)
         if not n:
@@ -138,7 +138,7 @@ class Flux(FedAvg):
         unlabelled = descriptors[:, :, 0].reshape(len(descriptors), -1)
         joins = nearest(unlabelled[n:], host.cluster_means(unlabelled[:n], own)[1])
         return ask.divide(state, ids, own)._replace(
-            guess=jnp.asarray(ask.of_all((ids, own), (late, joins))),
+            guess=jnp.asarray(ask.labels_from_pairs((ids, own), (late, joins))),
             # A descriptor, and the largest input
             floats=jnp.int32(n * (descriptors[0].size + 1)),
             memory=jnp.int32(unlabelled.shape[1]),

@@ -148,8 +148,8 @@ class OCFL(FedAvg):
 
     def begin(self, ask: Before) -> InitialClusters:
         """HOST. OPTICS of everybody's trained weights; who comes late joins the nearest cluster."""
-        first = ask.here()
-        later = ask.late()
+        first = ask.clients_to_cluster()
+        later = ask.late_clients()
         start = ask.first_model()
         ids = np.concatenate([first, later])
         n = len(first)
@@ -158,8 +158,8 @@ class OCFL(FedAvg):
         own, extras = self.cluster(weights[:n], moves[:n], np.asarray(ask.federation.group)[first])
         known = np.concatenate([own, np.full(len(later), -1)])
         nearest = host.nearest_mean_cosine(weights, known, np.arange(n, n + len(later)))
-        labels = ask.of_all((first, own))
-        guess = ask.of_all((first, own), (later, nearest))
+        labels = ask.labels_from_pairs((first, own))
+        guess = ask.labels_from_pairs((first, own), (later, nearest))
         rows = self.max_clusters if self.every is not None else len(mark_slots(int(own.max()) + 1))
         return InitialClusters(np.tile(start, (rows, 1)), labels, guess, extras=extras)
 

@@ -93,7 +93,7 @@ class OCFLZuziak(FedAvg):
     def regroup(self, ask: Before, state: State, round: int) -> State:
         """HOST. Cluster the clients if the temperature has risen."""
         cosines, last = (np.asarray(each, np.float64) for each in state.memory)
-        ids = ask.ordered(np.flatnonzero(np.diagonal(cosines) > 0))
+        ids = ask.sort_by_uid(np.flatnonzero(np.diagonal(cosines) > 0))
         distances = 1.0 - cosines[np.ix_(ids, ids)]
         n = len(ids)
         # float32 as in the state, so that a temperature is compared with itself after a resume

@@ -76,13 +76,13 @@ class OneShot(FedAvg):
     def begin(self, ask: Before) -> InitialClusters:
         """HOST. K-means of everybody's trained weights; only clients that are there from the start
         decide where the centres are."""
-        first, start = ask.here(), ask.first_model()
-        ids = np.concatenate([first, ask.late()])
+        first, start = ask.clients_to_cluster(), ask.first_model()
+        ids = np.concatenate([first, ask.late_clients()])
         moves = ask.updates(start, ids, epochs=self.pretrain_epochs, similarity=self.similarity)
         there = np.arange(len(ids)) < len(first)
         found = np.asarray(_find(ask.fold("one_shot"), moves, there, ask.uid[ids], self.clusters))
-        labels = ask.of_all((first, found[there]))
-        guess = ask.of_all((ids, found))
+        labels = ask.labels_from_pairs((first, found[there]))
+        guess = ask.labels_from_pairs((ids, found))
         return InitialClusters(np.tile(start, (self.clusters, 1)), labels, guess)
 
 

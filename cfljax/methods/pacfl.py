@@ -141,7 +141,7 @@ class PACFL(FedAvg):
 
     def begin(self, ask: Before) -> InitialClusters:
         """HOST. Hierarchical clustering of what the clients send."""
-        ids = ask.here()
+        ids = ask.clients_to_cluster()
         new = ask.newcomers()
         by_label = self.how in BY_LABEL
         sent = subspaces(ask.federation, ids, self.p, by_label)
@@ -159,11 +159,13 @@ class PACFL(FedAvg):
         guess = None
         if len(new):
             both = concatenate(sent, subspaces(ask.federation, new, self.p, by_label))
-            guess = ask.of_all((new, nearest_clusters(both, own, self.how, self.linkage)))
+            guess = ask.labels_from_pairs(
+                (new, nearest_clusters(both, own, self.how, self.linkage))
+            )
         models = np.tile(ask.first_model(), (len(active), 1))
         extras = {"found": np.array(active.sum())}
         return InitialClusters(
-            models, ask.of_all((ids, own)), guess, active, floats=size, extras=extras
+            models, ask.labels_from_pairs((ids, own)), guess, active, floats=size, extras=extras
         )
 
     def join(self, ask: Ask, state: State) -> Array:

@@ -153,7 +153,7 @@ class SRFCA(FedAvg):
     def begin(self, ask: Before) -> InitialClusters:
         """HOST. The clusters of local models. What is known of these models is remembered, with
         w_0 and the distance that is near."""
-        ids, start = ask.here(), ask.first_model()
+        ids, start = ask.clients_to_cluster(), ask.first_model()
         known = self.losses(ask, start, ids) if self.by_loss else self.moves(ask, start, ids)
         apart = mutual(known) if self.by_loss else host.distance_matrix(known)
         pairs = np.sort(apart[np.triu_indices(len(ids), 1)])
@@ -209,7 +209,7 @@ class SRFCA(FedAvg):
         """HOST. Refine the clusters once, by what is remembered of the local models."""
         start, local, near = (np.asarray(each) for each in state.memory)
         usable = np.isfinite(mutual(local)) if self.by_loss else local
-        ids = ask.ordered(np.flatnonzero(usable.any(axis=1)))
+        ids = ask.sort_by_uid(np.flatnonzero(usable.any(axis=1)))
         if not len(ids):  # all updates were zero, or broken
             return state
         slots = np.flatnonzero(np.asarray(state.active))

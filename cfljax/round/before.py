@@ -54,9 +54,9 @@ class Before:
     Example:
         ```python
         def begin(self, ask):
-            w, ids = ask.first_model(), ask.here()
+            w, ids = ask.first_model(), ask.clients_to_cluster()
             found = KMeans(self.clusters).fit_predict(ask.updates(w, ids, epochs=1))
-            return InitialClusters(np.tile(w, (self.clusters, 1)), ask.of_all((ids, found)))
+            return InitialClusters(np.tile(w, (self.clusters, 1)), ask.labels_from_pairs((ids, found)))
         ```
     """
 
@@ -82,7 +82,7 @@ class Before:
         self.hyper = hyper
         self.own = own
         self.uid = np.asarray(federation.uid)
-        self.asked = np.zeros(federation.clients, bool)
+        self.has_pretrained = np.zeros(federation.clients, bool)
         """bool[C]: who has trained."""
         self.compared: int | None = None
         """How many models clients have been sent for `losses`; they send as many numbers. None:
@@ -92,15 +92,15 @@ class Before:
         """Return f32[d]: w_0, the model that all methods with one model begin with."""
         return np.asarray(first_on_host(self.model)(self.key))
 
-    def present(self) -> np.ndarray:
+    def present_clients(self) -> np.ndarray:
         """Return i32[n]: the clients that can train by now, ordered by identity."""
         here = np.asarray(self.federation.trains) & (np.asarray(self.federation.arrive) == 0)
-        return self.ordered(np.flatnonzero(here)).astype(np.int32)
+        return self.sort_by_uid(np.flatnonzero(here)).astype(np.int32)
 
-    def here(self) -> np.ndarray:
-        """Return i32[n]: the clients that can train by now, as `present` does. Raises SpecError if
-        they are fewer than the clusters."""
-        ids, clusters = self.present(), self.config.clusters
+    def clients_to_cluster(self) -> np.ndarray:
+        """Return i32[n]: the clients that can train by now, as `present_clients` does. Raises
+        SpecError if they are fewer than the clusters."""
+        ids, clusters = self.present_clients(), self.config.clusters
         if len(ids) < clusters:
             only = (
                 f"clusters = {clusters}, but only {len(ids)} clients with training data take "
@@ -109,7 +109,7 @@ class Before:
             raise SpecError(f'method "{self.name}": {only}; give fewer clusters or more clients')
         return ids
 
-    def late(self) -> np.ndarray:
+    def late_clients(self) -> np.ndarray:
         """Return i32[n]: the clients that come later, newcomers included."""
         return np.flatnonzero(
             np.asarray(self.federation.holds) & (np.asarray(self.federation.arrive) > 0)
@@ -121,7 +121,7 @@ class Before:
             np.asarray(self.federation.holds) & (np.asarray(self.federation.arrive) == NEVER)
         ).astype(np.int32)
 
-    def ordered(self, ids: np.ndarray) -> np.ndarray:
+    def sort_by_uid(self, ids: np.ndarray) -> np.ndarray:
         """Return the clients ordered by identity, so that the order of the client axis changes
         nothing.
 
@@ -130,14 +130,14 @@ class Before:
         """
         return ids[np.argsort(self.uid[ids], kind="stable")]
 
-    def drawn(self, number: int, purpose: str) -> np.ndarray:
-        """Return i32[n]: random ones of the clients that are `here`.
+    def draw_clients(self, number: int, purpose: str) -> np.ndarray:
+        """Return i32[n]: random ones of the `clients_to_cluster`.
 
         Args:
             number: How many, at most.
             purpose: What they are drawn for. Another purpose draws others.
         """
-        ids = self.here()
+        ids = self.clients_to_cluster()
         luck = np.asarray(keys.scores(self.key, purpose, self.federation.uid))[ids]
         return ids[np.argsort(luck, kind="stable")[:number]]
 
@@ -157,7 +157,7 @@ class Before:
             epochs: How many epochs they train.
             steps: How many steps, if not epochs. None and None: as much as in a round.
         """
-        self.asked[ids] = True
+        self.has_pretrained[ids] = True
         yield from self._train(epochs, steps)(
             self.key, self.federation, self.hyper, start, ids, self.own
         )
@@ -231,7 +231,7 @@ class Before:
 
     def setup(self) -> dict[str, Tree]:
         """Return how many clients have trained, and how many models they were sent to compare."""
-        asked = {"asked": np.array(self.asked_now(), np.int32)}
+        asked = {"asked": np.array(self.count_pretrained(), np.int32)}
         if self.compared is None:
             return asked
         return asked | {"compared": np.array(self.compared, np.int32)}
@@ -247,7 +247,7 @@ class Before:
         """
         return means(parts, labels, clusters, self.solver.rule(self.key, self.hyper))
 
-    def of_all(self, *pairs: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+    def labels_from_pairs(self, *pairs: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
         """Return i32[C]: the labels of all clients; −1 for those in none of the pairs.
 
         Args:
@@ -277,13 +277,13 @@ class Before:
                 f"method.{self.name}.max_clusters = {room}: there are {number} clusters; {advice}"
             )
         models = jnp.tile(jnp.asarray(state.models[0]), (room, 1))
-        labels = jnp.asarray(self.of_all((ids, own)))
+        labels = jnp.asarray(self.labels_from_pairs((ids, own)))
         return state._replace(models=models, labels=labels, active=jnp.arange(room) < number)
 
-    def asked_now(self) -> int:
+    def count_pretrained(self) -> int:
         """Return how many of those that have trained are there by now; those who come later are
         billed when they join."""
-        return int(np.sum(self.asked & (np.asarray(self.federation.arrive) == 0)))
+        return int(np.sum(self.has_pretrained & (np.asarray(self.federation.arrive) == 0)))
 
     def fold(self, purpose: str) -> Array:
         """Return a random key.

@@ -400,7 +400,7 @@ class ClusteredMethod:
             if ask.compared is not None:
                 asked = jnp.int32(ask.compared)
                 new = new._replace(compared=asked, floats=asked)
-            return new._replace(asked=jnp.int32(ask.asked_now()))
+            return new._replace(asked=jnp.int32(ask.count_pretrained()))
         # Whole models, also of a subclass whose models are shared in part
         fresh = ClusteredMethod.init(self, key, now, numbers, self._begin(ask))
         before, after = (
