@@ -183,7 +183,7 @@ class Solver(SolverSettings):
         start = jobs.start
         anchor_of = jobs.anchor_of
         velocity = jobs.velocity
-        if (own := jobs.kept.own) is not None:
+        if (own := jobs.kept.client_params) is not None:
             start = jax.vmap(lambda c, k: insert_home(self.parts, own, c, jobs.start[k]))(
                 jobs.client, which
             )
@@ -220,7 +220,7 @@ class Solver(SolverSettings):
         models: Array,
         clients: Array,
         mask: Array,
-        own: Array | None = None,
+        client_params: Array | None = None,
     ) -> Array:
         """Compute the mean loss f32[K, S] of each model on all training samples of each client; 0
         where the mask is False, and for clients without samples.
@@ -230,9 +230,10 @@ class Solver(SolverSettings):
             models: f32[K, d] the models.
             clients: i32[S] positions on the client axis.
             mask: bool[S] which of them are computed.
-            own: The parameters that stay with each client, `ClientState.own`; None: there are none.
+            client_params: The parameters that stay with each client, `ClientState.client_params`;
+                None: there are none.
         """
-        if own is not None:
+        if client_params is not None:
             # With parts of their own, clients have different models: one cluster after another
             jobs = Jobs(
                 clients,
@@ -240,7 +241,7 @@ class Solver(SolverSettings):
                 jnp.ones(clients.shape),
                 models,
                 jnp.zeros_like(clients),
-                kept=ClientState(own=own),
+                kept=ClientState(client_params=client_params),
             )
             return jax.lax.map(
                 lambda start: self.gradient(federation, jobs._replace(start=start[None]))[1], models
@@ -454,7 +455,7 @@ class Solver(SolverSettings):
             # −1 is a slot of a block in which no job is left
             mask = jobs.mask[s] & (s >= 0)
             client = jobs.client[s]
-            start = insert_home(self.parts, jobs.kept.own, client, jobs.start[which])
+            start = insert_home(self.parts, jobs.kept.client_params, client, jobs.start[which])
             residual = None if jobs.kept.residual is None else jobs.kept.residual[client]
             optimiser = None if jobs.kept.optimiser is None else jobs.kept.optimiser[client]
             task = Task(

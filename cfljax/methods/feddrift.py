@@ -187,7 +187,7 @@ class FedDrift(FedAvg):
         compared = jnp.sum(look.there, dtype=jnp.int32)
         ask.report(jnp.where(compared > 1, compared, 0), look.who & merges)
         counted = {
-            "models": state.there,
+            "models": state.active_mask,
             "isolated": isolated,
             "without_room": look.drifts & ~isolated,
             "merged": root != jnp.arange(state.clusters),
@@ -201,7 +201,7 @@ class FedDrift(FedAvg):
         ids = ask.cohort.ids
         known = state.memory
         who = ask.cohort.mask & (known.looked[ids] < step)
-        there = state.there & (known.born < step)
+        there = state.active_mask & (known.born < step)
         losses = ask.of(who, there).losses(state.models)
         compared = jnp.where(there[:, None], losses, jnp.nan)
         # One on whose data all losses are NaN takes the first model
@@ -265,7 +265,7 @@ def merge_models(ask: Ask, state: State, look: LossComparison, root: Array) -> S
     models = jnp.where((joins.sum(axis=1) > 1)[:, None], mean, models)
     labels = jnp.where(labels >= 0, root[jnp.maximum(labels, 0)], -1)
     is_root = root == jnp.arange(k)
-    return state._replace(models=models, labels=labels, active=state.there & is_root)
+    return state._replace(models=models, labels=labels, active=state.active_mask & is_root)
 
 
 def begin_models(
@@ -279,7 +279,7 @@ def begin_models(
     k = state.clusters
     # 0: free, 1: unused, 2: in use
     has_members = members(state.labels, k).any(axis=1)
-    kind = jnp.where(state.there, 1 + has_members, 0)
+    kind = jnp.where(state.active_mask, 1 + has_members, 0)
     order = jnp.lexsort((known.used, kind))
     room = jnp.sum(kind < 2)
     # Slots are given in the order of identities, whatever the order of the participants
@@ -297,7 +297,7 @@ def begin_models(
     after = state._replace(
         models=state.models.at[at].set(known.first, mode="drop"),
         labels=join(state.labels, cohort, which),
-        active=state.there.at[at].set(True, mode="drop"),
+        active=state.active_mask.at[at].set(True, mode="drop"),
         memory=known,
     )
     return after, which, isolated

@@ -248,20 +248,20 @@ class FedGroup(FedAvg):
         # If no update is finite, all clients join group 0
         active[0] |= not active.any()
         others = np.flatnonzero(np.asarray(ask.federation.holds) & (labels < 0))
-        guess = labels.copy()
+        joining = labels.copy()
         # eq. 9
         closest = quick_jit(newcomer_group)
         if not self.newcomers_train:
             random = quick_jit(pick_random_cluster)(ask.fold("rac"), ask.uid, active)
-            guess[others] = np.asarray(random)[others]
+            joining[others] = np.asarray(random)[others]
         elif not self.moving:
-            guess[others] = ask.joining(
+            joining[others] = ask.joining(
                 start, others, lambda moves: closest(directions, moves, active), **self.length
             )
         memory = AssignmentMemory(
             *map(on_host, (start, directions, active, active, ask.has_pretrained))
         )
-        return InitialClusters(start + directions, labels, guess, memory=memory, extras=snapshot)
+        return InitialClusters(start + directions, labels, joining, memory=memory, extras=snapshot)
 
     def choose(self, ask: Ask, state: State) -> Array:
         """Return the group of each participant, i32[S], also of newcomers; with `rac = "always"` a

@@ -114,7 +114,7 @@ class FedGWC(FedAvg):
             change=jnp.ones(state.clusters),
             calm=jnp.zeros(state.clusters, jnp.int32),
         )
-        return state._replace(guess=trains.astype(jnp.int32) - 1, memory=memory)
+        return state._replace(labels_if_joining=trains.astype(jnp.int32) - 1, memory=memory)
 
     def join(self, ask: Ask, state: State) -> Array:
         """Return the clusters with the least loss, i32[S]."""

@@ -108,7 +108,7 @@ class Flux(FedAvg):
         """Let all join the first cluster. `memory` i32[]: how many numbers a client sends to join;
         0 before the clustering."""
         everybody = jnp.zeros_like(state.labels)
-        return state._replace(guess=everybody, floats=jnp.int32(0), memory=jnp.int32(0))
+        return state._replace(labels_if_joining=everybody, floats=jnp.int32(0), memory=jnp.int32(0))
 
     def join(self, ask: Ask, state: State) -> Array:
         """Return the nearest clusters, for which a client describes its data by the model of the
@@ -138,7 +138,7 @@ class Flux(FedAvg):
         unlabelled = descriptors[:, :, 0].reshape(len(descriptors), -1)
         joins = nearest(unlabelled[n:], host.cluster_means(unlabelled[:n], own)[1])
         return ask.divide(state, ids, own)._replace(
-            guess=jnp.asarray(ask.labels_from_pairs((ids, own), (late, joins))),
+            labels_if_joining=jnp.asarray(ask.labels_from_pairs((ids, own), (late, joins))),
             # A descriptor, and the largest input
             floats=jnp.int32(n * (descriptors[0].size + 1)),
             memory=jnp.int32(unlabelled.shape[1]),

@@ -159,9 +159,9 @@ class OCFL(FedAvg):
         known = np.concatenate([own, np.full(len(later), -1)])
         nearest = host.nearest_mean_cosine(weights, known, np.arange(n, n + len(later)))
         labels = ask.labels_from_pairs((first, own))
-        guess = ask.labels_from_pairs((first, own), (later, nearest))
+        joining = ask.labels_from_pairs((first, own), (later, nearest))
         rows = self.max_clusters if self.every is not None else len(mark_slots(int(own.max()) + 1))
-        return InitialClusters(np.tile(start, (rows, 1)), labels, guess, extras=extras)
+        return InitialClusters(np.tile(start, (rows, 1)), labels, joining, extras=extras)
 
     def cluster(
         self, weights: np.ndarray, moves: np.ndarray, group: np.ndarray

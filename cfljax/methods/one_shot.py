@@ -82,8 +82,8 @@ class OneShot(FedAvg):
         there = np.arange(len(ids)) < len(first)
         found = np.asarray(_find(ask.fold("one_shot"), moves, there, ask.uid[ids], self.clusters))
         labels = ask.labels_from_pairs((first, found[there]))
-        guess = ask.labels_from_pairs((ids, found))
-        return InitialClusters(np.tile(start, (self.clusters, 1)), labels, guess)
+        joining = ask.labels_from_pairs((ids, found))
+        return InitialClusters(np.tile(start, (self.clusters, 1)), labels, joining)
 
 
 @functools.partial(quick_jit, static=(4,))

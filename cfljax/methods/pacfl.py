@@ -156,24 +156,24 @@ class PACFL(FedAvg):
                 f"method.pacfl.p = {self.p}: the clients would send {size} floats; give a smaller p"
             )
         active = mark_slots(int(own.max()) + 1)
-        guess = None
+        joining = None
         if len(new):
             both = concatenate(sent, subspaces(ask.federation, new, self.p, by_label))
-            guess = ask.labels_from_pairs(
+            joining = ask.labels_from_pairs(
                 (new, nearest_clusters(both, own, self.how, self.linkage))
             )
         models = np.tile(ask.first_model(), (len(active), 1))
         extras = {"found": np.array(active.sum())}
         return InitialClusters(
-            models, ask.labels_from_pairs((ids, own)), guess, active, floats=size, extras=extras
+            models, ask.labels_from_pairs((ids, own)), joining, active, floats=size, extras=extras
         )
 
     def join(self, ask: Ask, state: State) -> Array:
         """Return the clusters that participants join, i32[S]: by the loss; newcomers have their
         nearest cluster."""
-        if state.guess is None:
+        if state.labels_if_joining is None:
             return super().join(ask, state)
-        known = state.guess[ask.cohort.ids]
+        known = state.labels_if_joining[ask.cohort.ids]
         return jnp.where(known >= 0, known, ask.least(self.score(ask.of(known < 0), state)))
 
 

@@ -170,7 +170,7 @@ def assign_new_clients(ask: Ask, state: State, psi: Array, new: Array) -> tuple[
     seen = state.memory
     ids = ask.cohort.ids
     tau = ask.hyper["tau"]
-    assert state.whole is not None
+    assert state.global_model is not None
     last = jnp.iinfo(jnp.int32).max
     order = jnp.argsort(jnp.where(new, ask.federation.uid[ids], last), stable=True)
     present = jnp.concatenate([seen.members > 0, new[order]])
@@ -182,7 +182,9 @@ def assign_new_clients(ask: Ask, state: State, psi: Array, new: Array) -> tuple[
     into = jnp.where(present, slot, k)
     old = jnp.zeros(k, jnp.int32).at[into[:k]].add(seen.members, mode="drop")
     # A new cluster begins at ω
-    models = jnp.where((old > 0)[:, None], state.models[jnp.minimum(kept[:k], k - 1)], state.whole)
+    models = jnp.where(
+        (old > 0)[:, None], state.models[jnp.minimum(kept[:k], k - 1)], state.global_model
+    )
     all_moves = jnp.concatenate([seen.moves, psi[order]])
     moves = jnp.zeros_like(seen.moves).at[into].add(all_moves, mode="drop")
     members = jnp.zeros_like(seen.members).at[into].add(size, mode="drop")

@@ -31,7 +31,7 @@ class Counts:
     # i32[]: the numbers that they have sent, all together
     floats: Array
     # i32[]: how many clients have trained before the first round, which that bills; None: nobody
-    asked: Array | None = None
+    pretrained_count: Array | None = None
 
 
 class Ask:
@@ -91,9 +91,8 @@ class Ask:
         """Return the jobs of clients that start from the first model, in which nothing that they
         keep counts but their own part."""
         shares, first = jnp.ones(clients.shape), jnp.zeros_like(clients)
-        return Jobs(
-            clients, mask, shares, models, first, kept=ClientState(own=self.cohort.kept.own)
-        )
+        kept = ClientState(client_params=self.cohort.kept.client_params)
+        return Jobs(clients, mask, shares, models, first, kept=kept)
 
     def bound(self, losses: Array) -> Array:
         """Return the losses, within the bounds that a private choice needs, if it is private.
@@ -148,7 +147,7 @@ class Ask:
         seen = first_batches(self.key, self.federation, self.cohort, batch, self.solver.sequential)
         return self.bound(
             self.solver.losses(
-                seen, models, self.cohort.ids, self.cohort.mask, self.cohort.kept.own
+                seen, models, self.cohort.ids, self.cohort.mask, self.cohort.kept.client_params
             )
         )
 
@@ -192,9 +191,9 @@ class Ask:
         """
         solver = solver_before(self.solver, epochs, steps)
         everyone = self.cohort
-        asked = jnp.sum(everyone.mask, dtype=jnp.int32)
-        before = self.counts.asked
-        self.counts.asked = asked if before is None else before + asked
+        count = jnp.sum(everyone.mask, dtype=jnp.int32)
+        before = self.counts.pretrained_count
+        self.counts.pretrained_count = count if before is None else before + count
         return pretrain(
             solver,
             self.key,
@@ -203,7 +202,7 @@ class Ask:
             start,
             everyone.ids,
             everyone.mask,
-            self.cohort.kept.own,
+            self.cohort.kept.client_params,
         )
 
     def pretrained(
@@ -234,7 +233,7 @@ class Ask:
                     start,
                     ids,
                     mask,
-                    self.cohort.kept.own,
+                    self.cohort.kept.client_params,
                 )
             )
 
@@ -380,10 +379,11 @@ def ask_all(
     who: Array,
     hyper: Hyper,
     active: Array | None,
-    own: Array | None = None,
+    client_params: Array | None = None,
 ) -> Ask:
-    """Return the ask of all clients where `who` bool[C], outside of a round. `own`:
-    `ClientState.own`."""
+    """Return the ask of all clients where `who` bool[C], outside of a round.
+    `client_params`: those of `ClientState`."""
     clients = jnp.arange(federation.clients, dtype=jnp.int32)
-    cohort = Cohort(clients, who, jnp.ones(clients.shape), jnp.int32(0), ClientState(own=own))
+    kept = ClientState(client_params=client_params)
+    cohort = Cohort(clients, who, jnp.ones(clients.shape), jnp.int32(0), kept)
     return Ask(solver, key, federation, cohort, hyper, active, in_round=False)

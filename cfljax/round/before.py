@@ -56,7 +56,8 @@ class Before:
         def begin(self, ask):
             w, ids = ask.first_model(), ask.clients_to_cluster()
             found = KMeans(self.clusters).fit_predict(ask.updates(w, ids, epochs=1))
-            return InitialClusters(np.tile(w, (self.clusters, 1)), ask.labels_from_pairs((ids, found)))
+            models = np.tile(w, (self.clusters, 1))
+            return InitialClusters(models, ask.labels_from_pairs((ids, found)))
         ```
     """
 
@@ -70,7 +71,7 @@ class Before:
         key: Array,
         federation: Federation,
         hyper: Hyper,
-        own: Array | None = None,
+        client_params: Array | None = None,
     ):
         self.name = name
         self.config = config
@@ -80,7 +81,7 @@ class Before:
         self.key = key
         self.federation = federation
         self.hyper = hyper
-        self.own = own
+        self.client_params = client_params
         self.uid = np.asarray(federation.uid)
         self.has_pretrained = np.zeros(federation.clients, bool)
         """bool[C]: who has trained."""
@@ -159,7 +160,7 @@ class Before:
         """
         self.has_pretrained[ids] = True
         yield from self._train(epochs, steps)(
-            self.key, self.federation, self.hyper, start, ids, self.own
+            self.key, self.federation, self.hyper, start, ids, self.client_params
         )
 
     def updates(
@@ -203,7 +204,7 @@ class Before:
             part = models[at : at + size]
             filled = jnp.asarray(np.resize(part, (size, part.shape[1])))
             with jax.default_matmul_precision("highest"):  # as in the rounds
-                losses = find(self.key, self.federation, filled, clients, mask, self.own)
+                losses = find(self.key, self.federation, filled, clients, mask, self.client_params)
             found.append(np.asarray(losses)[: len(part), ids])
         return np.concatenate(found)
 
@@ -223,7 +224,7 @@ class Before:
             length: `epochs` or `steps` of the training.
         """
         parts = self._train(length.get("epochs"), length.get("steps"))(
-            self.key, self.federation, self.hyper, start, ids, self.own
+            self.key, self.federation, self.hyper, start, ids, self.client_params
         )
         return np.concatenate(
             [np.zeros(0, np.int32), *(np.asarray(of(moves)) for _, moves in parts)]
@@ -231,10 +232,10 @@ class Before:
 
     def setup(self) -> dict[str, Tree]:
         """Return how many clients have trained, and how many models they were sent to compare."""
-        asked = {"asked": np.array(self.count_pretrained(), np.int32)}
+        trained = {"pretrained_count": np.array(self.count_pretrained(), np.int32)}
         if self.compared is None:
-            return asked
-        return asked | {"compared": np.array(self.compared, np.int32)}
+            return trained
+        return trained | {"compared": np.array(self.compared, np.int32)}
 
     def means(self, parts: Iterable[Part], labels: np.ndarray, clusters: int) -> np.ndarray:
         """Return f32[K, d]: the mean update of each cluster, or what the server has instead

@@ -89,8 +89,8 @@ class Clustered(MethodConfig):
     true_groups = False
     """Whether the clusters are the true groups."""
     joins_on_arrival = False
-    """Whether a client that comes late gets its cluster of `state.guess` when it comes; False: when
-    it first takes part."""
+    """Whether a client that comes late gets its cluster of `state.labels_if_joining` when it comes;
+    False: when it first takes part."""
     clients_per_cluster = cast("int | None", None)
     """How many clients are drawn from each cluster in a round; None: the run's draw."""
     notes = 0
@@ -191,8 +191,8 @@ class Clustered(MethodConfig):
             ask: What these participants can be asked.
             state: The state before the round.
         """
-        if state.guess is not None:
-            return state.guess[ask.cohort.ids]
+        if state.labels_if_joining is not None:
+            return state.labels_if_joining[ask.cohort.ids]
         return ask.least(self.score(ask, state))
 
     def step(self, hyper: Hyper) -> LocalStep:
@@ -381,8 +381,8 @@ class Clustered(MethodConfig):
 
     @property
     def newcomers_train(self) -> bool:
-        """Whether a client that comes late has trained for its `guess`, which is billed when it
-        joins."""
+        """Whether a client that comes late has trained for its cluster of `labels_if_joining`,
+        which is billed when it joins."""
         return True
 
     @property

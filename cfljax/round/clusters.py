@@ -95,7 +95,7 @@ class ClusteredMethod:
         return {}
 
     def _before(
-        self, key: Array, federation: Federation, hyper: Hyper, own: Array | None = None
+        self, key: Array, federation: Federation, hyper: Hyper, client_params: Array | None = None
     ) -> Before:
         return Before(
             self.name,
@@ -106,7 +106,7 @@ class ClusteredMethod:
             key,
             federation,
             hyper,
-            own,
+            client_params,
         )
 
     def _begin(self, ask: Before) -> dict[str, Tree]:
@@ -138,14 +138,17 @@ class ClusteredMethod:
             models = first_models(key, self.model, config.models_kept)
             labels = jnp.full(clients, -1 if config.chooses else 0, jnp.int32)
         # Clients that train for a later clustering are counted from 0
-        asked = jnp.int32(0) if self.regroups else None
-        whole = models[:1] if config.trains_twice else None
+        count = jnp.int32(0) if self.regroups else None
+        global_model = models[:1] if config.trains_twice else None
         ask = ask_all(self.solver, key, federation, federation.trains, hyper, active)
-        state = config.first(ask, State(models, labels, active=active, asked=asked, whole=whole))
-        trained = ask.counts.asked
+        state = State(
+            models, labels, active=active, pretrained_count=count, global_model=global_model
+        )
+        state = config.first(ask, state)
+        trained = ask.counts.pretrained_count
         if trained is None:
             return state
-        return state._replace(asked=trained + (0 if asked is None else asked))
+        return state._replace(pretrained_count=trained + (0 if count is None else count))
 
     def round(
         self, key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper
@@ -153,12 +156,14 @@ class ClusteredMethod:
         """Do one round: find who takes part, then train them."""
         config = self.config
         arrived = jnp.int32(0)
-        if config.joins_on_arrival and state.guess is not None:
+        if config.joins_on_arrival and state.labels_if_joining is not None:
             new = (state.labels < 0) & (federation.arrive <= cohort.round)
             if config.begins:
-                # They have trained for their guess, which is billed now
-                arrived = jnp.sum(new & federation.trains & (state.guess >= 0), dtype=jnp.int32)
-            state = state._replace(labels=jnp.where(new, state.guess, state.labels))
+                # They have trained for the cluster that they join, which is billed now
+                arrived = jnp.sum(
+                    new & federation.trains & (state.labels_if_joining >= 0), dtype=jnp.int32
+                )
+            state = state._replace(labels=jnp.where(new, state.labels_if_joining, state.labels))
         if config.clients_per_cluster is not None:
             cohort = cohorts.draw_inside(
                 key,
@@ -206,7 +211,7 @@ class ClusteredMethod:
         ask = Ask(self.solver, key, federation, cohort, hyper, state.active)
         state = config.prepare(ask, state)
         # Both trainings begin with the global model as it was before the round
-        whole = self._train_whole(ask, state) if config.trains_twice else None
+        whole = self._train_global(ask, state) if config.trains_twice else None
         which, mix, trained = self._train_clusters(ask, state)
         if config.reassigns:
             which, mix, trained = average_in_new_clusters(
@@ -223,11 +228,11 @@ class ClusteredMethod:
             broken = cohort.mask & ~(trained.kept.finite & whole.kept.finite)
             nonfinite = jnp.sum(broken, dtype=jnp.int32)
             trained = trained._replace(mixed=trained.mixed._replace(nonfinite=nonfinite))
-            after = after._replace(whole=whole.mixed.new)
+            after = after._replace(global_model=whole.mixed.new)
         moved = (mix > 0).any(axis=1) & ~trained.mixed.lost
         if config.reassigns:
             # An unused cluster that participants were put into is in use from now on
-            after = after._replace(active=state.there | moved)
+            after = after._replace(active=state.active_mask | moved)
 
         kept = trained.kept
         done = RoundResult(which, kept.moves, kept.norm, kept.finite, moved, kept.home)
@@ -242,7 +247,7 @@ class ClusteredMethod:
         info = report_trained(federation, cohort, trained, which, change, sent, **shown)
         # Billed by now
         after = after._replace(
-            asked=_reset(state.asked),
+            pretrained_count=_reset(state.pretrained_count),
             floats=_reset(state.floats),
             compared=_reset(state.compared),
         )
@@ -319,23 +324,24 @@ class ClusteredMethod:
         """Return what participants begin with besides their cluster's model, as fields of `Jobs`:
         the global model that theirs is pulled to, empty notes, or momentum buffers."""
         config, ids = self.config, ask.cohort.ids
-        if state.whole is not None:
-            return {"anchor": state.whole, "anchor_of": jnp.zeros_like(ids)}
+        if state.global_model is not None:
+            return {"anchor": state.global_model, "anchor_of": jnp.zeros_like(ids)}
         if config.notes:
             return {"home": jnp.full((ids.shape[0], config.notes), jnp.nan)}
         return {"velocity": state.memory} if config.buffers else {}
 
-    def _train_whole(self, ask: Ask, state: State) -> Trained:
+    def _train_global(self, ask: Ask, state: State) -> Trained:
         """Train the global model with all participants, as if they were one cluster."""
         federation = ask.federation
         cohort = ask.cohort
         hyper = ask.hyper
-        whole = state.whole
-        assert whole is not None
+        global_model = state.global_model
+        assert global_model is not None
         everyone = jnp.zeros_like(cohort.ids)
         mix = averages(self.solver, federation, cohort, everyone, 1, self.config.average, hyper)
-        jobs = jobs_from(cohort, whole, everyone)
-        return train_and_mix(self.solver, ask.key, federation, jobs, hyper, Mixing(mix, whole))
+        jobs = jobs_from(cohort, global_model, everyone)
+        mixing = Mixing(mix, global_model)
+        return train_and_mix(self.solver, ask.key, federation, jobs, hyper, mixing)
 
     def _at_once(self, ask: Ask) -> bool:
         """Return whether participants choose by their losses while they train, which is faster (see
@@ -364,21 +370,25 @@ class ClusteredMethod:
         sends_two = config.trains_twice or (config.buffers and config.aggregate == "model")
         sent = add_lengths(ask.bill(2 if sends_two else 1), cohort, config.average)
         trained = arrived
-        if state.guess is not None and config.newcomers_train and not config.joins_on_arrival:
+        if (
+            state.labels_if_joining is not None
+            and config.newcomers_train
+            and not config.joins_on_arrival
+        ):
             joins = cohort.mask & (state.labels[cohort.ids] < 0)
             trained = trained + jnp.sum(joins, dtype=jnp.int32)
-        if state.asked is not None:
-            trained = trained + state.asked
-        if state.guess is None and state.asked is None:
+        if state.pretrained_count is not None:
+            trained = trained + state.pretrained_count
+        if state.labels_if_joining is None and state.pretrained_count is None:
             return sent
         floats = jnp.int32(0) if state.floats is None else state.floats
         compared = jnp.int32(0) if state.compared is None else state.compared
         count_pre_round_traffic(trained)
         if state.floats is not None:
             senders = jnp.where(floats > 0, jnp.sum(ask.federation.trains, dtype=jnp.int32), 0)
-            if state.compared is not None and state.asked is not None:
+            if state.compared is not None and state.pretrained_count is not None:
                 # Those that have trained are counted above, and send the losses, too
-                senders = jnp.where(state.asked > 0, 0, senders)
+                senders = jnp.where(state.pretrained_count > 0, 0, senders)
             count_pre_round_traffic(senders, vectors=0, models_down=compared, floats_up=floats)
         return sent._replace(
             vectors_down=sent.vectors_down + trained + compared,
@@ -394,17 +404,17 @@ class ClusteredMethod:
         arrived = jnp.where(jnp.asarray(federation.arrive) <= round, 0, federation.arrive)
         now = dataclasses.replace(federation, arrive=arrived)
         numbers = decay_rate(hyper, jnp.int32(round))
-        ask = self._before(key, now, numbers, state.own)
+        ask = self._before(key, now, numbers, state.client_params)
         if self.config.again is None:
             new = self.config.regroup(ask, state, round)
             if ask.compared is not None:
                 asked = jnp.int32(ask.compared)
                 new = new._replace(compared=asked, floats=asked)
-            return new._replace(asked=jnp.int32(ask.count_pretrained()))
+            return new._replace(pretrained_count=jnp.int32(ask.count_pretrained()))
         # Whole models, also of a subclass whose models are shared in part
         fresh = ClusteredMethod.init(self, key, now, numbers, self._begin(ask))
         before, after = (
-            np.where(np.asarray(each.labels) >= 0, each.labels, np.asarray(each.guess))
+            np.where(np.asarray(each.labels) >= 0, each.labels, np.asarray(each.labels_if_joining))
             for each in (state, fresh)
         )
         models = hand_on_models(np.asarray(state.models), before, np.asarray(fresh.models), after)
@@ -423,7 +433,9 @@ class ClusteredMethod:
         without = (state.labels < 0) & federation.real
         # A method that chooses scores participants by the round's key; here there is no round
         key = keys.fold(keys.root(0), "score") if self.config.chooses else keys.root(0)
-        ask = ask_all(self.solver, key, federation, without, hyper, state.active, state.own)
+        ask = ask_all(
+            self.solver, key, federation, without, hyper, state.active, state.client_params
+        )
         if self.config.chooses:
             return jnp.where(without, ask.least(self.config.score(ask, state)), state.labels)
         found = jnp.where(state.labels >= 0, state.labels, self.config.join(ask, state))
@@ -432,9 +444,9 @@ class ClusteredMethod:
 
     def models(self, state: State) -> tuple[Array, Array]:
         """Return the clusters' models, then the global one if there is one; and the labels."""
-        if state.whole is None:
+        if state.global_model is None:
             return state.models, state.labels
-        return jnp.concatenate([state.models, state.whole]), state.labels
+        return jnp.concatenate([state.models, state.global_model]), state.labels
 
     def models_of_each(self, state: State) -> tuple[Array, Array]:
         """Return the global model once for each client, and the clients."""
@@ -443,8 +455,8 @@ class ClusteredMethod:
 
     def also(self, state: State) -> dict[str, tuple[Array, Array]]:
         """Return the global model, as another one that every client is scored by."""
-        whole = state.models if state.whole is None else state.whole
-        return {"global": (whole, jnp.zeros_like(state.labels))}
+        models = state.models if state.global_model is None else state.global_model
+        return {"global": (models, jnp.zeros_like(state.labels))}
 
     def adapt(self, state: State, federation: Federation, hyper: Hyper) -> Array:
         """Return the model that each client is scored with, f32[C, d]."""

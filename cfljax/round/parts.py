@@ -5,9 +5,9 @@ The method itself trains and averages K whole models. After that,
 - what everybody shares becomes, after each round, the mean of all participants whose update
   arrived, with the weights that the method gives to the members of a cluster (its option `average`,
   "nova" excepted; by samples where it has none), in all K models;
-- what stays with a client is put into the model that it starts from (`ClientState.own`), and its
-  update there is split off before anything is sent (`Updates.home`). A client is scored by its
-  cluster's model with its own part; so is its choice of a cluster;
+- what stays with a client is put into the model that it starts from (`ClientState.client_params`),
+  and its update there is split off before anything is sent (`Updates.home`). A client is scored by
+  its cluster's model with its own part; so is its choice of a cluster;
 - what does not train is in each of the K models as it began, and is never sent: everybody can draw
   it from the run's seed.
 
@@ -68,7 +68,7 @@ class PartlyShared(ClusteredMethod):
         )
         if self.home:
             state = state._replace(
-                own=jnp.tile(state.models[0, self.parts.home], (federation.clients, 1))
+                client_params=jnp.tile(state.models[0, self.parts.home], (federation.clients, 1))
             )
         return self._score_clients(state, federation, hyper)
 
@@ -76,7 +76,7 @@ class PartlyShared(ClusteredMethod):
         self, key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper
     ) -> tuple[State, Info]:
         """Train with what stays with the participants."""
-        cohort = cohort._replace(kept=cohort.kept._replace(own=state.own))
+        cohort = cohort._replace(kept=cohort.kept._replace(client_params=state.client_params))
         state, info = super().round(key, state, federation, cohort, hyper)
         return self._score_clients(state, federation, hyper), info
 
@@ -94,10 +94,12 @@ class PartlyShared(ClusteredMethod):
         after = after._replace(
             **self._each(functools.partial(_share_columns, self.parts, mass), before, after)
         )
-        if after.own is None or done.notes is None:
+        if after.client_params is None or done.notes is None:
             return after
         there = jnp.where(arrived & usable(done.notes), cohort.ids, federation.clients)
-        return after._replace(own=after.own.at[there].add(done.notes, mode="drop"))
+        return after._replace(
+            client_params=after.client_params.at[there].add(done.notes, mode="drop")
+        )
 
     def settle(self, before: State, after: State, federation: Federation, hyper: Hyper) -> State:
         """Return what depends on the models, after a server's step."""
@@ -112,7 +114,7 @@ class PartlyShared(ClusteredMethod):
         new = super().regroup(key, state, federation, hyper, round)
         kept = self.parts.columns("all", "client", "frozen")
         rows = self._each(lambda old, rows: rows.at[:, kept].set(old[:, kept]), state, new)
-        return new._replace(own=state.own, scored_by=state.scored_by, **rows)
+        return new._replace(client_params=state.client_params, scored_by=state.scored_by, **rows)
 
     def score(self, state: State, federation: Federation, hyper: Hyper) -> Array:
         """Return the model of each client, i32[C]: its own one if a part of it stays with the
@@ -129,12 +131,12 @@ class PartlyShared(ClusteredMethod):
     def models(self, state: State) -> tuple[Array, Array]:
         """Return the clusters' models, or the model of each client."""
         clusters, labels = super().models(state)
-        if state.own is None or state.scored_by is None:
+        if state.client_params is None or state.scored_by is None:
             return clusters, labels
         each = (
             jnp.asarray(clusters)[jnp.maximum(state.scored_by, 0)]
             .at[:, self.parts.home]
-            .set(state.own)
+            .set(state.client_params)
         )
         mine = jnp.arange(each.shape[0], dtype=jnp.int32)
         return each, jnp.where(labels >= 0, mine, -1)

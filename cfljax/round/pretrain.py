@@ -35,16 +35,16 @@ def pretrain(
     start: Array,
     ids: Array,
     mask: Array,
-    own: Array | None,
+    client_params: Array | None,
 ) -> Array:
     """Return the updates of the clients `ids` i32[n], trained from `start` f32[d], f32[n, d]; zero
     where `mask` bool[n] is False. `solver` comes from `solver_before`. `key` is the run's or the
-    round's; draws are independent of the round's training. `own`: `ClientState.own`; residuals and
-    optimisers are of another start, so they do not count."""
+    round's; draws are independent of the round's training. `client_params`: those of `ClientState`;
+    residuals and optimisers are of another start, so they do not count."""
     n = ids.shape[0]
-    jobs = Jobs(
-        ids, mask, jnp.ones(n), start[None], jnp.zeros(n, jnp.int32), kept=ClientState(own=own)
-    )
+    first = jnp.zeros(n, jnp.int32)
+    kept = ClientState(client_params=client_params)
+    jobs = Jobs(ids, mask, jnp.ones(n), start[None], first, kept=kept)
     return solver.fit(keys.fold(key, "pretrain"), federation, jobs, hyper).delta
 
 
@@ -65,8 +65,8 @@ Part = tuple[np.ndarray, np.ndarray]
 Pretrainer = Callable[
     [Array, Federation, Hyper, np.ndarray, np.ndarray, "Array | None"], Iterator[Part]
 ]
-"""HOST. (key, federation, hyper, start f32[d], ids i32[n], own) -> the updates of clients `ids`
-that train from `start` and their `own` parts, in parts of at most CHUNK."""
+"""HOST. (key, federation, hyper, start f32[d], ids i32[n], client_params) -> the updates of clients
+`ids` that train from `start` and their own parameters, in parts of at most CHUNK."""
 
 
 def pretrainer(solver: Solver) -> Pretrainer:
@@ -80,7 +80,7 @@ def pretrainer(solver: Solver) -> Pretrainer:
         hyper: Hyper,
         start: np.ndarray,
         ids: np.ndarray,
-        own: Array | None,
+        client_params: Array | None,
     ) -> Iterator[Part]:
         size = min(CHUNK, federation.clients)
         for at in range(0, len(ids), size):
@@ -95,7 +95,7 @@ def pretrainer(solver: Solver) -> Pretrainer:
                     jnp.asarray(start),
                     jnp.asarray(filled),
                     jnp.asarray(mask),
-                    own,
+                    client_params,
                 )
             yield part, np.asarray(delta)[: len(part)]
 
@@ -105,7 +105,7 @@ def pretrainer(solver: Solver) -> Pretrainer:
 @functools.lru_cache(maxsize=8)
 def scorer(solver: Solver) -> Callable[..., Array]:
     """HOST. Return the compiled program (key, federation, models f32[K, d], clients i32[S], mask
-    bool[S], own) -> the losses f32[K, S] of `Solver.losses`. The key is not used."""
+    bool[S], client_params) -> the losses f32[K, S] of `Solver.losses`. The key is not used."""
 
     def losses(_: Array, federation: Federation, *given: Array) -> Array:
         return solver.losses(federation, *given)

@@ -23,14 +23,14 @@ class State(NamedTuple):
     """f32[K, d]: the models."""
     labels: Array
     """i32[C]: the cluster of each client; −1: none yet."""
-    guess: Array | None = None
+    labels_if_joining: Array | None = None
     """i32[C]: the cluster that a client without one will join; −1: none. None: it is found by
     `score` when the client comes."""
     active: Array | None = None
     """bool[K]: which clusters are in use; None: all."""
     memory: Tree = None
     """What else the method remembers."""
-    asked: Array | None = None
+    pretrained_count: Array | None = None
     """i32[]: how many clients have trained for the clustering since the last round. The next round
     bills it. None: nobody ever."""
     floats: Array | None = None
@@ -41,13 +41,14 @@ class State(NamedTuple):
     clustering, for as many of the `floats`; None: none ever."""
     extras: dict[str, Array] = {}
     """Arrays that are kept with the results."""
-    whole: Array | None = None
+    global_model: Array | None = None
     """f32[1, d]: a global model, which all participants train as well; None: there is none."""
-    own: Array | None = None
+    client_params: Array | None = None
     """f32[C, n]: the parameters that stay with each client (`round/parts.py`); None: there are
     none."""
     scored_by: Array | None = None
-    """i32[C]: the cluster whose model each client has, or would get; None: `own` is None."""
+    """i32[C]: the cluster whose model each client has, or would get; None: `client_params` is
+    None."""
 
     @property
     def clusters(self) -> int:
@@ -55,8 +56,8 @@ class State(NamedTuple):
         return int(self.models.shape[0])
 
     @property
-    def there(self) -> Array:
-        """Return which clusters are in use, bool[K]."""
+    def active_mask(self) -> Array:
+        """bool[K]: which clusters are in use."""
         return jnp.ones(self.clusters, bool) if self.active is None else self.active
 
     @property
@@ -72,7 +73,7 @@ class InitialClusters(NamedTuple):
     """f32[K, d]: the models."""
     labels: np.ndarray
     """i32[C]: the cluster of each client; −1: none yet."""
-    guess: np.ndarray | None = None
+    labels_if_joining: np.ndarray | None = None
     """i32[C]: as in `State`."""
     active: np.ndarray | None = None
     """bool[K]: as in `State`."""

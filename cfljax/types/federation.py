@@ -370,7 +370,7 @@ class ClientState(NamedTuple):
     """What belongs to clients during a round besides data: rows of all clients, of which each
     participant finds its own. A field is None if nothing of the kind is kept."""
 
-    own: Array | None = None
+    client_params: Array | None = None
     """f32[C, n]: the parameters that stay with each client (`train.parts`)."""
     residual: Array | None = None
     """f32[C, d]: what compression has dropped of each client's updates

@@ -189,8 +189,8 @@ class Updates(NamedTuple):
     given."""
     home: Array | None = None
     """f32[S, m]: the client-side numbers of each participant, never sent: after its own steps
-    (`Jobs.home`), or the update of its parts (`ClientState.own`), where `delta` is zero. None:
-    there are none."""
+    (`Jobs.home`), or the update of its parts (`ClientState.client_params`), where `delta` is zero.
+    None: there are none."""
     residual: Array | None = None
     """f32[S, d]: what compression has dropped of each participant's updates so far
     (`ClientState.residual`); None: it is lost."""

@@ -104,7 +104,7 @@ def test_what_some_are_asked_is_billed_to_the_round(name, depth, asked):
     question(some, jnp.zeros((3, toy.model().size)))
     bill = [int(each) for each in ask.bill()]
     assert bill == [5 + down * asked, 5 + up * asked, 0, floats * asked]
-    assert (ask.counts.asked if trained == 0 else int(ask.counts.asked)) == (
+    assert (ask.counts.pretrained_count if trained == 0 else int(ask.counts.pretrained_count)) == (
         trained * asked or None
     )
 

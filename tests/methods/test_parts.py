@@ -52,7 +52,7 @@ def test_ifca_in_parts_follows_the_plain_program(table, average):
     assert np.array_equal(state.labels, labels)
     assert np.abs(np.asarray(state.models)[:, away] - wanted[:, away]).max() < 1e-5
     if home.any():
-        assert np.abs(np.asarray(state.own) - own[:, home]).max() < 1e-5
+        assert np.abs(np.asarray(state.client_params) - own[:, home]).max() < 1e-5
         mine, guess = out.models(), np.asarray(state.scored_by)
         assert np.abs(mine - np.where(home, own, wanted[guess])).max() < 1e-5
 
@@ -103,7 +103,10 @@ def test_what_stays_with_a_client_changes_with_its_own_training_only(name):
     if name == "fl_hc":
         drawn[0] = np.arange(fed.clients)  # the warm-up
     for t in (0, 1):
-        moved = np.any(np.asarray(out.states[t + 1].own) != np.asarray(out.states[t].own), axis=1)
+        moved = np.any(
+            np.asarray(out.states[t + 1].client_params) != np.asarray(out.states[t].client_params),
+            axis=1,
+        )
         assert sorted(np.flatnonzero(moved)) == sorted(drawn[t])
     heads = [
         np.asarray(getattr(state, METHODS.entry(name).options.averaged[0]))[:, HEAD]
@@ -126,7 +129,7 @@ def test_clusters_that_are_made_between_rounds_share_parts_as_others_do(table):
     )
     assert np.abs(np.asarray(out.states[-1].models)[:number, ~home] - wanted[:, ~home]).max() < 1e-5
     if home.any():
-        assert np.abs(np.asarray(out.states[-1].own) - own[:, home]).max() < 1e-5
+        assert np.abs(np.asarray(out.states[-1].client_params) - own[:, home]).max() < 1e-5
 
 
 def test_a_split_copies_what_the_cluster_shares_and_new_clusters_have_what_all_share():
@@ -173,7 +176,7 @@ def test_a_broken_client_keeps_its_own_part_and_moves_nobody():
     drawn = int(plain.cohort(SEED, 0, np.arange(7), PARTICIPANTS)[0])
     out = run("fedavg", {"head": "client"}, fed=toy.broken(federation(), drawn))
     assert np.isfinite(out.models()).all() and sum(int(info.nonfinite) for info in out.infos) > 0
-    assert np.array_equal(out.states[-1].own[drawn], out.states[0].own[drawn])
+    assert np.array_equal(out.states[-1].client_params[drawn], out.states[0].client_params[drawn])
 
 
 IN_PARTS = {"name": "ifca", "clusters": 2}

@@ -39,7 +39,7 @@ def played(name, every=2, late=()):
 
 
 def joined(state):
-    labels, guess = np.asarray(state.labels), np.asarray(state.guess)
+    labels, guess = np.asarray(state.labels), np.asarray(state.labels_if_joining)
     return np.where(labels >= 0, labels, guess)
 
 
@@ -78,7 +78,7 @@ def test_the_set_up_is_made_again_with_new_draws_and_models_are_handed_on(name):
     fresh = method.setup(key, federation(), numbers | {"participants": 14})
     state = anew.states[2]
     np.testing.assert_array_equal(state.labels, fresh["labels"])
-    np.testing.assert_array_equal(state.guess, fresh["guess"])
+    np.testing.assert_array_equal(state.labels_if_joining, fresh["labels_if_joining"])
     # the models before are those after round 1, which the played states do not have: the round is
     # made again
     step, of_round = (

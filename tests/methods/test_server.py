@@ -227,7 +227,7 @@ def test_a_client_is_scored_by_the_cluster_that_is_best_after_the_servers_step()
     net, clients = plain.Net(6, 4, HIDDEN), plain.Clients(federation())
     for c in np.flatnonzero(labels < 0):
         mine = np.array(state.models, np.float64)
-        mine[:, HEAD] = state.own[c]
+        mine[:, HEAD] = state.client_params[c]
         assert found[c] == np.argmin([net.loss(w, *clients.train[c]) for w in mine])
     before = np.asarray(run("ifca", None, model=model, **rest).states[-1].scored_by)
     assert not np.array_equal(found, before)  # by the plain mean it would be another

@@ -123,7 +123,7 @@ def test_stocfl_without_room_puts_clients_into_the_most_similar_cluster():
     seen = FirstUpdates(
         w[0], np.array([[2.0, 0.0], [0.0, 0.0]], np.float32), np.array([2, 0], np.int32)
     )
-    state = State(np.ones((2, 3), np.float32), labels, memory=seen, whole=w)
+    state = State(np.ones((2, 3), np.float32), labels, memory=seen, global_model=w)
     psi = np.array([[0.6, 0.8], [0.8, 0.6], [0.1, 1.0], [9.0, 9.0]], np.float32)
     uid = np.arange(10, dtype=np.int32)[::-1]  # by identity client 4 comes first, but it is not new
     new, tau = np.array([True, True, True, False]), np.float32(0.999)
