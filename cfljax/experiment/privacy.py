@@ -134,7 +134,7 @@ def hides_draw(run: Run, alike: bool) -> bool:
         or has_client_side_parts(run.options, run.train)
     )
     return (
-        run.options.one_sum
+        run.options.publishes_one_sum_per_round
         and not kept
         and (average == "uniform" or alike and average == "samples")
     )

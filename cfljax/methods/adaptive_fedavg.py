@@ -73,7 +73,7 @@ class AdaptiveFedAvg(FedAvg):
         ask.hyper = ask.hyper | {"lr": ask.hyper["lr"] * state.memory["rate"]}
         return state
 
-    def settle(self, before: State, after: State) -> dict[str, Array]:
+    def remember_after_server_step(self, before: State, after: State) -> dict[str, Array]:
         """Return the new means, and the next rate."""
         old = before.memory
         w = after.models[0]
@@ -89,6 +89,8 @@ class AdaptiveFedAvg(FedAvg):
         rate = jnp.minimum(1.0, r / (1 - b3**t) / t)
         return {"m": b1 * old["m"] + (1 - b1) * w, "v": v, "r": r, "t": t, "rate": rate}
 
-    def shows(self, ask: Ask, before: State, after: State, done: RoundResult) -> dict[str, Array]:
+    def compute_diagnostics(
+        self, ask: Ask, before: State, after: State, done: RoundResult
+    ) -> dict[str, Array]:
         """Return what the rate of the next round is multiplied by."""
         return {"rate": after.memory["rate"]}

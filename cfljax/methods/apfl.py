@@ -73,7 +73,8 @@ class APFL(AtHome):
     diagnostics = {
         "alpha": Quantity("mean share of the personal model in the mixture", "share"),
     }
-    own_steps, one_sum = True, True
+    own_steps = True
+    publishes_one_sum_per_round = True
 
     alpha: float = option(
         0.5, "share of the personal model in the mixture, at first", low=0.0, high=1.0, traced=True
@@ -92,7 +93,9 @@ class APFL(AtHome):
         share = jnp.where(state.drawn, state.home[:, -1], 0.0)[:, None]
         return share * state.home[:, :-1] + (1 - share) * state.w
 
-    def shows(self, w: Array, home: Array, mean: Callable[[Array], Array]) -> dict[str, Array]:
+    def compute_diagnostics(
+        self, w: Array, home: Array, mean: Callable[[Array], Array]
+    ) -> dict[str, Array]:
         """Return the mean of the α_i, the shares of the personal models in the mixtures."""
         return {"alpha": mean(home[:, -1])}
 

@@ -140,7 +140,8 @@ class Config(MethodConfig):
         "participant_labels": Quantity("cluster of each participant"),
         "participants": Quantity("participants, by position"),
     }
-    served, places_unlabelled = "models", True
+    server_models = "models"
+    places_unlabelled = True
     # Clusters are of the participants of a round
     needs_clients = False
     reveals = "the clustering by updates and class counts"

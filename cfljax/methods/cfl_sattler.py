@@ -163,11 +163,13 @@ class Sattler(FedAvg):
         norms = jnp.full(clients, -1.0).at[into].set(norms, mode="drop")
         return before.memory._replace(similarity=similarity, norms=norms)
 
-    def settle(self, before: State, after: State) -> SplitStatistics:
+    def remember_after_server_step(self, before: State, after: State) -> SplitStatistics:
         """Return the steps of the clusters' models."""
         return after.memory._replace(steps=jnp.linalg.norm(after.models - before.models, axis=1))
 
-    def shows(self, ask: Ask, before: State, after: State, done: RoundResult) -> dict[str, Array]:
+    def compute_diagnostics(
+        self, ask: Ask, before: State, after: State, done: RoundResult
+    ) -> dict[str, Array]:
         """Return the norms that decide about splits: of each cluster's mean update, and the
         largest of its members'."""
         norms = after.memory.norms
@@ -177,7 +179,7 @@ class Sattler(FedAvg):
             "largest_norm": jnp.where(member, norms, 0.0).max(axis=1),
         }
 
-    def kept(self, state: State) -> dict[str, Array]:
+    def extras(self, state: State) -> dict[str, Array]:
         """Return the tree of the clusters."""
         return {"parent": state.memory.parent, "born": state.memory.born}
 

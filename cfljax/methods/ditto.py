@@ -60,7 +60,7 @@ class Ditto(AtHome):
     diagnostics = {
         "personal_distance": Quantity("mean distance of personal models from the global one"),
     }
-    one_sum = True
+    publishes_one_sum_per_round = True
 
     average: str = option("samples", "weights of the participants", choices=AVERAGES)
     lam: float = option(
@@ -71,6 +71,8 @@ class Ditto(AtHome):
         """Return the strength of the pull lam/2 · ‖v_i − w‖² of the personal training."""
         return hyper["lam"]
 
-    def shows(self, w: Array, home: Array, mean: Callable[[Array], Array]) -> dict[str, Array]:
+    def compute_diagnostics(
+        self, w: Array, home: Array, mean: Callable[[Array], Array]
+    ) -> dict[str, Array]:
         """How far personal models are from the global one."""
         return {"personal_distance": mean(jnp.linalg.norm(home - w, axis=1))}

@@ -36,6 +36,6 @@ class FedAvg(Clustered):
     derive from this class: alone it is one cluster, f32[1, d].
     """
 
-    one_sum = True
+    publishes_one_sum_per_round = True
 
     average: str = option("samples", "weights of the participants", choices=AVERAGES)

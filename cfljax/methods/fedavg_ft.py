@@ -46,4 +46,5 @@ class FedAvgFT(FedAvg):
     score.
     """
 
-    one_sum, finetune_steps = True, 50
+    publishes_one_sum_per_round = True
+    finetune_steps = 50

@@ -294,7 +294,7 @@ class FedGroup(FedAvg):
         """Return the memory, with who has moved if newcomers are compared with latest updates."""
         return before.memory._replace(moved=done.moved) if self.moving else before.memory
 
-    def settle(self, before: State, after: State) -> AssignmentMemory:
+    def remember_after_server_step(self, before: State, after: State) -> AssignmentMemory:
         """Return what newcomers are compared with from now on: from the auxiliary model, the
         groups' latest updates (a group that has not moved keeps its last), or where the groups'
         models lie."""
@@ -309,7 +309,9 @@ class FedGroup(FedAvg):
             start=start, directions=latest if self.newcomer == "latest" else from_start
         )
 
-    def shows(self, ask: Ask, before: State, after: State, done: RoundResult) -> dict[str, Array]:
+    def compute_diagnostics(
+        self, ask: Ask, before: State, after: State, done: RoundResult
+    ) -> dict[str, Array]:
         """Return the newcomers of the round, and how many clients each group has had so far."""
         groups = jnp.where(after.labels >= 0, after.labels, after.clusters)
         members = jnp.zeros(after.clusters, jnp.int32).at[groups].add(1, mode="drop")

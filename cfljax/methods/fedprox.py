@@ -44,7 +44,7 @@ class FedProx(FedAvg):
     weights.
     """
 
-    one_sum = True
+    publishes_one_sum_per_round = True
 
     mu: float = option(1.0, "strength of the pull to the global model", low=0.0, traced=True)
 

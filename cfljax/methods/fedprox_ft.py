@@ -22,4 +22,5 @@ class FedProxFT(FedProx):
     proximal term, for a second score.
     """
 
-    one_sum, finetune_steps = True, 50
+    publishes_one_sum_per_round = True
+    finetune_steps = 50

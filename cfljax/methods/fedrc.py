@@ -129,9 +129,11 @@ class FedRC(Soft):
         """Return the size of C, which is sent down, and of the sums of q, which are sent up."""
         return self.clusters * classes
 
-    def kept(self, state: MixtureState) -> dict[str, Array]:
+    def extras(self, state: MixtureState) -> dict[str, Array]:
         """Return the mixture, and C of the last round as `label_weights`."""
-        return super().kept(state) | {"label_weights": label_weights(jnp.sum(state.memory, axis=0))}
+        return super().extras(state) | {
+            "label_weights": label_weights(jnp.sum(state.memory, axis=0))
+        }
 
 
 def label_weights(sums: Array) -> Array:

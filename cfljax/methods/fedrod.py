@@ -74,7 +74,8 @@ class FedRoD(AtHome):
     summed outputs. `average` says how the global models are averaged.
     """
 
-    own_steps, one_sum = True, True
+    own_steps = True
+    publishes_one_sum_per_round = True
     counts_labels = "counts samples by their label, and here they have several"
 
     average: str = option("samples", "weights of the participants", choices=AVERAGES)

@@ -130,7 +130,7 @@ class Config(PersonalConfig):
         "centres": Quantity("the clusters' models"),
         "accuracy_cluster": Quantity("accuracy of each client's main cluster model", "share"),
     }
-    served = "centres"
+    server_models = "centres"
     reveals = "the estimate of the clients' shares"
 
     clusters: int = option(2, "number of cluster models", low=1)

@@ -125,7 +125,7 @@ class Joint(Clustered):
         """Remember Δw_k, the last move of each model, f32[K, d]: 0 at first."""
         return state._replace(memory=jnp.zeros_like(state.models))
 
-    def settle(self, before: State, after: State) -> Array:
+    def remember_after_server_step(self, before: State, after: State) -> Array:
         """Return the move of each model, Δw_k (eq. 2), f32[K, d]."""
         return after.models - before.models
 

@@ -183,7 +183,9 @@ class OCFL(FedAvg):
             labels = host.merge_to(weights if self.merge_by == "weights" else moves, labels, wanted)
         return labels, {name: np.array(value, np.float32) for name, value in found.items()}
 
-    def shows(self, ask: Ask, before: State, after: State, done: RoundResult) -> dict[str, Array]:
+    def compute_diagnostics(
+        self, ask: Ask, before: State, after: State, done: RoundResult
+    ) -> dict[str, Array]:
         """Return the number of participants, which depends on the sizes of the clusters."""
         return {"participants": jnp.sum(ask.cohort.mask, dtype=jnp.int32)}
 

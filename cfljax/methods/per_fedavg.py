@@ -71,7 +71,8 @@ class PerFedAvg(Clustered):
     of length `alpha` on its own training samples.
     """
 
-    own_steps, one_sum = True, True
+    own_steps = True
+    publishes_one_sum_per_round = True
 
     alpha: float = option(0.01, "length of a client's own step", low=0.0, traced=True)
     hessian: bool = option(False, "whether steps have the term of second derivatives")

@@ -72,7 +72,8 @@ class PFedMe(AtHome):
     diagnostics = {
         "personal_distance": Quantity("mean distance of personal models from the global one"),
     }
-    own_steps, one_sum = True, True
+    own_steps = True
+    publishes_one_sum_per_round = True
 
     lam: float = option(
         15.0, "strength of the pull of personal models to the global one", low=0.0, traced=True
@@ -95,7 +96,9 @@ class PFedMe(AtHome):
         """Return (1 − beta) w + beta · mean, f32[1, d]."""
         return w + hyper["beta"] * (mean - w)
 
-    def shows(self, w: Array, home: Array, mean: Callable[[Array], Array]) -> dict[str, Array]:
+    def compute_diagnostics(
+        self, w: Array, home: Array, mean: Callable[[Array], Array]
+    ) -> dict[str, Array]:
         """Return how far personal models are from the global one."""
         return {"personal_distance": mean(jnp.linalg.norm(home - w, axis=1))}
 

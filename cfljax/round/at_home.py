@@ -65,7 +65,7 @@ class AtHome(PersonalConfig):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        cls.served, cls.trains_once = "w", False
+        cls.server_models, cls.trains_once = "w", False
         if cls.own:
             cls.diagnostics = OF_GLOBAL | cls.diagnostics
 
@@ -127,7 +127,9 @@ class AtHome(PersonalConfig):
         """
         return jnp.where(state.drawn[:, None], state.home, state.w)
 
-    def shows(self, w: Array, home: Array, mean: Callable[[Array], Array]) -> dict[str, Array]:
+    def compute_diagnostics(
+        self, w: Array, home: Array, mean: Callable[[Array], Array]
+    ) -> dict[str, Array]:
         """Return further quantities of the round for the history, by name.
 
         Args:
@@ -185,7 +187,7 @@ def method_of(config: AtHome, model: Model, solver: Solver) -> Method[AtHomeStat
         def mean(each: Array) -> Array:
             return mean_over(cohort, cohort.mask, each)
 
-        shown = config.shows(new, kept.new, mean)
+        shown = config.compute_diagnostics(new, kept.new, mean)
         info = report(federation, cohort, updates, w[everyone], new[everyone], mixed, sent, **shown)
         return AtHomeState(new, state.home.at[cohort.ids].set(kept.new), drawn), info
 

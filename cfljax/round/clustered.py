@@ -121,7 +121,7 @@ class Clustered(MethodConfig):
         adapts = cls.adapt is not Clustered.adapt
         moves = cls.reassign is not Clustered.reassign
         draws = cls.clients_per_cluster is not None
-        cls.served = "models" if adapts or cls.notes else ""
+        cls.server_models = "models" if adapts or cls.notes else ""
         kept = ("models", "memory") if cls.memory_of_clusters or cls.buffers else ("models",)
         cls.averaged = () if cls.makes_models or adapts or cls.notes or moves else kept
         cls.reassigns, cls.compares = moves, cls.compares or moves
@@ -130,11 +130,11 @@ class Clustered(MethodConfig):
         if adapts or cls.trains_twice:
             cls.diagnostics = OF_GLOBAL | cls.diagnostics
         cls.trains_once = not (cls.own_steps or cls.buffers or cls.head_epochs or cls.trains_twice)
-        cls.waits, cls.own = "", cls.own or adapts
+        cls.asynchronous_unsupported, cls.own = "", cls.own or adapts
         if draws:
-            cls.waits = "it draws the participants of each cluster itself"
+            cls.asynchronous_unsupported = "it draws the participants of each cluster itself"
         elif regroups or cls.compares or cls.buffers:
-            cls.waits = "its round needs the updates of all participants at once"
+            cls.asynchronous_unsupported = "its round needs the updates of all participants at once"
 
     @property
     def again(self) -> int | None:
@@ -283,9 +283,9 @@ class Clustered(MethodConfig):
         """
         return after.memory
 
-    def settle(self, before: State, after: State) -> Tree:
-        """Return what the method remembers, where that depends on the models after the round: asked
-        again after the step of `train.server`.
+    def remember_after_server_step(self, before: State, after: State) -> Tree:
+        """Return what the method remembers, where that depends on the models after the round. It is
+        called after `remember`, and again after the step of `train.server`.
 
         Args:
             before: The state before the round.
@@ -293,7 +293,9 @@ class Clustered(MethodConfig):
         """
         return after.memory
 
-    def shows(self, ask: Ask, before: State, after: State, done: RoundResult) -> dict[str, Array]:
+    def compute_diagnostics(
+        self, ask: Ask, before: State, after: State, done: RoundResult
+    ) -> dict[str, Array]:
         """Return further quantities of the round for the history, by name. `diagnostics` says what
         they are.
 
@@ -333,7 +335,7 @@ class Clustered(MethodConfig):
         """
         raise NotImplementedError
 
-    def kept(self, state: State) -> dict[str, Array]:
+    def extras(self, state: State) -> dict[str, Array]:
         """Return arrays that are kept with the results, by name.
 
         Args:
@@ -359,7 +361,7 @@ class Clustered(MethodConfig):
         )
 
     @property
-    def single(self) -> bool:
+    def has_fixed_labels(self) -> bool:
         """Whether clients' labels are the same in all rounds: one model for all, or the true
         groups."""
         return self.true_groups or not (
@@ -369,13 +371,13 @@ class Clustered(MethodConfig):
     @property
     def places_unlabelled(self) -> bool:
         """Whether a newcomer's model does not depend on its data."""
-        return self.single and type(self).adapt is Clustered.adapt
+        return self.has_fixed_labels and type(self).adapt is Clustered.adapt
 
     @property
     def reveals(self) -> str:
         """What is revealed of the participants without noise: who is in which cluster; "":
         nothing."""
-        if self.single:
+        if self.has_fixed_labels:
             return ""
         return "the choice by loss" if self.chooses_by_loss else "the clustering by updates"
 
@@ -386,7 +388,7 @@ class Clustered(MethodConfig):
         return True
 
     @property
-    def repeats(self) -> float:
+    def shared_copies_downloaded(self) -> float:
         """How many model-sized vectors with the same shared parameters a participant downloads: all
         models (and one buffer for two vectors) to choose from, or its own."""
         if self.buffers:

@@ -60,6 +60,8 @@ class ClusteredMethod:
         kind = type(config)
         regroups = self.regroups
         adapts = kind.adapt is not Clustered.adapt
+        remember = kind.remember_after_server_step
+        follows_server = remember is not Clustered.remember_after_server_step
         return Method(
             self.init,
             self.round,
@@ -67,13 +69,13 @@ class ClusteredMethod:
             setup=self.setup,
             regroup=self.regroup if regroups else None,
             regroup_after=self.regroup_after if regroups else None,
-            score=None if config.single else self.score,
+            score=None if config.has_fixed_labels else self.score,
             extras=self.extras,
             also=self.also if adapts or config.trains_twice else None,
             adapt=self.adapt if adapts else None,
             chooses=not (config.true_groups or adapts),
             follow=self.follow if config.true_groups else None,
-            settle=None if kind.settle is Clustered.settle else self.settle,
+            after_server_step=self.after_server_step if follows_server else None,
             newcomers_choose=config.chooses and config.scores_on_server,
         )
 
@@ -196,8 +198,8 @@ class ClusteredMethod:
         """Do a round with this cohort.
 
         The method's functions follow each other, and each sees what those before it have made:
-        `prepare`, the training, `reassign`, `after`, `remember`, `settle`, `shows`, then the bill,
-        and last the parts of models that are shared.
+        `prepare`, the training, `reassign`, `after`, `remember`, `remember_after_server_step`,
+        `compute_diagnostics`, then the bill, and last the parts of models that are shared.
 
         Args:
           key: The round's key.
@@ -219,7 +221,7 @@ class ClusteredMethod:
             )
 
         models = self._after(trained.mixed.new, hyper, state)
-        labels = state.labels if config.single else join(state.labels, cohort, which)
+        labels = state.labels if config.has_fixed_labels else join(state.labels, cohort, which)
         # Buffers are averaged as models are; `remember` may replace them
         memory = trained.velocity if config.buffers else state.memory
         after = state._replace(models=models, labels=labels, memory=memory)
@@ -239,9 +241,10 @@ class ClusteredMethod:
         after = after._replace(memory=config.remember(ask, state, after, done))
         # What depends on the models alone comes last, as it is asked for again after a server's
         # step
-        after = after._replace(memory=config.settle(state, after))
-        # `shows` and `remember` may have counted in the ask what was sent: billed after them
-        shown = ask.diag | config.shows(ask, state, after, done)
+        after = after._replace(memory=config.remember_after_server_step(state, after))
+        # `remember` and `compute_diagnostics` may have counted in the ask what was sent, so the
+        # bill comes after them
+        shown = ask.diag | config.compute_diagnostics(ask, state, after, done)
         sent = self._bill(ask, state, arrived)
         change = models - state.models
         info = report_trained(federation, cohort, trained, which, change, sent, **shown)
@@ -468,13 +471,15 @@ class ClusteredMethod:
         """Return the state whose clusters are the true groups of this round."""
         return state._replace(labels=jnp.asarray(federation.group))
 
-    def settle(self, before: State, after: State, federation: Federation, hyper: Hyper) -> State:
+    def after_server_step(
+        self, before: State, after: State, federation: Federation, hyper: Hyper
+    ) -> State:
         """Return what depends on the models, after a server's step."""
-        return after._replace(memory=self.config.settle(before, after))
+        return after._replace(memory=self.config.remember_after_server_step(before, after))
 
     def extras(self, state: State) -> dict[str, Array]:
         """Return what is kept with the results."""
-        return self.config.kept(state)
+        return self.config.extras(state)
 
 
 def _reset(number: Array | None) -> Array | None:

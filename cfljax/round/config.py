@@ -62,11 +62,11 @@ class MethodConfig:
     Parts of them may be shared by all or stay with clients (`train.parts`); (): the method has
     other models, and refuses that. It is not inherited, since a method that takes over another's
     options may have another state."""
-    served = ""
+    server_models = ""
     """The field of the method's state with its averaged models f32[K, d], on which `train.server`
     takes its steps; "": the first of `averaged`, if it has any. The K clusters must be the same
     ones in all rounds. Not inherited."""
-    own_server = False
+    server_step_is_own = False
     """Whether the server's step is the method's own, and more than a mean of updates: then
     `train.server`, `train.parts` and `train.freeze` are refused with this as the reason."""
     parts = cast("tuple[tuple[str, str], ...]", ())
@@ -82,14 +82,14 @@ class MethodConfig:
     `train.privacy.choice` can make that private."""
     sends = True
     """Whether participants send updates."""
-    waits = "its round needs the updates of all participants at once"
+    asynchronous_unsupported = "its round needs the updates of all participants at once"
     """Why the server must wait for all participants of a round, so that `train.asynchronous` is
     refused; "": it need not, as the round mixes updates by `averages` and `train_and_mix`, and
     nothing else in it looks at them. A reason is inherited, "" not."""
     trains_once = True
     """Whether a participant trains once a round, by the run's optimiser, whose state
     `train.optimizer_state` may keep."""
-    one_sum = False
+    publishes_one_sum_per_round = False
     """Whether each round makes one sum over all participants public and nothing else that tells who
     they were, and what a client sends does not depend on when it was drawn before. Not
     inherited."""
@@ -114,13 +114,17 @@ class MethodConfig:
             for name, quantity in vars(base).get("diagnostics", {}).items()
         }
         # Not inherited: a subclass that does not say them has another round, perhaps
-        for name, nothing in (("averaged", ()), ("served", ""), ("one_sum", False)):
+        for name, nothing in (
+            ("averaged", ()),
+            ("server_models", ""),
+            ("publishes_one_sum_per_round", False),
+        ):
             if name not in vars(cls):
                 setattr(cls, name, nothing)
-        if "waits" not in vars(cls):
+        if "asynchronous_unsupported" not in vars(cls):
             # "" of a base class is not a reason: the next one up decides
-            reasons = (vars(base).get("waits") for base in cls.__mro__[1:])
-            cls.waits = next(reason for reason in reasons if reason)
+            reasons = (vars(base).get("asynchronous_unsupported") for base in cls.__mro__[1:])
+            cls.asynchronous_unsupported = next(reason for reason in reasons if reason)
 
     @property
     def reveals(self) -> str:
@@ -129,16 +133,16 @@ class MethodConfig:
         return ""
 
     @property
-    def serves(self) -> str:
+    def moved_by_server(self) -> str:
         """Where in the state the models are that `train.server` moves; "": it is refused."""
-        return self.served or next(iter(self.averaged), "")
+        return self.server_models or next(iter(self.averaged), "")
 
     @property
     def lacks_models(self) -> str:
-        """Why it has no models for `serves`, for the message; "": it has."""
-        if self.serves:
+        """Why it has no models for `moved_by_server`, for the message; "": it has."""
+        if self.moved_by_server:
             return ""
-        if self.own_server:
+        if self.server_step_is_own:
             return "the step of the server is its own"
         return (
             "it has no cluster models that stay what they are: it averages nothing, or begins "
@@ -151,7 +155,7 @@ class MethodConfig:
         return self.max_clusters or self.clusters
 
     @property
-    def repeats(self) -> float:
+    def shared_copies_downloaded(self) -> float:
         """How many of the vectors that a participant receives hold the same parameters where
         everybody shares them: K where it gets all K models."""
         return 1.0
@@ -195,7 +199,7 @@ class MethodConfig:
         if getattr(self, "average", "") == "nova":
             why = 'average = "nova" is for means of steps of SGD, of the whole model'
             reasons |= dict.fromkeys(("optimizer", "robust"), why)
-        reasons["asynchronous"] = self.waits
+        reasons["asynchronous"] = self.asynchronous_unsupported
         if not self.trains_once:
             why = "its clients do not train once a round by train.optimizer"
             reasons["optimizer_state"] = why
@@ -215,7 +219,7 @@ class MethodConfig:
             return f"it has parts itself ({own})"
         if self.averaged:
             return ""
-        if self.own_server:
+        if self.server_step_is_own:
             return "the step of the server is its own, on whole models"
         return "it keeps other models than averages of clusters"
 
@@ -293,7 +297,7 @@ class PersonalConfig(MethodConfig):
 
     own = True
     vectors_kept = 1
-    waits = "its clients' state would change before their updates arrive"
+    asynchronous_unsupported = "its clients' state would change before their updates arrive"
 
 
 Config = TypeVar("Config", bound=MethodConfig, contravariant=True)

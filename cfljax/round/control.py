@@ -60,7 +60,7 @@ class Controlled(PersonalConfig):
     """
 
     own, places_unlabelled = False, True
-    own_server = True
+    server_step_is_own = True
     average = "uniform"
     """The weights of the participants, and of the clients in c: "samples" or "uniform". Methods may
     have it as an option."""

@@ -53,8 +53,12 @@ class PartlyShared(ClusteredMethod):
         """Return the functions that the engine calls, and how much of a model travels."""
         whole, parts = super().method(), self.parts
         # What everybody shares comes once with all models that are sent down
-        down = len(parts.columns("cluster")) + len(parts.shared) / self.config.repeats
-        made = whole._replace(travels=(down, len(parts.away)), settle=self.settle)
+        down = (
+            len(parts.columns("cluster")) + len(parts.shared) / self.config.shared_copies_downloaded
+        )
+        made = whole._replace(
+            travels=(down, len(parts.away)), after_server_step=self.after_server_step
+        )
         return made._replace(score=self.score, chooses=False) if self.home else made
 
     def init(
@@ -101,10 +105,12 @@ class PartlyShared(ClusteredMethod):
             client_params=after.client_params.at[there].add(done.notes, mode="drop")
         )
 
-    def settle(self, before: State, after: State, federation: Federation, hyper: Hyper) -> State:
+    def after_server_step(
+        self, before: State, after: State, federation: Federation, hyper: Hyper
+    ) -> State:
         """Return what depends on the models, after a server's step."""
         return self._score_clients(
-            super().settle(before, after, federation, hyper), federation, hyper
+            super().after_server_step(before, after, federation, hyper), federation, hyper
         )
 
     def regroup(
@@ -158,7 +164,11 @@ class PartlyShared(ClusteredMethod):
         data to find it by."""
         if not self.home:
             return state
-        found = state.labels if self.config.single else super().score(state, federation, hyper)
+        found = (
+            state.labels
+            if self.config.has_fixed_labels
+            else super().score(state, federation, hyper)
+        )
         return state._replace(scored_by=found.astype(jnp.int32))
 
 

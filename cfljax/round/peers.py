@@ -84,7 +84,7 @@ class Peers(PersonalConfig):
         super().__init_subclass__()
         cls.trains_once = not cls.own_steps
         if not cls.sends:
-            cls.waits = "no updates are sent, so nobody waits"
+            cls.asynchronous_unsupported = "no updates are sent, so nobody waits"
 
     def step(self, hyper: Hyper) -> LocalStep:
         """Return the numbers of a local step. Its pull `mu` is to the second model of `start`.

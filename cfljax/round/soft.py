@@ -74,8 +74,8 @@ class Soft(MethodConfig):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        cls.served = "models"
-        cls.waits = "each participant sends updates of several models"
+        cls.server_models = "models"
+        cls.asynchronous_unsupported = "each participant sends updates of several models"
         cls.trains_once = False
 
     def share(self, log_mixture: Array, losses: Array, axis: int) -> Array:
@@ -132,7 +132,7 @@ class Soft(MethodConfig):
         """
         return 0
 
-    def kept(self, state: MixtureState) -> dict[str, Array]:
+    def extras(self, state: MixtureState) -> dict[str, Array]:
         """Return arrays that are kept with the results, by name.
 
         Args:
@@ -218,7 +218,7 @@ def method_of(name: str, config: Soft, model: Model, solver: Solver) -> Method[M
         return state.models, labels.astype(jnp.int32)
 
     return Method(
-        init, round, models, setup=setup, score=score, mixture=mixture, extras=config.kept
+        init, round, models, setup=setup, score=score, mixture=mixture, extras=config.extras
     )
 
 

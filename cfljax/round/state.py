@@ -84,7 +84,8 @@ class InitialClusters(NamedTuple):
 
 
 class RoundResult(NamedTuple):
-    """What a round of training has done, for `Clustered.remember` and `Clustered.shows`."""
+    """What a round of training has done, for `Clustered.remember` and
+    `Clustered.compute_diagnostics`."""
 
     which: Array
     """i32[S]: the cluster of each participant."""

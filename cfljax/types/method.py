@@ -131,7 +131,7 @@ class Method(NamedTuple, Generic[State]):
     """(state, federation of a round) -> the state with the labels of this round's true groups: for
     methods whose clusters are the true groups, where these change (`data.drift`). None: the labels
     are the method's own."""
-    settle: Callable[[State, State, Federation, Hyper], State] | None = None
+    after_server_step: Callable[[State, State, Federation, Hyper], State] | None = None
     """(state before the round, state after it, federation, hyper) -> the latter with all updated
     that depends on its models, which `train.server` has changed. None: nothing else depends on
     them."""

@@ -105,7 +105,9 @@ def test_what_is_not_private_is_refused():
             runs(method="ifca", privacy={"clip": 1.0, **table})
 
 
-@pytest.mark.parametrize("name", [name for name in METHODS if METHODS.entry(name).options.waits])
+@pytest.mark.parametrize(
+    "name", [name for name in METHODS if METHODS.entry(name).options.asynchronous_unsupported]
+)
 def test_methods_that_need_all_at_once_say_why(name):
     with pytest.raises(
         SpecError, match=f"train.asynchronous with method.{name}: .*; leave it out for this method"
@@ -115,7 +117,7 @@ def test_methods_that_need_all_at_once_say_why(name):
 
 
 def test_permission_is_not_inherited_and_reasons_are():
-    able = {name for name in METHODS if not METHODS.entry(name).options.waits}
+    able = {name for name in METHODS if not METHODS.entry(name).options.asynchronous_unsupported}
     assert {
         "fedavg",
         "fedprox",
@@ -140,7 +142,10 @@ def test_permission_is_not_inherited_and_reasons_are():
         "ocfl",
         "fedem",
     }
-    assert METHODS.entry("fedrc").options.waits == METHODS.entry("fedem").options.waits
+    assert (
+        METHODS.entry("fedrc").options.asynchronous_unsupported
+        == METHODS.entry("fedem").options.asynchronous_unsupported
+    )
 
 
 def test_gradients_over_the_participants_of_a_round_are_refused():

@@ -28,7 +28,7 @@ def served(name, optimiser, table, model, options):
         drop_traced(config), model, dataclasses.replace(solver, parts=apart) if table else solver
     )
     if optimiser is not None:
-        made = add_stages(made, (Server(config.serves, *optimiser, model, apart),))
+        made = add_stages(made, (Server(config.moved_by_server, *optimiser, model, apart),))
     return made, jax.jit(made.init), jax.jit(made.round)
 
 

@@ -24,7 +24,7 @@ from tests.often import every, rarely
 from tests.play import seven_clients as federation
 from tests.reference import plain, server
 
-SERVED = [name for name in METHODS if METHODS.check(name, {}, name).serves]
+SERVED = [name for name in METHODS if METHODS.check(name, {}, name).moved_by_server]
 QUICK = ("fedavg", "ifca")
 SERVERS = {
     "momentum": (("sgd", (("momentum", 0.9),)), lambda d: server.Momentum(d, 0.5, 0.9)),

@@ -62,7 +62,7 @@ def test_each_method_takes_the_cap_or_refuses_it_in_a_line(name):
     given = play.options(name)
     model = given.pop("model", toy.model())
     config, solver = METHODS.check(name, given, f"method.{name}"), toy.solver(model)
-    if not config.serves:
+    if not config.moved_by_server:
         with pytest.raises(SpecError, match=rf"^train.cap with method.{name}: .+; leave it out.*$"):
             stages.make_stages(name, CAPPED, config, solver)
         return

@@ -55,7 +55,7 @@ class Stage:
 @dataclasses.dataclass(frozen=True)
 class ModelStage(Stage):
     """A stage that changes the averaged models f32[K, d] of a method: the field `where` of its
-    state, which is `MethodConfig.serves`. A method without such models is refused."""
+    state, which is `MethodConfig.moved_by_server`. A method without such models is refused."""
 
     where: str
 
@@ -127,8 +127,8 @@ def add_stages(method: Method[Any], stages: tuple[Stage, ...]) -> Method[Any]:
         for stage, own in zip(stages, state.stages, strict=True):
             new, after = stage.after(own, before, after, info, hyper)
             kept.append(new)
-        if method.settle is not None and after is not done:
-            after = method.settle(before, after, federation, hyper)
+        if method.after_server_step is not None and after is not done:
+            after = method.after_server_step(before, after, federation, hyper)
         return RunState(after, tuple(kept)), info
 
     def regroup(
@@ -152,7 +152,7 @@ def add_stages(method: Method[Any], stages: tuple[Stage, ...]) -> Method[Any]:
     outer = {name: read(getattr(method, name)) for name in names} | {
         "init": init,
         "round": round,
-        "settle": None,
+        "after_server_step": None,
     }
     outer |= {f.__name__: f for f in (regroup, follow) if getattr(method, f.__name__) is not None}
     return method._replace(**outer)

@@ -126,7 +126,7 @@ def stage(name: str, train: Any, options: MethodConfig, solver: Solver) -> Stage
     if (table := train.server_table) is None:
         return None
     return Server(
-        options.serves,
+        options.moved_by_server,
         table.name,
         tuple((table.arguments or {}).items()),
         solver.model,
