@@ -39,6 +39,7 @@ from cfljax.local.schedule import Work
 from cfljax.local.solver import Solver
 from cfljax.models.flat import part_of
 from cfljax.registry import Entry, option
+from cfljax.registry.renamed import RENAMED as _RENAMED
 from cfljax.round.ask import Ask
 from cfljax.round.at_home import AtHome, AtHomeState
 from cfljax.round.before import Before
@@ -146,6 +147,8 @@ _REMOVED = {
 
 
 def __getattr__(name: str) -> object:
+    if name in _RENAMED:
+        raise ImportError(f"cfljax.extend.{name} is called {_RENAMED[name]} now")
     if name in _REMOVED:
         raise ImportError(f"cfljax.extend has no {name} any more: {_REMOVED[name]}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

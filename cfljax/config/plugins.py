@@ -32,6 +32,7 @@ from cfljax.methods import METHODS
 from cfljax.registry import Registry, adopt
 from cfljax.registry.entries import Make, Origin, load_as
 from cfljax.registry.options import NoOptions, show
+from cfljax.registry.renamed import explain_old_name
 from cfljax.registry.sources import find_package, find_program, hash_code, list_imports_beside
 
 if TYPE_CHECKING:
@@ -227,7 +228,8 @@ def _load_once(
     except (Exception, SystemExit) as error:
         frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == name]
         line = f"line {frames[-1].lineno}: " if frames else ""
-        raise SpecError(f'{where} = "{name}": {line}{type(error).__name__}: {error}') from error
+        why = f"{line}{type(error).__name__}: {error}{explain_old_name(error)}"
+        raise SpecError(f'{where} = "{name}": {why}') from error
     if not name.endswith(".py"):
         adopt(set(map(str, files)), origin)
     _loaded[name] = code

@@ -23,7 +23,7 @@ from cfljax.engine.outputs import Output
 from cfljax.engine.resume import CheckpointMismatch
 from cfljax.engine.settings import Assembled
 from cfljax.engine.simulate import simulate
-from cfljax.errors import CfljaxError, DataError, StoreError
+from cfljax.errors import CfljaxError, DataError, SpecError, StoreError
 from cfljax.experiment import times
 from cfljax.experiment.assemble import assemble_batch
 from cfljax.experiment.batching import Batch, check_memory
@@ -31,6 +31,7 @@ from cfljax.experiment.model_size import count_run_size
 from cfljax.experiment.privacy import epsilon, epsilon_of_choices, find_crowd
 from cfljax.launch.checkpoints import Checkpoints, from_arrays, to_arrays
 from cfljax.registry.options import Table, Value, show
+from cfljax.registry.renamed import explain_old_name
 from cfljax.store import provenance, summarise, summarise_drift
 from cfljax.types import Array, Federation
 
@@ -78,6 +79,8 @@ def run_batch(
             units = _compute_units(batch, machine, keep, progress, checkpoints, until)
     except Exception as caught:
         error = caught
+        if (place := locate_error(caught)) and (now := explain_old_name(caught)):
+            error = SpecError(f"{place}{type(caught).__name__}: {caught}{now}")
     if distributed.is_connected():
         distributed.next_batch(error)
     if error is None:

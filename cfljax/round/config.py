@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 from cfljax.errors import SpecError
 from cfljax.quantity import Quantity
 from cfljax.registry.options import Value, show
+from cfljax.registry.renamed import need_new_names
 
 if TYPE_CHECKING:  # reading a spec imports no JAX
     from cfljax.local.solver import Solver
@@ -108,6 +109,7 @@ class MethodConfig:
     `accuracy_<name>` of further models), by name. What base classes report is added."""
 
     def __init_subclass__(cls) -> None:
+        need_new_names(cls)
         cls.diagnostics = {
             name: quantity
             for base in reversed(cls.__mro__)

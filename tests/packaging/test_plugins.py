@@ -4,7 +4,10 @@ wrong in one line."""
 import importlib
 import importlib.machinery
 import importlib.metadata
+import inspect
+import operator
 import os
+import re
 import subprocess
 import sys
 import types
@@ -14,10 +17,14 @@ import jax.numpy as jnp
 import pytest
 
 import cfljax
+from cfljax import extend
+from cfljax.api import one_run
 from cfljax.config import read_spec
 from cfljax.errors import SpecError
 from cfljax.methods import METHODS
 from cfljax.registry import Entry, sources
+from cfljax.registry.renamed import RENAMED
+from cfljax.types import ClientState
 from tests.often import rarely
 
 METHOD = """
@@ -89,6 +96,10 @@ def test_a_resolved_run_brings_its_plugin(plugin):
     ("1 +", "SyntaxError"), ("import nowhere_to_be_found", "line 1: ModuleNotFoundError"),
     *[(f"from cfljax.extend import {name}", f"line 1: ImportError: cfljax.extend has no {name} any more: {use}")
       for name, use in (("Clusters", "write"), ("by_loss", "use least_loss"), ("chosen", "use a class"), ("train_clusters", "use averages"))],
+    ("from cfljax.extend import Begun", "line 1: ImportError: cfljax.extend.Begun is called InitialClusters now"),
+    ("from cfljax.extend import Clustered\nclass Old(Clustered):\n    def shows(self):\n        pass",
+     "class Old: shows is called compute_diagnostics now"),
+    ("from cfljax.extend import State\nState(1, 2, guess=3)", "guess is called labels_if_joining now"),
     ("x = 1\n\nraise ValueError('no')", "line 3: ValueError: no"), ("import sys\nsys.exit(0)", "line 2: SystemExit: 0"),
     (METHOD.replace('"mine"', '"fedavg"'), 'method "fedavg" exists already'),
     (METHOD.replace('"mine"', '"m i"'), "a name begins with a letter"),
@@ -115,6 +126,59 @@ def test_a_run_that_fails_in_a_plugin_says_in_which_line(plugin, tmp_path):
             SMALL | {"method": method, "plugins": [str(plugin)]}, tmp_path / method, quiet=True
         )
         assert [result.record["error"] or "" for result in results] == [words]
+
+
+OLD = """
+import cfljax
+from cfljax.extend import Clustered
+
+@cfljax.register_method("mine")
+class Mine(Clustered):
+    chooses, clusters = True, 2
+
+    def prepare(self, ask, state):
+        LINE
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("return state._replace(guess=None)", "guess is called labels_if_joining now"),
+        ("return state._replace(active=state.there)", "there is called active_mask now"),
+    ],
+)
+def test_a_run_that_uses_an_old_name_says_the_new_one(plugin, line, words):
+    plugin.write_text(OLD.replace("LINE", line))
+    with pytest.raises(SpecError) as raised:
+        one_run(SMALL | {"method": "mine", "plugins": [str(plugin)]})
+    said = str(raised.value)
+    assert said.startswith("mine.py, line 10: ") and said.endswith(words) and "\n" not in said
+
+
+def test_an_option_may_have_a_name_that_something_else_had(plugin):
+    plugin.write_text(
+        "import dataclasses\n"
+        + OLD.replace("class Mine", "@dataclasses.dataclass(frozen=True)\nclass Mine")
+        .replace("chooses,", "kept: int = cfljax.option(1, 'how many')\n    chooses,")
+        .replace("LINE", "return state")
+    )
+    assert len(ids(plugin)) == 1
+
+
+def members(owner):
+    """What a class of the facade has, fields that it sets included; or a function's arguments."""
+    thing = operator.attrgetter(owner)(extend) if owner != "ClientState" else ClientState
+    if inspect.isclass(thing):
+        return {*dir(thing), *re.findall(r"self\.(\w+) = ", inspect.getsource(thing))}
+    return set(inspect.signature(thing).parameters)
+
+
+@pytest.mark.parametrize("old", RENAMED)
+def test_a_name_that_was_renamed_is_there_under_the_new_one_alone(old):
+    owner, _, name = old.rpartition(".")
+    there = members(owner) if owner else set(extend.__all__)
+    assert RENAMED[old] in there and name not in there
 
 
 def test_a_plugin_that_is_not_there_suggests_its_neighbour(plugin):

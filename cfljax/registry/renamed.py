@@ -1,0 +1,82 @@
+"""Names of `cfljax.extend` that were others until version 0.2.0: what a plug-in that still has an
+old one is told. An old name does not work; without this table an old function of a recipe would be
+ignored in silence."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+
+from cfljax.errors import SpecError
+
+RENAMED: Mapping[str, str] = {
+    "Begun": "InitialClusters",
+    "Done": "RoundResult",
+    "Kept": "AtHomeState",
+    "Mixed": "Aggregate",
+    "Mixtures": "MixtureState",
+    "Before.here": "clients_to_cluster",
+    "Before.present": "present_clients",
+    "Before.late": "late_clients",
+    "Before.drawn": "draw_clients",
+    "Before.ordered": "sort_by_uid",
+    "Before.of_all": "labels_from_pairs",
+    "Before.asked_now": "count_pretrained",
+    "Before.asked": "has_pretrained",
+    "Before.own": "client_params",
+    "State.there": "active_mask",
+    "State.guess": "labels_if_joining",
+    "State.asked": "pretrained_count",
+    "State.whole": "global_model",
+    "State.own": "client_params",
+    "ClientState.own": "client_params",
+    "InitialClusters.guess": "labels_if_joining",
+    "Clustered.settle": "remember_after_server_step",
+    "Clustered.shows": "compute_diagnostics",
+    "AtHome.shows": "compute_diagnostics",
+    "Clustered.kept": "extras",
+    "Soft.kept": "extras",
+    "MethodConfig.repeats": "shared_copies_downloaded",
+    "Clustered.single": "has_fixed_labels",
+    "MethodConfig.waits": "asynchronous_unsupported",
+    "MethodConfig.one_sum": "publishes_one_sum_per_round",
+    "MethodConfig.own_server": "server_step_is_own",
+    "MethodConfig.served": "server_models",
+    "MethodConfig.serves": "moved_by_server",
+    "Method.settle": "after_server_step",
+    "Solver.losses.own": "client_params",
+}
+"""Old name -> new name. The name of a member, or of an argument, stands after its owner's."""
+
+
+def need_new_names(cls: type) -> None:
+    """Raise SpecError if a recipe's subclass overrides what has another name now. An option may
+    have any name."""
+    for name, value in vars(cls).items():
+        new = _find_new(cls, name)
+        if new and not isinstance(value, dataclasses.Field):
+            raise SpecError(f"class {cls.__name__}: {name} is called {new} now")
+
+
+def explain_old_name(error: BaseException) -> str:
+    """Return "; OLD is called NEW now" if an old name has caused this error, else ""."""
+    new = ""
+    if isinstance(error, AttributeError):
+        old = error.name or ""
+        new = _find_new(type(error.obj), old)
+    elif found := re.search(r"(\S+)\(\) got an unexpected keyword argument '(\w+)'", str(error)):
+        old = found[2]
+        new = RENAMED.get(f"{found[1].removesuffix('.__new__')}.{old}", "")
+    elif found := re.search(r"unexpected field names: \['(\w+)'", str(error)):
+        # `_replace` of a NamedTuple does not say of which
+        old = found[1]
+        new = RENAMED.get(f"State.{old}", "")
+    return new and f"; {old} is called {new} now"
+
+
+def _find_new(cls: type, old: str) -> str:
+    """Return the new name of a member of this class or its bases; "" if it has not got another."""
+    ours = (base for base in cls.__mro__ if base.__module__.startswith("cfljax."))
+    keys = (f"{base.__name__}.{old}" for base in ours)
+    return next((RENAMED[key] for key in keys if key in RENAMED), "")
