@@ -212,7 +212,7 @@ def _select(
             for name, v in curves.items()
         }
     if "bytes_up" in curves and "bytes_down" in curves:
-        curves["bytes"] = curves.pop("bytes_up") + curves.pop("bytes_down")
+        curves["bytes"] = curves["bytes_up"] + curves["bytes_down"]
     return curves
 
 

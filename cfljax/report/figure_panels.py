@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import colorsys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
 
+from cfljax.errors import SpecError
 from cfljax.report.mixture_pictures import Mixture
 from cfljax.report.report_data import ReportData
 from cfljax.report.run_pictures import Confusion, OverRounds, RunPictures
@@ -51,9 +52,10 @@ def _draw_grid(
     kind: Callable[[RunPictures], Sequence[Panel | None]],
     draw: Callable[[Axes, Panel], None],
     side: tuple[float, float],
+    own: Axes | None = None,
 ) -> Figure | None:
     """Draw the first MAX_PANELS pictures of a kind beside each other, each of `side` inches; None
-    when there are none."""
+    when there are none. `own`: draw the only picture there."""
     from matplotlib.figure import Figure
 
     chosen = [
@@ -65,19 +67,32 @@ def _draw_grid(
     ][:MAX_PANELS]
     if not chosen:
         return None
+    if own is not None and len(chosen) > 1:
+        raise SpecError(
+            f"ax: there are {len(chosen)} pictures, one of each method; choose one by methods=, or "
+            "leave ax out"
+        )
+    if own is not None:
+        _draw_panel(own, *chosen[0], draw)
+        return cast("Figure", own.figure)
     across = min(MAX_PANELS_IN_A_ROW, len(chosen))
     down = -(-len(chosen) // across)
     figure = Figure(figsize=(max(2.4, side[0] * across), side[1] * down))
     panels = figure.subplots(down, across, squeeze=False).ravel()
     for axes, (name, each) in zip(panels, chosen, strict=False):
-        quantity = getattr(each, "name", "")
-        title = f"{name}, {quantity}" if quantity else name
-        axes.set_title((title if len(title) <= 30 else title[:29] + "…").replace("$", r"\$"))
-        axes.grid(False)
-        draw(axes, each)
+        _draw_panel(axes, name, each, draw)
     for axes in panels[len(chosen) :]:
         axes.set_axis_off()
     return figure
+
+
+def _draw_panel(axes: Axes, name: str, each: Panel, draw: Callable[[Axes, Panel], None]) -> None:
+    """Draw a picture of the configuration of this name, which is its title."""
+    quantity = getattr(each, "name", "")
+    title = f"{name}, {quantity}" if quantity else name
+    axes.set_title((title if len(title) <= 30 else title[:29] + "…").replace("$", r"\$"))
+    axes.grid(False)
+    draw(axes, each)
 
 
 def _draw_strips(axes: Axes, p: OverRounds | Mixture) -> None:
@@ -123,8 +138,13 @@ def _draw_confusion(axes: Axes, p: Confusion) -> None:
                 )
 
 
+def draw_assignment(data: ReportData, own: Axes | None = None) -> Figure | None:
+    """Draw the cluster of each client over the rounds, of the first run of each configuration."""
+    return _draw_grid(data, lambda d: [d.assignment], _draw_strips, (1.8, 1.9), own)
+
+
 PANELS: dict[str, Callable[[ReportData], Figure | None]] = {
-    "assignment": lambda data: _draw_grid(data, lambda d: [d.assignment], _draw_strips, (1.8, 1.9)),
+    "assignment": draw_assignment,
     "groups": lambda data: _draw_grid(data, lambda d: [d.groups], _draw_strips, (1.8, 1.9)),
     "mixture": lambda data: _draw_grid(data, lambda d: d.mixtures, _draw_strips, (2.4, 1.9)),
     "confusion": lambda data: _draw_grid(

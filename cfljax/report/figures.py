@@ -9,7 +9,7 @@ import tomllib
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -35,6 +35,8 @@ DASHES: tuple[str | tuple[float, tuple[float, ...]], ...] = (
 FIGURE_SIZE = (5.5, 3.3)
 CHANGE_COLOUR = "#8a93a3"
 """The colour of the lines at changes of the data."""
+BYTES_LABEL = "sent, MB"
+SECONDS_LABEL = "seconds without compiling the rounds"
 # The height of a line of the legend in inches
 LEGEND_LINE_HEIGHT = 0.15
 STYLE: dict[Any, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
@@ -67,9 +69,13 @@ def render(
                 figure.set_layout_engine("none")
 
 
-def _axes(height: float) -> tuple[Figure, Axes]:
+def _axes(height: float, own: Axes | None = None) -> tuple[Figure, Axes]:
+    """Return a new figure of this height with its axes; or the axes of a user, with their
+    figure."""
     from matplotlib.figure import Figure
 
+    if own is not None:
+        return cast("Figure", own.figure), own
     figure = Figure(figsize=(FIGURE_SIZE[0], height))
     return figure, figure.subplots()
 
@@ -80,7 +86,7 @@ Draw = Callable[[ReportData], "Figure | None"]
 Line = tuple[np.ndarray, Band] | None
 
 
-def _draw_lines(
+def draw_lines(
     data: ReportData,
     pick: Callable[[Curves], Line],
     x: str,
@@ -88,10 +94,13 @@ def _draw_lines(
     percent: bool = False,
     ends: bool = False,
     stops: bool = False,
+    own: Axes | None = None,
 ) -> Figure | None:
     """Draw the line of `pick` for each configuration. `ends`: mark each last point; `stops`: where
-    runs were ended."""
-    figure, axes = _axes(height=max(FIGURE_SIZE[1], 0.2 + LEGEND_LINE_HEIGHT * len(data.drawn)))
+    runs were ended; `own`: draw there, instead of in a figure with the legend beside it."""
+    height = max(FIGURE_SIZE[1], 0.2 + LEGEND_LINE_HEIGHT * len(data.drawn))
+    figure, axes = _axes(height, own)
+    drawn = 0
     factor = 100 if percent else 1
     for configuration, curves, (shade, dash) in zip(
         data.drawn, data.curves, styles(data), strict=True
@@ -109,6 +118,7 @@ def _draw_lines(
             linestyle=DASHES[dash],
             label=_shorten_name(configuration.legend),
         )
+        drawn += 1
         axes.fill_between(at, mean - std, mean + std, color=COLOURS[shade], alpha=0.14, linewidth=0)
         last = np.flatnonzero(np.isfinite(mean))[-1]
         if ends or np.isfinite(mean).sum() == 1:
@@ -118,12 +128,15 @@ def _draw_lines(
             axes.plot(
                 curves.stopped, height, "|", color=COLOURS[shade], markersize=7, markeredgewidth=1
             )
-    if not axes.lines:
+    if not drawn:
         return None
     if stops and any(each.stopped for each in data.curves):
         x = f"{x}  (|: a run stopped, and keeps its last value)"
     axes.set(xlabel=x, ylabel=y)
-    figure.legend(loc="outside right upper")
+    if own is not None:
+        axes.legend()
+    else:
+        figure.legend(loc="outside right upper")
     return figure
 
 
@@ -141,16 +154,18 @@ def _draw_rounds(pick: Callable[[Curves], Band | None], label: str, percent: boo
         return None if band is None else (band.round, band)
 
     def draw(data: ReportData) -> Figure | None:
-        figure = _draw_lines(data, line, "round", label, percent, stops=True)
-        # Where the data change
+        figure = draw_lines(data, line, "round", label, percent, stops=True)
         if figure is not None:
-            for at in sorted({at for each in data.curves for at in each.changes}):
-                figure.axes[0].axvline(
-                    at, color=CHANGE_COLOUR, linewidth=0.8, linestyle=(0, (1, 2)), zorder=0
-                )
+            mark_changes(data, figure.axes[0])
         return figure
 
     return draw
+
+
+def mark_changes(data: ReportData, axes: Axes) -> None:
+    """Draw a line at each round in which the data change."""
+    for at in sorted({at for each in data.curves for at in each.changes}):
+        axes.axvline(at, color=CHANGE_COLOUR, linewidth=0.8, linestyle=(0, (1, 2)), zorder=0)
 
 
 def _draw_clients(data: ReportData) -> Figure | None:
@@ -159,7 +174,7 @@ def _draw_clients(data: ReportData) -> Figure | None:
     def pick(each: Curves) -> Line:
         return (100 * each.clients.round, each.clients) if len(each.clients.round) else None
 
-    figure = _draw_lines(data, pick, "clients from worst to best, %", "accuracy, %", True)
+    figure = draw_lines(data, pick, "clients from worst to best, %", "accuracy, %", True)
     if figure is not None:
         figure.axes[0].axvspan(0, 10, color="#eef4fb", zorder=0)
     return figure
@@ -172,7 +187,7 @@ def _draw_newcomers(data: ReportData) -> Figure | None:
     def line(each: Curves) -> Line:
         return (each.newcomers.round, each.newcomers) if len(each.newcomers.round) else None
 
-    figure = _draw_lines(data, line, "local steps of a new client", "accuracy, %", True, ends=True)
+    figure = draw_lines(data, line, "local steps of a new client", "accuracy, %", True, ends=True)
     if figure is not None:
         (axes,) = figure.axes
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -182,8 +197,9 @@ def _draw_newcomers(data: ReportData) -> Figure | None:
     return figure
 
 
-def _bytes(each: Curves) -> Line:
-    band = each.history.get("accuracy")
+def over_bytes(each: Curves, column: str) -> Line:
+    """Return a column over the megabytes that clients have sent and received."""
+    band = each.history.get(column)
     sent = each.history.get("bytes")
     return None if band is None or sent is None else _skip_round_0(sent.mean / 1e6, band)
 
@@ -194,8 +210,9 @@ def _clock(each: Curves) -> Line:
     return None if band is None or passed is None else _skip_round_0(passed.mean, band)
 
 
-def _seconds(each: Curves) -> Line:
-    band = each.history.get("accuracy")
+def over_seconds(each: Curves, column: str) -> Line:
+    """Return a column over the seconds of setting up, training and evaluating."""
+    band = each.history.get(column)
     spent = each.seconds
     if band is None or not math.isfinite(spent) or not len(band.round) or band.round[-1] <= 0:
         return None
@@ -211,18 +228,18 @@ def _skip_round_0(spent: np.ndarray, band: Band) -> Line:
 def _draw_labels(axes: Axes, data: ReportData, label: str) -> None:
     """Name a row for each configuration, from the top. After the last mark is drawn: rows without a
     mark are then kept in view."""
-    axes.set_yticks(range(len(data.drawn)), [_shorten_name(c.name) for c in data.drawn])
+    axes.set_yticks(range(len(data.drawn)), [_shorten_name(c.legend) for c in data.drawn])
     axes.invert_yaxis()
     axes.set_xlabel(label)
 
 
-def _methods(data: ReportData) -> Figure | None:
+def draw_methods(data: ReportData, own: Axes | None = None) -> Figure | None:
     """Draw the headline accuracy of each configuration: a circle for each seed, their mean and
-    deviation."""
+    deviation. `own`: as for `draw_lines`."""
     finals = next(iter(finals_of(data.drawn).values()))
     if not any(each["seeds"] for each in finals):
         return None
-    figure, axes = _axes(height=0.9 + 0.24 * len(data.drawn))
+    figure, axes = _axes(0.9 + 0.24 * len(data.drawn), own)
     for i, (each, (shade, _)) in enumerate(zip(finals, styles(data), strict=True)):
         if not each["seeds"]:
             continue
@@ -322,16 +339,23 @@ FIGURES: dict[str, Draw] = {
     ),
     "loss": _draw_rounds(lambda each: each.history.get("loss"), "test loss"),
     "ari": _draw_rounds(lambda each: each.history.get("ari"), "adjusted Rand index"),
-    "methods": _methods,
+    "methods": draw_methods,
     "clients": _draw_clients,
     "newcomers": _draw_newcomers,
-    "bytes": lambda data: _draw_lines(data, _bytes, "sent, MB", "accuracy, %", True, ends=True),
-    "clock": lambda data: _draw_lines(
+    "bytes": lambda data: draw_lines(
+        data, lambda each: over_bytes(each, "accuracy"), BYTES_LABEL, "accuracy, %", True, ends=True
+    ),
+    "clock": lambda data: draw_lines(
         data, _clock, "simulated seconds", "accuracy, %", True, ends=True
     ),
     "waited": _waited,
-    "seconds": lambda data: _draw_lines(
-        data, _seconds, "seconds without compiling the rounds", "accuracy, %", True, ends=True
+    "seconds": lambda data: draw_lines(
+        data,
+        lambda each: over_seconds(each, "accuracy"),
+        SECONDS_LABEL,
+        "accuracy, %",
+        True,
+        ends=True,
     ),
     "clusters": _draw_rounds(lambda each: each.clusters, "clusters"),
     **PANELS,

@@ -116,20 +116,17 @@ def to_frame(table: Sequence[Row]) -> pandas.DataFrame:
 
     columns = columns_of(table)
     options = option_names(row.configuration for row in table)
-    lines = []
+    lines: list[dict[str, str | float | None]] = []
     for row in table:
         each = row.configuration
         chosen = dict(each.options)
-        lines.append(
-            {"method": each.method, "label": each.label}
-            | {option: chosen.get(option) for option in options}
-            | {status: len(each.by_status(status)) for status in STATUSES}
-            | {
-                f"{column.key}_{name}": number
-                for column in columns
-                for name, number in _list_numbers(column, row.cells[column.key]).items()
-            }
-        )
+        line: dict[str, str | float | None] = {"method": each.method, "label": each.label}
+        line |= {option: chosen.get(option) for option in options}
+        line |= {status: len(each.by_status(status)) for status in STATUSES}
+        for column in columns:
+            numbers = _list_numbers(column, row.cells[column.key])
+            line |= {f"{column.key}_{name}": number for name, number in numbers.items()}
+        lines.append(line)
     frame = pd.DataFrame(lines)
     # A column in which all numbers are missing has objects
     counts = tuple(f"_{name}" for name in ("n", "best"))

@@ -17,21 +17,24 @@ _FACTS = ("run", "method", "seed", "label", "status")
 _MOST_LISTED = 20
 
 
-def choose_rows(rows: Collection[Table], wanted: Mapping[str, object]) -> list[Table]:
+def choose_rows(
+    rows: Collection[Table], wanted: Mapping[str, object], where: str = "filter: "
+) -> list[Table]:
     """Return the rows that match: in their order, or if methods are named, by the order of these.
 
     Args:
         rows: records with their labels and options.
-        wanted: the name of a column -> its value, or several; a SpecError if no row has a value."""
+        wanted: the name of a column -> its value, or several; a SpecError if no row has a value.
+        where: what messages begin with."""
     varying = list_varying(rows)
     chosen = list(rows)
     for name, given in wanted.items():
-        key = _find_column(name, varying)
+        key = _find_column(name, varying, where)
         values = _list_values(given)
         known = [_list_names(row, key) for row in rows]
         for value in values:
             if not any(_equals(value, cell) for cells in known for cell in cells):
-                _check_value(name, value, known)
+                _check_value(where, name, value, known)
         chosen = [row for row in chosen if _rank(row, key, values) < len(values)]
         if key == "method":
             chosen.sort(key=lambda row: _rank(row, "method", values))
@@ -50,7 +53,7 @@ def make_plan_row(row: Table) -> Table:
     }
 
 
-def _find_column(name: str, varying: Collection[str]) -> str:
+def _find_column(name: str, varying: Collection[str], where: str) -> str:
     """Return the fact or the dotted option of this name, or with this last word."""
     if name in _FACTS or name in varying:
         return name
@@ -59,9 +62,9 @@ def _find_column(name: str, varying: Collection[str]) -> str:
         return found[0]
     if found:
         full = f'**{{"{found[0]}": …}}'
-        raise SpecError(f"filter: {name} is in {' and '.join(found)}; write one in full, {full}")
+        raise SpecError(f"{where}{name} is in {' and '.join(found)}; write one in full, {full}")
     raise SpecError(
-        f"filter: {name} is no option that varies between these runs"
+        f"{where}{name} is no option that varies between these runs"
         f"{suggest(name, [*_FACTS, *varying])}"
     )
 
@@ -100,7 +103,7 @@ def _rank(row: Table, key: str, values: list[object]) -> int:
     return next(hits, len(values))
 
 
-def _check_value(name: str, value: object, known: list[list[Value]]) -> None:
+def _check_value(where: str, name: str, value: object, known: list[list[Value]]) -> None:
     """Raise a SpecError about a value that no row has; a status need not occur."""
     named = (cell for cells in known for cell in cells if not isinstance(cell, list | dict))
     cells = list(dict.fromkeys(named))
@@ -114,4 +117,4 @@ def _check_value(name: str, value: object, known: list[list[Value]]) -> None:
         shown = [show(cell) for cell in cells if cell is not None]
         more = ", …" if len(shown) > _MOST_LISTED else ""
         near = f"; known: {', '.join(shown[:_MOST_LISTED])}{more}"
-    raise SpecError(f"filter: {name} = {show(value)}: no run has it{near}")
+    raise SpecError(f"{where}{name} = {show(value)}: no run has it{near}")

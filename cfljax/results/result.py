@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import html
+import importlib
 import os
 import typing
 import warnings
@@ -14,8 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cfljax.engine.quantities import HISTORY
-from cfljax.errors import SpecError, StoreError, suggest
+from cfljax.errors import SpecError, StoreError
 from cfljax.registry.options import Table, Value, show
 from cfljax.results import choices, frames
 from cfljax.results.models import KeptModels
@@ -25,6 +25,7 @@ from cfljax.store.rows import label_of, make_rows, unify_paths
 
 if TYPE_CHECKING:
     import pandas
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _HEADLINES = (
@@ -129,14 +130,6 @@ class Result(KeptModels):
             if name in self.summary:
                 facts[name] = frames.short(self.summary[name])
         return facts
-
-
-def _format_option(option: str, value: Value) -> str:
-    """Format an option in the name of a line; "" for a run that has no such option. (In a frame a
-    missing number is NaN, which differs from itself.)"""
-    if value is None or value != value:
-        return ""
-    return f" {option}={value if isinstance(value, str) else show(value)}"
 
 
 class Results:
@@ -362,46 +355,38 @@ class Results:
             for row in rows[result.run]
         )
 
-    def plot(self, column: str = "accuracy") -> Figure:
-        """Draw a column of `history()` over rounds with matplotlib: each method's mean and standard
-        deviation over the seeds, as the page of results does. A run that `train.stop` has ended
-        keeps its last value, and diverged runs are drawn only if none of the line is done."""
-        # pyplot instead of Figure, because notebooks show what pyplot has made
-        from matplotlib import pyplot
+    def plot(
+        self,
+        column: str = "accuracy",
+        *,
+        ax: Axes | None = None,
+        methods: str | Sequence[str] | None = None,
+        x: str = "round",
+        kind: str = "accuracy",
+    ) -> Figure:
+        """Draw a figure of the report with matplotlib: the same numbers, names and colours. A
+        method's curve is the mean over its seeds, with the standard deviation as a band. A run
+        that `train.stop` has ended keeps its last value, and diverged runs are drawn only if none
+        of the line is done. Of more than 24 settings the best are drawn.
 
-        frame = self.history()
-        if column not in frame:
-            raise StoreError(f"{column}: there is no such column{suggest(column, map(str, frame))}")
-        lines = frame["label" if "label" in frame else "method"].astype(str)
-        for name in self.varying():
-            lines += [_format_option(name.removeprefix("method."), value) for value in frame[name]]
-        figure, axes = pyplot.subplots(layout="constrained")
-        pyplot.close(figure)
-        for line in dict.fromkeys(lines):
-            curves = self._keep_last(frame[lines == line], column)
-            mean = curves.mean(axis=1)
-            deviation = curves.std(axis=1)
-            axes.plot(mean, label=line)
-            axes.fill_between(
-                mean.index, mean - deviation, mean + deviation, alpha=0.2, linewidth=0
-            )
-        axes.set(xlabel="round", ylabel=HISTORY[column].words if column in HISTORY else column)
-        for text in axes.legend().get_texts():
-            text.set_parse_math(False)
-        return figure
+        Args:
+            column: a column of `history()`, or `bytes`, the sum of both directions.
+            ax: axes of your own to draw in, instead of a new figure.
+            methods: only these methods, by name or label, in this order.
+            x: what curves are drawn over: `"round"`, `"bytes"` (sent and received by all clients)
+                or `"seconds"` (of setting up, training and evaluating, without compiling).
+            kind: `"accuracy"`: curves of the column; `"methods"`: the accuracy that methods are
+                compared by, with a circle for each seed; `"assignment"`: the cluster of each client
+                over the rounds, in the first run of each method."""
+        from cfljax.report.plots import plot
 
-    def _keep_last(self, rows: pandas.DataFrame, column: str) -> pandas.DataFrame:
-        """Return the column with a row per round and a column per run. `rows`: those of `history`
-        that belong to one line."""
-        done = [run for run in rows["run"].unique() if self.records[run]["status"] == "done"]
-        shown = rows[rows["run"].isin(done)] if done else rows
-        curves = shown.pivot_table(index="round", columns="run", values=column, dropna=False)
-        for run in curves.columns.astype(str):
-            last = shown.loc[shown["run"] == run, "round"].max()
-            train = self.records[run]["config"].get("train", {})
-            if train.get("stop") and last < train.get("rounds", 0):
-                curves.loc[curves.index > last, run] = curves.loc[last, run]
-        return curves
+        # In notebooks, figures are shown once pyplot has been imported
+        importlib.import_module("matplotlib.pyplot")
+        drawn = self
+        if methods is not None:
+            chosen = choices.choose_rows(self.rows, {"method": methods}, "plot: ")
+            drawn = self._select(chosen)
+        return plot(drawn, column, ax, x, kind)
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
         """Write the summary frame as a CSV file. Texts that a spreadsheet would take for a formula

@@ -139,13 +139,13 @@ def test_what_a_method_spends_before_the_rounds_is_no_free_accuracy(tmp_path):
     synthetic.add(Store(tmp_path), "a", 0, step_s=2)
     (each,) = read([tmp_path]).curves
     for line, first in (
-        (figures._bytes(each), 3e-3),
+        (figures.over_bytes(each, "accuracy"), 3e-3),
         (figures._clock(each), 2.0),
-        (figures._seconds(each), 0.45),
+        (figures.over_seconds(each, "accuracy"), 0.45),
     ):
         at, band = line
         assert at[0] == pytest.approx(first) and band.round[0] == 1 and len(at) == len(band.mean)
-    spent, _ = figures._seconds(each._replace(setup=7.0))
+    spent, _ = figures.over_seconds(each._replace(setup=7.0), "accuracy")
     assert spent[0] == pytest.approx(7.45)
 
 

@@ -6,10 +6,12 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib import pyplot
 
 import cfljax
 from cfljax.errors import SpecError, StoreError
 from cfljax.report.cells import format_number
+from cfljax.report.page_data import page_data
 from cfljax.report.report_data import read
 from cfljax.report.write import write
 from cfljax.store import Store
@@ -146,3 +148,62 @@ def test_a_report_of_chosen_runs_leaves_the_report_of_all_alone(grid):
     page = chosen.report(grid.store.folder / "iid", figures=False)
     table = re.findall("rotated", (page.parent / "table.csv").read_text())
     assert table == [] and "rotated" in (whole.parent / "table.csv").read_text()
+
+
+def test_curves_are_those_of_the_page(results):
+    data = read([results])
+    page, axes = (
+        page_data(data),
+        {x: results.plot(x=x).axes[0] for x in ("round", "bytes", "seconds")},
+    )
+    names = [each["name"] for each in page["configs"]]
+    for i, name in enumerate(names):
+        by_round, by_bytes, by_seconds = (
+            next(line for line in each.lines if line.get_label() == name) for each in axes.values()
+        )
+        band, sent = page["history"]["accuracy"][i], page["history"]["bytes"][i]
+        np.testing.assert_allclose(by_round.get_xdata(), band["x"])
+        for line, start in ((by_round, 0), (by_bytes, 1), (by_seconds, 1)):
+            np.testing.assert_allclose(line.get_ydata(), band["m"][start:], rtol=1e-4)
+        np.testing.assert_allclose(by_bytes.get_xdata(), np.array(sent["m"][1:]) / 1e6, rtol=1e-4)
+        last = page["seconds"][i] + data.curves[i].setup
+        assert by_seconds.get_xdata()[-1] == pytest.approx(last, rel=1e-4)
+    assert axes["round"].get_ylabel() == "accuracy, %"
+    axes["round"].figure.canvas.draw()
+    assert "80" in [tick.get_text() for tick in axes["round"].get_yticklabels()]
+
+
+def test_methods_are_drawn_in_the_order_that_is_asked_for_and_in_own_axes(results):
+    figure, own = pyplot.subplots(1, 3)
+    pyplot.close(figure)
+    few = {"methods": ["oracle", "fedavg"]}
+    assert results.plot("loss", ax=own[0], **few) is figure
+    assert [text.get_text() for text in own[0].get_legend().get_texts()] == ["Oracle", "FedAvg"]
+    results.plot(kind="methods", ax=own[1], **few)
+    rows = [label.get_text() for label in own[1].get_yticklabels()]
+    means = [line.get_xdata()[0] for line in own[1].lines if line.get_marker() == "|"]
+    table = results.table().set_index("method").loc[few["methods"]]
+    assert rows == ["Oracle", "FedAvg"]
+    assert means == pytest.approx([*(100 * table["accuracy_last_mean"])], rel=1e-4)
+    results.plot(kind="assignment", ax=own[2], methods="ifca")
+    assert own[2].get_title() == "IFCA" and len(results.plot(kind="assignment").axes) >= 6
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"kind": "method"}, 'kind = "method": there is no such figure; did you mean "methods"'),
+        ({"x": "time"}, 'x = "time": curves cannot be drawn over that; known: bytes, round'),
+        ({"x": "bytes", "kind": "methods"}, 'x = "bytes": is for curves; leave it out'),
+        ({"column": "ari", "kind": "assignment"}, 'column = "ari": is for curves'),
+        ({"column": "acuracy"}, 'acuracy: there is no such column; did you mean "accuracy"'),
+        ({"methods": "ifka"}, 'plot: method = "ifka": no run has it; did you mean "ifca"'),
+        ({"methods": "bad"}, "no run has something to draw for accuracy"),
+        ({"ax": []}, "ax: must be one matplotlib axes, not list"),
+        ({"ax": pyplot.Figure().subplots(), "kind": "assignment"}, "choose one by methods="),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused_in_a_line(results, given, words):
+    with pytest.raises(cfljax.CfljaxError) as error:
+        results.plot(**given)
+    assert words in str(error.value) and "\n" not in str(error.value)

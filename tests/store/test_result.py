@@ -139,7 +139,7 @@ def test_runs_are_found_by_their_places_and_drawn(folder):
         results["ifca"]
     axes = results.plot().axes[0]
     assert axes.get_xlabel() == "round" and len(axes.lines) == 2
-    assert axes.lines[1].get_label() == "ifca model.hidden=[200] train.lr=0.1 beta=0.5"
+    assert axes.lines[1].get_label() == "IFCA hidden=[200] beta=0.5"
     assert axes.lines[1].get_ydata().tolist() == results.history()["accuracy"].tolist()[3:]
     with pytest.raises(StoreError, match="there is no such column"):
         results.plot("accuracies")
@@ -155,7 +155,7 @@ def test_a_line_is_the_mean_over_seeds(folder):
             {"history/round": np.arange(2), "history/accuracy": np.array([half, 0.5])},
         )
     line = Results(folder).plot().axes[0].lines[-1]
-    assert line.get_label() == "ditto train.lr=0.3" and line.get_ydata().tolist() == [0.5, 0.5]
+    assert line.get_label() == "Ditto" and line.get_ydata().tolist() == [0.5, 0.5]
 
 
 def test_a_run_that_stopped_keeps_its_last_value_and_a_diverged_one_is_left_out(folder):
@@ -169,7 +169,9 @@ def test_a_run_that_stopped_keeps_its_last_value_and_a_diverged_one_is_left_out(
         curves = {"history/round": rounds[:length], "history/accuracy": accuracy}
         store.write(f"s{seed}", record, curves)
     results = Results(folder)
-    line = results.plot().axes[0].lines[-1]
+    # The last of the lines marks where runs stopped
+    *_, line, marks = results.plot().axes[0].lines
+    assert line.get_label() == "Ditto" and marks.get_xdata().tolist() == [1]
     assert line.get_xdata().tolist() == [0, 1, 2, 3]
     assert line.get_ydata().tolist() == [0.25, 0.375, 0.375, 0.625]
     frame = results.history()

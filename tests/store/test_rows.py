@@ -112,8 +112,8 @@ def test_a_run_that_two_rows_share_counts_in_both(tmp_path):
         "run": [0, 1, 2],
     }
     assert [line.get_label() for line in results.plot().axes[0].lines] == [
-        "fedavg data.seed=0",
-        "fedavg data.seed=run",
+        "FedAvg seed=0",
+        "FedAvg seed=run",
     ]
 
 
