@@ -164,5 +164,13 @@ def check_seeds(plan: SearchPlan, seeds: Iterable[int]) -> None:
 
 
 def replace_runs(spec: Spec, runs: Iterable[Run]) -> Spec:
-    """Return the spec with these runs instead of its own."""
-    return dataclasses.replace(spec, warnings=(), _runs=tuple(merge_equal(runs)))
+    """Return the spec with these runs instead of its own. Options that vary in the search count as
+    varying in them, too, so that tables show what was chosen even where all methods chose the
+    same."""
+    given = list(runs)
+    searched = {run.cheap_id: run.varies for run in given}
+    merged = merge_equal(given)
+    for run in merged:
+        # In place of a copy, which would lose the ids that the run has computed
+        object.__setattr__(run, "varies", {**searched[run.cheap_id], **run.varies})
+    return dataclasses.replace(spec, warnings=(), _runs=tuple(merged))

@@ -85,6 +85,13 @@ class Configuration(NamedTuple):
         )
 
     @property
+    def settings(self) -> str:
+        """The options that all rows of its label have and others do not, as `tune` chooses them; ""
+        for none."""
+        told = {*self.data, *self.distinguishing}
+        return _join([pair for pair in self.options if pair not in told])
+
+    @property
     def heading(self) -> str:
         """The title of its block; "" where the data do not vary."""
         return " ".join(f"{k}={v}" for k, v in self.data)

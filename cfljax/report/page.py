@@ -268,7 +268,10 @@ def _write_row(row: Row, columns: list[Column], folders: bool, drawn: str) -> st
     """Write a row of the table. `drawn`: an attribute that connects it with its curve."""
     each = row.configuration
     swatch = f'<i class="swatch"{drawn}></i>'
-    cells = [f'<th title="{escape_html(each.name)}">{swatch}{escape_html(each.title)}</th>']
+    settings = f"<small>{escape_html(each.settings)}</small>" if each.settings else ""
+    cells = [
+        f'<th title="{escape_html(each.name)}">{swatch}{escape_html(each.title)}{settings}</th>'
+    ]
     if folders:
         cells.append(f'<td class="word">{escape_html(each.folder)}</td>')
     cells.append(f'<td data-value="{len(each.units)}">{escape_html(each.runs)}</td>')

@@ -12,7 +12,7 @@ from cfljax.report.columns import columns_of
 from cfljax.report.comparison import Cell, Column, Row
 from cfljax.report.configurations import Configuration
 from cfljax.report.notes import list_notes
-from cfljax.results.frames import no_formula
+from cfljax.results.frames import format_value, no_formula
 from cfljax.store.records import STATUSES
 
 if TYPE_CHECKING:
@@ -119,9 +119,9 @@ def to_frame(table: Sequence[Row]) -> pandas.DataFrame:
     lines: list[dict[str, str | float | None]] = []
     for row in table:
         each = row.configuration
-        chosen = dict(each.options)
+        values = _list_option_values(each)
         line: dict[str, str | float | None] = {"method": each.method, "label": each.label}
-        line |= {option: chosen.get(option) for option in options}
+        line |= {option: values.get(option) for option in options}
         line |= {status: len(each.by_status(status)) for status in STATUSES}
         for column in columns:
             numbers = _list_numbers(column, row.cells[column.key])
@@ -132,6 +132,14 @@ def to_frame(table: Sequence[Row]) -> pandas.DataFrame:
     counts = tuple(f"_{name}" for name in ("n", "best"))
     heads = [f"{column.key}_{name}" for column in columns for name in _name_numbers(column)]
     return frame.astype({name: float for name in heads if not name.endswith(counts)})
+
+
+def _list_option_values(configuration: Configuration) -> dict[str, str | float | None]:
+    """Map the options of a configuration to their values; lists and tables are texts, as in
+    `to_pandas`."""
+    values = configuration.units[0].record["varies"].values()
+    names = (name for name, _ in configuration.options)
+    return {name: format_value(value) for name, value in zip(names, values, strict=True)}
 
 
 def to_csv(table: Sequence[Row]) -> str:

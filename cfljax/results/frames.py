@@ -104,7 +104,7 @@ def histories(runs: Iterable[tuple[Table, Mapping[str, np.ndarray]]]) -> pandas.
     }
     facts |= {name: list(map(label_of, records)) for name in _list_label_column(records)}
     facts |= {
-        name: [_format_cell(find_option(r, name)) for r in records]
+        name: [format_value(find_option(r, name)) for r in records]
         for name in list_varying(records)
     }
     kinds = {name: np.int64 if name == "seed" else object for name in facts}
@@ -162,7 +162,7 @@ def _list_more_quantities(records: Collection[Table]) -> list[str]:
 
 def _make_row(record: Table, varying: list[str], more: list[str]) -> list[Value]:
     """Make the row of a run: options, then numbers."""
-    options = [_format_cell(find_option(record, name)) for name in varying]
+    options = [format_value(find_option(record, name)) for name in varying]
     numbers, others = (
         [number(record.get("summary", {}).get(name)) for name in names]
         for names in (QUANTITIES, more)
@@ -195,7 +195,7 @@ def find_option(record: Table, name: str) -> Value:
     return table.get(key, table.get(key.rpartition(".")[2])) if isinstance(table, dict) else None
 
 
-def _format_cell(value: Value) -> Value:
+def format_value(value: Value) -> Value:
     """Convert the value of an option for a frame: lists and tables become text, so that the frame
     can be grouped by them."""
     return show(value) if isinstance(value, (list, dict)) else value

@@ -77,6 +77,22 @@ def test_each_method_spends_the_same_and_the_best_comes_to_the_end(searched):
     assert list((folder / "checkpoints").iterdir()) == []
 
 
+def test_what_was_chosen_is_a_column_of_every_table_even_if_all_chose_the_same(searched):
+    results, folder = searched
+    for found in (results, cfljax.load(folder)):
+        assert found.to_pandas()["train.lr"].tolist() == [0.3, 0.3]
+        assert set(found.history()["train.lr"]) == {0.3}
+        assert found.table()["lr"].tolist() == [0.3, 0.3]
+        assert len(found.filter(lr=0.3, method="ifca")) == 1
+    page = results.report(figures=False).read_text(encoding="utf-8")
+    assert page.count("<small>lr=0.3</small></th>") == 2
+    table = TABLE | {"method": "fedavg", "seeds": [0]}
+    compared = cfljax.tune(
+        table, folder.parent / "c", metric="train_loss", quiet=True, then_compare=[0, 1]
+    )
+    assert compared.to_pandas()[["train.lr", "seed"]].to_numpy().tolist() == [[0.3, 0], [0.3, 1]]
+
+
 def test_a_run_that_has_paused_is_bit_equal_to_one_at_once(searched):
     for result in searched[0]:
         own = {"clusters": 2} if result.method == "ifca" else {}

@@ -120,7 +120,7 @@ def test_the_best_is_the_one_that_the_table_marks(results, grid):
     table = grid.table()
     marked = table[table["accuracy_last_best"]]
     best = grid.best()
-    assert list(marked["method"]) == ["ifca", "ifca"] and set(marked["lr"]) == {"0.3"}
+    assert list(marked["method"]) == ["ifca", "ifca"] and set(marked["lr"]) == {0.3}
     assert {each.run for each in best} == {
         f"ifca-0.3-{p}-{s}" for p in ("iid", "rotated") for s in range(3)
     }
