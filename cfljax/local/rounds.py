@@ -33,7 +33,7 @@ class PerUpdate(NamedTuple):
     # f32[S]: the Euclidean norm of the update
     norm: Array
     moves: Array
-    """f32[S, d] the updates, or f32[S, size] sketches. Each of several devices has the rows of the
+    """f32[S, d]: the updates, or f32[S, size] sketches. Each of several devices has the rows of the
     participants that it trained."""
     # f32[S, n]: the updates of client-side parameters; None: there are none
     home: Array | None = None

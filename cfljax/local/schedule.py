@@ -95,7 +95,7 @@ class Course(NamedTuple):
     """key[epochs] the random keys of the epochs' shuffles; None: each is made when its epoch
     begins, or there are no batches."""
     most: Array | None = None
-    """i32[] the most steps of all clients that train side by side, which count their steps
+    """i32[]: the most steps of all clients that train side by side, which count their steps
     together; None: one after another."""
 
 
@@ -108,7 +108,7 @@ class Orders(NamedTuple):
     # (number of the epoch i32[]) -> its shuffle i32[L]
     draw: Callable[[Array], Array]
     all: Array | None
-    """i32[epochs, L] the shuffles of all epochs; None: each is drawn when its epoch begins. For a
+    """i32[epochs, L]: the shuffles of all epochs; None: each is drawn when its epoch begins. For a
     small client, sorting all at once takes about as long as sorting one."""
     sequential: bool = True
     """Whether clients train one after another. Side by side, positions are read one by one: a slice

@@ -27,7 +27,7 @@ class AtHomeState(NamedTuple):
     """The state of a method on `AtHome` between two rounds."""
 
     w: Array
-    """f32[1, d] the global model."""
+    """f32[1, d]: the global model."""
     home: Array
     """f32[C, m]: what stays with each client."""
     drawn: Array

@@ -45,26 +45,26 @@ class Parts:
     the source if r is below n = `len(source.y_train)`, else its test sample r − n."""
 
     train: list[np.ndarray]
-    """i64[n_i] the training rows of each client. A client with an empty array never trains and is
+    """i64[n_i]: the training rows of each client. A client with an empty array never trains and is
     only tested."""
     test: list[np.ndarray] | np.ndarray
-    """i64[n_i] the test rows of each client, or one array of rows that all clients are tested
+    """i64[n_i]: the test rows of each client, or one array of rows that all clients are tested
     on."""
     group: np.ndarray
-    """i32[C] the true group of each client; −1: unknown."""
+    """i32[C]: the true group of each client; −1: unknown."""
     view: np.ndarray | None = None
-    """i32[C] through which of the V views below each client sees its samples; None: all clients see
-    the data unchanged."""
+    """i32[C]: through which of the V views below each client sees its samples; None: all clients
+    see the data unchanged."""
     pixels: np.ndarray | None = None
-    """i32[V, F] the index, in the original flattened sample, of each value that the view shows (−1:
-    the value is zero)."""
+    """i32[V, F]: the index, in the original flattened sample, of each value that the view shows
+    (−1: the value is zero)."""
     labels: np.ndarray | None = None
-    """i32[V, classes] the label that replaces each label in the view."""
+    """i32[V, classes]: the label that replaces each label in the view."""
     gain: np.ndarray | None = None
-    """f32[V] the factor of the view: a sample x becomes gain · x + offset, after the scaling of
+    """f32[V]: the factor of the view: a sample x becomes gain · x + offset, after the scaling of
     `Pool`."""
     offset: np.ndarray | None = None
-    """f32[V] the number that the view adds, see `gain`."""
+    """f32[V]: the number that the view adds, see `gain`."""
     source: Source | None = None
     """The data set of the rows, if the partition has made a new one (by copying or drawing
     samples); None: the given one."""
@@ -72,7 +72,7 @@ class Parts:
     """i64[n]: of which original sample each training sample of `source` is a copy; None: of
     none."""
     by_group: np.ndarray | None = None
-    """i32[G, C] through which view each client would see its samples in each true group, where
+    """i32[G, C]: through which view each client would see its samples in each true group, where
     views are combined (none, i32[0, C], where that is not a matter of a view alone); None: as the
     other clients of the group do."""
 
@@ -172,11 +172,11 @@ class Split:
     are not padded to the size of the largest; entries outside of these ranges are never read."""
 
     rows: Array
-    """i32[T] indices into the pool."""
+    """i32[T]: indices into the pool."""
     start: Array
-    """i32[C] where the rows of each client begin."""
+    """i32[C]: where the rows of each client begin."""
     count: Array
-    """i32[C] the number of rows of each client."""
+    """i32[C]: the number of rows of each client."""
     longest: int = dataclasses.field(metadata={"static": True})
     """An upper bound of `count`. It decides the shapes of arrays, so it is static."""
     shared: bool = dataclasses.field(default=False, metadata={"static": True})
@@ -248,18 +248,18 @@ class Federation:
     train: Split
     test: Split
     uid: Array
-    """i32[C] the identity of each client, from which its random keys are derived; −1: a dummy that
+    """i32[C]: the identity of each client, from which its random keys are derived; −1: a dummy that
     pads the client axis."""
     group: Array
-    """i32[C] the true group of each client; −1: unknown."""
+    """i32[C]: the true group of each client; −1: unknown."""
     arrive: Array
-    """i32[C] the first round in which each client can take part; NEVER: a newcomer."""
+    """i32[C]: the first round in which each client can take part; NEVER: a newcomer."""
     view: View | None = None
     valid: Split | None = None
     """Training samples of each client that are set aside for validation; None: none are."""
     owner: Array | None = None
-    """i32[C] the index of the device that holds each client's samples; None: every device holds all
-    samples."""
+    """i32[C]: the index of the device that holds each client's samples; None: every device holds
+    all samples."""
     drift: Drift | None = None
     """How `group` and `view.of` change after round 0; None: they do not. Methods get the federation
     `at` a round, without drift."""
@@ -395,14 +395,14 @@ class Cohort(NamedTuple):
     """
 
     ids: Array
-    """i32[S] positions of the participants on the client axis."""
+    """i32[S]: positions of the participants on the client axis."""
     mask: Array
     """bool[S]: False for padding, dropped-out clients and clients that have not arrived."""
     work: Array
     """f32[S] in (0, 1]: the share of its local steps that each participant does; below 1 for
     stragglers."""
     round: Array
-    """i32[] the index of the round."""
+    """i32[]: the index of the round."""
     kept: ClientState = ClientState()
     """What belongs to the clients in this round."""
 

@@ -38,17 +38,17 @@ class Info(NamedTuple):
     traffic: Traffic
     """What was sent."""
     train_loss: Array
-    """f32[] the mean training loss, weighted by samples. This and the next two are NaN if there
+    """f32[]: the mean training loss, weighted by samples. This and the next two are NaN if there
     were no participants."""
     discrepancy: Array
-    """f32[] the mean of ‖w_i − w‖ over participants i: the trained model, and its cluster's after
+    """f32[]: the mean of ‖w_i − w‖ over participants i: the trained model, and its cluster's after
     the round (FedGroup eq. 4)."""
     drift: Array
-    """f32[] the same, where w is the model that the participant started from."""
+    """f32[]: the same, where w is the model that the participant started from."""
     nonfinite: Array
-    """i32[] the number of participants' updates that had a NaN or Inf and were left out."""
+    """i32[]: the number of participants' updates that had a NaN or Inf and were left out."""
     lost: Array
-    """bool[] whether there were participants but none of their updates was finite."""
+    """bool[]: whether there were participants but none of their updates was finite."""
     diag: dict[str, Array]
     """Name → value: further diagnostics of the method. Their names and shapes are the same in each
     round."""

@@ -133,21 +133,21 @@ class Jobs(NamedTuple):
     `start[which[s]]`."""
 
     client: Array
-    """i32[S] positions of the participants on the client axis."""
+    """i32[S]: positions of the participants on the client axis."""
     mask: Array
     """bool[S]: a masked job costs nothing and returns a zero update."""
     work: Array
     """f32[S] in (0, 1]: the share of its local steps that each participant does."""
     start: Array
-    """f32[K, d] the models that participants may start from."""
+    """f32[K, d]: the models that participants may start from."""
     which: Array | None
-    """i32[S] the row of `start` (and of `velocity`) of each participant; None: each participant
+    """i32[S]: the row of `start` (and of `velocity`) of each participant; None: each participant
     starts from the model with the least loss on its data (see `Solver.chooses`)."""
     anchor: Array | None = None
     """f32[A, d]: the models that the proximal term pulls to; None: the models that participants
     start from."""
     anchor_of: Array | None = None
-    """i32[S] the row of `anchor` of each participant; None: the same as `which`."""
+    """i32[S]: the row of `anchor` of each participant; None: the same as `which`."""
     velocity: Array | None = None
     """f32[K, d]: the momentum buffers that participants start with; None: zeros."""
     weights: Array | None = None
