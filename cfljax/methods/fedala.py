@@ -112,7 +112,7 @@ class FedALA(AtHome):
         return Home(w, jnp.ones_like(w), jnp.zeros(1)).write()
 
     def personal(self, state: AtHomeState) -> Array:
-        """Return the model with which each client's local training would begin, f32[C, d]."""
+        """Return f32[C, d]: the model with which each client's local training would begin."""
         return mix_models(state.w, Home.read(state.home))
 
     def receive(self, ask: Ask, state: AtHomeState) -> Array:

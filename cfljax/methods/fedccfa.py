@@ -248,7 +248,7 @@ class FedCCFA(Peers):
         return count, jax.lax.fori_loop(0, self.balanced_steps, step, begin).params.ravel()
 
     def weigh_alignment(self, ask: Ask, count: Array, rounds: Array) -> Array:
-        """Return λ of each participant, f32[S, 1]: the entropy of its labels over `gamma`.
+        """Return f32[S, 1]: λ of each participant, the entropy of its labels over `gamma`.
 
         Args:
           ask: The participants.

@@ -228,7 +228,7 @@ def record_losses(ask: Ask, state: State, look: LossComparison, step: Array) -> 
 
 
 def merge_map(ask: Ask, look: LossComparison, delta: Array) -> Array:
-    """Return for each model the lowest of those that it becomes one with, i32[K]. `delta` f32[]:
+    """Return i32[K]: for each model the lowest of those that it becomes one with. `delta` f32[]:
     the largest distance; below 0 none is merged."""
     k = look.there.shape[0]
     finite = jnp.all(jnp.isfinite(look.losses) | ~look.there[:, None], axis=0)

@@ -275,7 +275,7 @@ class FedGroup(FedAvg):
         return jnp.where(state.memory.founder[ask.cohort.ids] & (own >= 0), own, drawn)
 
     def join(self, ask: Ask, state: State) -> Array:
-        """Return the group of newcomers (eq. 9), i32[S]."""
+        """Return i32[S]: the group of newcomers (eq. 9)."""
         if not self.moving:
             return super().join(ask, state)
 

@@ -117,7 +117,7 @@ class FedGWC(FedAvg):
         return state._replace(labels_if_joining=trains.astype(jnp.int32) - 1, memory=memory)
 
     def join(self, ask: Ask, state: State) -> Array:
-        """Return the clusters with the least loss, i32[S]."""
+        """Return i32[S]: the clusters with the least loss."""
         return ask.least(self.score(ask, state))
 
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
@@ -220,8 +220,8 @@ class Noting(NamedTuple):
 
 
 def _compute_rewards(losses: Array, which: Array, weight: Array) -> Array:
-    """Return the reward of each participant, f32[S]: the mean over its first steps s of
-    exp(−(l_s − μ_s)² / 2σ_s²), with mean and variance over the participants of its cluster.
+    """Return f32[S]: the reward of each participant, the mean over its first steps s of exp(−(l_s −
+    μ_s)² / 2σ_s²), with mean and variance over the participants of its cluster.
 
     Args:
       losses: f32[S, notes] the losses l_s, NaN for steps that were not done.
@@ -238,7 +238,7 @@ def _compute_rewards(losses: Array, which: Array, weight: Array) -> Array:
 
 
 def split(w: np.ndarray, gamma: float, most: int) -> np.ndarray:
-    """HOST. Return the parts of a cluster by the best of some spectral clusterings, i64[n]; all 0
+    """HOST. Return i64[n]: the parts of a cluster by the best of some spectral clusterings; all 0
     if none is good.
 
     Args:

@@ -153,7 +153,7 @@ class FedProto(Peers):
         return after._replace(shared=new.write()), down, up
 
     def also(self, model: Model, state: OwnModels) -> dict[str, Array]:
-        """Return models whose head finds the nearest prototype c, f32[C, d]: argmin ‖z − c‖² =
+        """Return f32[C, d]: models whose head finds the nearest prototype c, argmin ‖z − c‖² =
         argmax 2 ⟨z, c⟩ − ‖c‖²."""
         assert state.shared is not None
         rows = head_rows(model)

@@ -90,8 +90,8 @@ class FedRC(Soft):
     reveals = "the sum of q of each label"
 
     def first_memory(self, federation: Federation) -> Array:
-        """Return each client's sums of q over its samples of each label, in its last round, f32[C,
-        K, M]."""
+        """Return f32[C, K, M]: each client's sums of q over its samples of each label, in its last
+        round."""
         return jnp.zeros((federation.clients, self.clusters, federation.classes))
 
     def of_label(self, state: MixtureState) -> Array:

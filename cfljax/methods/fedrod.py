@@ -81,7 +81,7 @@ class FedRoD(AtHome):
     average: str = option("samples", "weights of the participants", choices=AVERAGES)
 
     def first_home(self, w: Array, solver: Solver, federation: Federation, hyper: Hyper) -> Array:
-        """Return the personal heads, and room for log n_c, which `receive` fills, f32[d + M]."""
+        """Return f32[d + M]: the personal heads, and room for log n_c, which `receive` fills."""
         head = jnp.where(part_of(solver.model, head_of(solver.model)), w, 0.0)
         return jnp.append(head, jnp.zeros(federation.classes))
 

@@ -116,8 +116,8 @@ class Centres(Clustered):
         done: RoundResult,
         columns: np.ndarray | slice = ALL,
     ) -> Array:
-        """Return the weights `own`, in which the participants that have trained have their new
-        ones, of a model's vector these `columns`, f32[C, p]."""
+        """Return f32[C, p]: the weights `own`, in which the participants that have trained have
+        their new ones, of a model's vector these `columns`."""
         into = jnp.where(ask.cohort.mask & done.sane, ask.cohort.ids, own.shape[0])
         new = (before.models[done.which] + done.moves)[:, columns]
         return own.at[into].set(new, mode="drop")
@@ -181,11 +181,11 @@ class FeSEM(Centres):
         return state._replace(labels=labels, memory=memory)
 
     def choose(self, ask: Ask, state: State) -> Array:
-        """Return the cluster of each participant, i32[S]."""
+        """Return i32[S]: the cluster of each participant."""
         return state.labels[ask.cohort.ids]
 
     def score(self, ask: Ask, state: State) -> Array:
-        """Return how far each participant's weights are from the centres, f32[K, S]."""
+        """Return f32[K, S]: how far each participant's weights are from the centres."""
         return squared_distances(state.memory.own[ask.cohort.ids], state.memory.means).T
 
     def remember(self, ask: Ask, before: State, after: State, done: RoundResult) -> Weights:

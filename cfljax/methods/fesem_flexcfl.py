@@ -63,7 +63,7 @@ class FeSEMFlexCFL(Centres):
         return state._replace(models=centres, memory=own)
 
     def score(self, ask: Ask, state: State) -> Array:
-        """Return how far each participant's weights are from the centres, f32[K, S]."""
+        """Return f32[K, S]: how far each participant's weights are from the centres."""
         return squared_distances(state.memory[ask.cohort.ids], state.models).T
 
     def remember(self, ask: Ask, before: State, after: State, done: RoundResult) -> Array:

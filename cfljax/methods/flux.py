@@ -111,8 +111,8 @@ class Flux(FedAvg):
         return state._replace(labels_if_joining=everybody, floats=jnp.int32(0), memory=jnp.int32(0))
 
     def join(self, ask: Ask, state: State) -> Array:
-        """Return the nearest clusters, for which a client describes its data by the model of the
-        clustering, i32[S]."""
+        """Return i32[S]: the nearest clusters, for which a client describes its data by the model
+        of the clustering."""
         ask.send(jnp.sign(state.memory))
         ask.report(state.memory, jnp.bool_(True))
         return super().join(ask, state)

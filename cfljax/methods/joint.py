@@ -126,12 +126,12 @@ class Joint(Clustered):
         return state._replace(memory=jnp.zeros_like(state.models))
 
     def remember_after_server_step(self, before: State, after: State) -> Array:
-        """Return the move of each model, Δw_k (eq. 2), f32[K, d]."""
+        """Return f32[K, d]: the move of each model, Δw_k (eq. 2)."""
         return after.models - before.models
 
     def score(self, ask: Ask, state: State) -> Array:
-        """Return −λ S_ik + (1 − λ) L_ik (eq. 4) on the mini-batch with which the local step is then
-        taken, f32[K, S]."""
+        """Return f32[K, S]: −λ S_ik + (1 − λ) L_ik (eq. 4) on the mini-batch with which the local
+        step is then taken."""
         last = state.memory
         lam = ask.hyper["lam"]
         summed = self.loss_reduction == "sum"

@@ -169,7 +169,7 @@ class PACFL(FedAvg):
         )
 
     def join(self, ask: Ask, state: State) -> Array:
-        """Return the clusters that participants join, i32[S]: by the loss; newcomers have their
+        """Return i32[S]: the clusters that participants join, by the loss; newcomers have their
         nearest cluster."""
         if state.labels_if_joining is None:
             return super().join(ask, state)

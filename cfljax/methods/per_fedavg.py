@@ -79,7 +79,7 @@ class PerFedAvg(Clustered):
     average: str = option("uniform", "weights of the participants", choices=("samples", "uniform"))
 
     def adapt(self, ask: Ask, state: State) -> Array:
-        """Return the global model after a step on all of a client's samples, f32[C, d]."""
+        """Return f32[C, d]: the global model after a step on all of a client's samples."""
         gradient = ask.gradients(state.models)
         # A client whose gradient is not finite is scored with the global model
         adapted = state.models - ask.hyper["alpha"] * gradient

@@ -85,7 +85,7 @@ class PFedGraph(Peers):
         return jnp.where(jnp.any(state.drawn), mixed, own), None
 
     def weights(self, state: OwnModels, ids: Array, own: Array, hyper: Hyper) -> Array:
-        """Return the projections of p + c / (2 lam) on the simplex, f32[S, C]."""
+        """Return f32[S, C]: the projections of p + c / (2 lam) on the simplex."""
         cosines = cosine_matrix(own - state.first, state.own - state.first)
         wanted = state.shares + cosines / (2 * hyper["lam"])
         return jax.vmap(project_simplex, in_axes=(0, None))(wanted, state.drawn)

@@ -79,7 +79,7 @@ class Scaffold(Controlled):
     average: str = option("uniform", "weights of the clients", choices=("samples", "uniform"))
 
     def move(self, models: Array, mean: Array, control: Array, hyper: Hyper) -> Array:
-        """Return x + server_lr · mean of (y − x), f32[1, d]."""
+        """Return f32[1, d]: x + server_lr · mean of (y − x)."""
         return models + hyper["server_lr"] * mean
 
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:

@@ -253,7 +253,7 @@ def mutual(losses: np.ndarray) -> np.ndarray:
 
 
 def is_near(apart: np.ndarray, near: float) -> np.ndarray:
-    """HOST. Return which distances are near, bool[n, n]."""
+    """HOST. Return bool[n, n]: which distances are near."""
     return (apart <= near) & np.isfinite(apart)
 
 

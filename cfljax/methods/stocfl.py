@@ -90,7 +90,7 @@ class FirstUpdates(NamedTuple):
 
     @property
     def means(self) -> Array:
-        """Return the mean ψ of each cluster, f32[K, m]; zero for a free slot."""
+        """Return f32[K, m]: the mean ψ of each cluster; zero for a free slot."""
         return self.moves / jnp.maximum(self.members, 1)[:, None]
 
 
@@ -147,7 +147,7 @@ class StoCFL(FedAvg):
         return state
 
     def join(self, ask: Ask, state: State) -> Array:
-        """Return the cluster of a client that was never drawn, if one is similar enough, i32[C];
+        """Return i32[C]: the cluster of a client that was never drawn, if one is similar enough;
         else −1."""
         means = state.memory.means
 

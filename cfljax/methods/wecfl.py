@@ -82,7 +82,7 @@ class WeCFL(Clustered):
     )
 
     def reassign(self, ask: Ask, state: State, trained: Array, which: Array) -> Array:
-        """Return the clusters by weighted K-means, i32[S]. A participant whose update is not finite
+        """Return i32[S]: the clusters by weighted K-means. A participant whose update is not finite
         stays."""
         points = trained[:, compared_columns(self.compare, ask.solver, "method.wecfl")]
         mask = ask.cohort.mask
@@ -97,7 +97,7 @@ class WeCFL(Clustered):
 
 
 def match(common: Array) -> Array:
-    """Return the old cluster whose name each new one takes, i32[K]. The pair with the most common
+    """Return i32[K]: the old cluster whose name each new one takes. The pair with the most common
     members i32[K, K] comes first."""
 
     def take(_: Array, at: tuple[Array, Array]) -> tuple[Array, Array]:

@@ -79,7 +79,7 @@ def first_batches(
 def shares_of_all(
     which: Array, federation: Federation, cohort: Cohort, clusters: int, average: str
 ) -> Array:
-    """Return the mixing matrix of gradients, f32[K, S]. Row k gives each member of cluster k its
+    """Return f32[K, S]: the mixing matrix of gradients. Row k gives each member of cluster k its
     weight (1, or n_i if `average` is "samples") divided by the summed weights of all participants
     of the round."""
     each = federation.train.count.astype(jnp.float32)

@@ -162,8 +162,8 @@ class Clustered(MethodConfig):
         return ask.losses(state.models, ask.solver.work.batch if by_batch else None)
 
     def score_range(self, hyper: Hyper) -> Array | float:
-        """Return how far apart two scores can be where losses are bounded, for a private choice,
-        f32[].
+        """Return f32[]: how far apart two scores can be where losses are bounded, for a private
+        choice.
 
         Args:
             hyper: The numbers of the run.

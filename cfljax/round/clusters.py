@@ -257,7 +257,7 @@ class ClusteredMethod:
         return self.share(state, after, federation, cohort, done), info
 
     def _after(self, models: Array, hyper: Hyper, state: State) -> Array:
-        """Return the models after the method's own `after`, from the average models, f32[K, d].
+        """Return f32[K, d]: the models after the method's own `after`, from the average models.
         Running statistics of batches stay as they are averaged: they are no parameters that it
         could move, and in their place it sees zeros, so that they count in no distance."""
         config, model = self.config, self.model
@@ -432,7 +432,7 @@ class ClusteredMethod:
         return tuple(range(every, rounds, every))
 
     def score(self, state: State, federation: Federation, hyper: Hyper) -> Array:
-        """Return the cluster of each client, or the one that it would join, i32[C]."""
+        """Return i32[C]: the cluster of each client, or the one that it would join."""
         without = (state.labels < 0) & federation.real
         # A method that chooses scores participants by the round's key; here there is no round
         key = keys.fold(keys.root(0), "score") if self.config.chooses else keys.root(0)
@@ -462,7 +462,7 @@ class ClusteredMethod:
         return {"global": (models, jnp.zeros_like(state.labels))}
 
     def adapt(self, state: State, federation: Federation, hyper: Hyper) -> Array:
-        """Return the model that each client is scored with, f32[C, d]."""
+        """Return f32[C, d]: the model that each client is scored with."""
         has_samples = federation.train.count > 0
         ask = ask_all(self.solver, keys.root(0), federation, has_samples, hyper, None)
         return self.config.adapt(ask, state)

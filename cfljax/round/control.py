@@ -80,7 +80,7 @@ class Controlled(PersonalConfig):
         raise NotImplementedError
 
     def move(self, models: Array, mean: Array, control: Array, hyper: Hyper) -> Array:
-        """Return the model after a round, f32[1, d].
+        """Return f32[1, d]: the model after a round.
 
         Args:
           models: f32[1, d] w before the round.

@@ -123,7 +123,7 @@ class PartlyShared(ClusteredMethod):
         return new._replace(client_params=state.client_params, scored_by=state.scored_by, **rows)
 
     def score(self, state: State, federation: Federation, hyper: Hyper) -> Array:
-        """Return the model of each client, i32[C]: its own one if a part of it stays with the
+        """Return i32[C]: the model of each client, its own one if a part of it stays with the
         client."""
         if self.home:
             return jnp.arange(federation.clients, dtype=jnp.int32)

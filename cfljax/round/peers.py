@@ -255,7 +255,7 @@ def method_of(config: Peers, model: Model, solver: Solver) -> Method[OwnModels]:
         return jnp.where(state.drawn[:, None], state.own, mean[None]), mine
 
     def shares(state: OwnModels, federation: Federation, hyper: Hyper) -> Array:
-        """Return the weights of the mixtures that would be made next, f32[C, C]. A client that has
+        """Return f32[C, C]: the weights of the mixtures that would be made next. A client that has
         not trained has the mean by samples, or before the first round itself alone."""
         everybody = jnp.arange(state.own.shape[0], dtype=jnp.int32)
         weights = config.weights(state, everybody, state.own, hyper)

@@ -116,8 +116,8 @@ def scorer(solver: Solver) -> Callable[..., Array]:
 def means(
     parts: Iterable[Part], labels: np.ndarray, clusters: int, rule: Rule = PLAIN
 ) -> np.ndarray:
-    """HOST. Return the mean of the finite updates of each cluster, or the statistic of the rule
-    instead, f32[K, d]; zero for a cluster without updates. `labels` i32[n]: the cluster of each
+    """HOST. Return f32[K, d]: the mean of the finite updates of each cluster, or the statistic of
+    the rule instead; zero for a cluster without updates. `labels` i32[n]: the cluster of each
     client in the order of the parts; −1: none. For means only one part is in memory at a time, for
     a statistic all are."""
     if rule.statistic:

@@ -34,7 +34,7 @@ def every() -> int | None:
 def hand_on_models(
     models: np.ndarray, before: np.ndarray, fresh: np.ndarray, after: np.ndarray
 ) -> np.ndarray:
-    """HOST. Return the models that new clusters begin with, f32[K, d]. `models` f32[K, d] and
+    """HOST. Return f32[K, d]: the models that new clusters begin with. `models` f32[K, d] and
     clusters `before` i32[C]: what clients had; `fresh` f32[K, d] and `after` i32[C]: what the
     set-up has made."""
     given = fresh.copy()

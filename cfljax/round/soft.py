@@ -239,7 +239,7 @@ def _mean_shares(federation: Federation, cohort: Cohort, q: Array, before: Array
 
 
 def _mixtures(config: Soft, solver: Solver, federation: Federation, state: MixtureState) -> Array:
-    """Return the mixtures of all clients, f32[C, K]. Of clients that have not been drawn they are
+    """Return f32[C, K]: the mixtures of all clients. Of clients that have not been drawn they are
     estimated, or without samples stay equal."""
     without = ~state.drawn & federation.trains
     more = config.of_label(state)
@@ -263,7 +263,7 @@ def _mixtures(config: Soft, solver: Solver, federation: Federation, state: Mixtu
 
 
 def in_lists(federation: Federation, cohort: Cohort) -> Array:
-    """Return which entries of arrays over the participants' samples are samples, bool[S, N]; N is
+    """Return bool[S, N]: which entries of arrays over the participants' samples are samples; N is
     the number of samples of the largest client."""
     return jnp.arange(federation.train.longest) < federation.train.count[cohort.ids][:, None]
 
