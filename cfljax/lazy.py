@@ -156,4 +156,5 @@ def __getattr__(name: str) -> types.ModuleType:
     if name not in _MODULES:
         raise AttributeError(f"module 'cfljax.lazy' has no attribute {name!r}")
     path = _MODULES[name]
-    return globals().setdefault(name, sys.modules.get(path) or _Module(path))  # type: ignore[no-any-return]
+    module: types.ModuleType = globals().setdefault(name, sys.modules.get(path) or _Module(path))
+    return module

@@ -29,7 +29,8 @@ class FrozenTable(dict[str, Value]):
     def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise TypeError("an option's table is read-only")
 
-    __setitem__ = __delitem__ = update = pop = popitem = clear = setdefault = __ior__ = _refuse  # type: ignore[assignment]
+    __setitem__ = __delitem__ = __ior__ = _refuse  # type: ignore[assignment]
+    update = pop = popitem = clear = setdefault = _refuse  # type: ignore[assignment]
 
 
 def freeze(value: Value) -> Value:

@@ -120,7 +120,9 @@ def use_threads(count: int) -> None:
     keep_to(free[:count])
     jax.devices()
     _threads = count
-    for thread in os.listdir("/proc/self/task") if os.path.isdir("/proc/self/task") else ["0"]:  # noqa: PTH112, PTH208
+    tasks = Path("/proc/self/task")
+    threads = [task.name for task in tasks.iterdir()] if tasks.is_dir() else ["0"]
+    for thread in threads:
         with contextlib.suppress(OSError):  # a thread may have ended meanwhile
             os.sched_setaffinity(int(thread), free)
 

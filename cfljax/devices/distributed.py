@@ -166,7 +166,10 @@ def gather(word: str) -> list[str]:
 def agree(value: Value) -> Value:
     """Return process 0's value on every process, once all have called this: anything that JSON can
     hold."""
-    return json.loads(gather(json.dumps(value))[0]) if is_connected() else value  # type: ignore[no-any-return]
+    if not is_connected():
+        return value
+    first: Value = json.loads(gather(json.dumps(value))[0])
+    return first
 
 
 def next_batch(error: Exception | None) -> None:

@@ -3,6 +3,7 @@ and the history."""
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
 
@@ -100,9 +101,7 @@ def simulate(
             spent = Spent(
                 seconds_setup, before.compile + batch.seconds_compile, timer.total, timer.evaluation
             )
-            checkpoint(
-                lambda: Checkpoint(done, name_arrays(batch.carry()), _concatenate(rows), spent)  # noqa: B023
-            )
+            checkpoint(functools.partial(_make_checkpoint, done, batch, rows, spent))
     if done < settings.rounds and watch.live[:runs].any():
         return []
     if done < settings.rounds and progress is not None:
@@ -160,6 +159,13 @@ def _next_stop(method: Method, settings: Settings, done: int, most: int) -> int:
     evaluations = settings.evaluations if settings.stop is None else 1
     room = (done // settings.eval_every + evaluations) * settings.eval_every
     return min([settings.rounds, room, done + most, *ahead])
+
+
+def _make_checkpoint(
+    done: int, simulation: Simulation, rows: list[Rows], spent: Spent
+) -> Checkpoint:
+    """Return the state after `done` rounds, with the history so far and the seconds spent."""
+    return Checkpoint(done, name_arrays(simulation.carry()), _concatenate(rows), spent)
 
 
 def _concatenate(rows: list[Rows]) -> Rows:

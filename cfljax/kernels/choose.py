@@ -74,7 +74,7 @@ def clip_losses(losses: jax.Array, clip: jax.Array | float) -> jax.Array:
 def move_similarity(
     gradient: jax.Array, last: jax.Array, how: str = "descent", lr: jax.Array | float = 1.0
 ) -> jax.Array:
-    """Return f32[S] the similarity of the participants' gradients at a cluster's model with the
+    """Return f32[S]: the similarity of the participants' gradients at a cluster's model with the
     last move of that cluster. Always finite; after a zero move the cosines are 0.
 
     Args:

@@ -202,6 +202,6 @@ class Home(NamedTuple):
 
 
 def mix_models(w: Array, home: Home) -> Array:
-    """Return v + (w − v) ⊙ W, f32[d], for the global model w f32[d]."""
+    """Return f32[d]: v + (w − v) ⊙ W for the global model w f32[d]."""
     # Written so that it is w to the bit where W is 1
     return w + (1 - home.weights) * (home.model - w)

@@ -87,13 +87,13 @@ class FedAMP(Peers):
         return own, (1.0 - weights.sum(axis=1, keepdims=True)) * own + state.mixed(weights)
 
     def weights(self, state: OwnModels, ids: Array, own: Array, hyper: Hyper) -> Array:
-        """f32[S, C]: ξ_ij, and what they leave for w_i."""
+        """Return f32[S, C]: ξ_ij, and what they leave for w_i."""
         weights = attention(state, ids, own, hyper)
         return weights.at[jnp.arange(ids.shape[0]), ids].add(1.0 - weights.sum(axis=1))
 
 
 def attention(state: OwnModels, ids: Array, own: Array, hyper: Hyper) -> Array:
-    """f32[S, C]: ξ_ij of the clients i32[S], divided by their sum where that is above 1."""
+    """Return f32[S, C]: ξ_ij of the clients i32[S], divided by their sum where that is above 1."""
     apart = squared_distances(own, state.own)
     weights = hyper["alpha"] * jnp.exp(-apart / hyper["sigma"]) / hyper["sigma"]
     there = state.drawn[None] & (ids[:, None] != jnp.arange(state.drawn.shape[0])[None])

@@ -264,7 +264,7 @@ class FedGroup(FedAvg):
         return InitialClusters(start + directions, labels, joining, memory=memory, extras=snapshot)
 
     def choose(self, ask: Ask, state: State) -> Array:
-        """Return the group of each participant, i32[S], also of newcomers; with `rac = "always"` a
+        """Return i32[S]: the group of each participant, also of newcomers; with `rac = "always"` a
         random one of all but founders."""
         own = state.labels[ask.cohort.ids]
         if self.newcomers_train or self.rac == "once":

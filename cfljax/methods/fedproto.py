@@ -174,7 +174,7 @@ class Prototypes(NamedTuple):
 
     @property
     def known(self) -> Array:
-        """Which classes have a prototype, bool[M]."""
+        """bool[M]: which classes have a prototype."""
         return self.number > 0
 
     @classmethod
@@ -191,8 +191,8 @@ class Prototypes(NamedTuple):
 
 
 def head_rows(model: Model, classes: int | None = None) -> np.ndarray:
-    """Return the positions in the vector f32[d] of each output's weights, and in the last column of
-    its bias, i[M, width + 1]. SpecError if there is not one output for each of `classes` classes
+    """Return i[M, width + 1]: the positions in the vector f32[d] of each output's weights, and in
+    the last column of its bias. SpecError if there is not one output for each of `classes` classes
     (None: any number)."""
     kernel, bias = (
         np.flatnonzero(part_of(model, f"{head_of(model)}/{name}")) for name in ("kernel", "bias")

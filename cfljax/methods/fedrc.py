@@ -95,7 +95,7 @@ class FedRC(Soft):
         return jnp.zeros((federation.clients, self.clusters, federation.classes))
 
     def of_label(self, state: MixtureState) -> Array:
-        """Return log C_k(y), f32[K, M], which is added to the loss of model k on label y."""
+        """Return f32[K, M]: log C_k(y), which is added to the loss of model k on label y."""
         return jnp.log(label_weights(jnp.sum(state.memory, axis=0)))
 
     def remember(
@@ -137,8 +137,8 @@ class FedRC(Soft):
 
 
 def label_weights(sums: Array) -> Array:
-    """f32[K, M]: C_k(y), from the sums of q f32[K, M] over all samples by cluster and label. Labels
-    that nobody has had weigh the same in all clusters."""
+    """Return f32[K, M]: C_k(y), from the sums of q f32[K, M] over all samples by cluster and label.
+    Labels that nobody has had weigh the same in all clusters."""
     shares = sums / jnp.maximum(jnp.sum(sums, axis=1, keepdims=True), LEAST)
     seen = jnp.sum(sums, axis=0) > 0
     return jnp.where(seen, jnp.maximum(shares, LEAST), 1 / sums.shape[1])

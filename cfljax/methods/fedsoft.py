@@ -178,7 +178,7 @@ class State(NamedTuple):
 
     @property
     def largest(self) -> Array:
-        """The cluster of which each client has most, i32[C]; in a tie the first of them."""
+        """i32[C]: the cluster of which each client has most; in a tie the first of them."""
         return jnp.argmax(self.shares, axis=1).astype(jnp.int32)
 
 

@@ -88,7 +88,7 @@ class OneShot(FedAvg):
 
 @functools.partial(quick_jit, static=(4,))
 def _find(key: Array, moves: Array, there: Array, uid: Array, clusters: int) -> Array:
-    """Return the clusters of the updates f32[n, d], i32[n]; only clients that are there bool[n]
+    """Return i32[n]: the clusters of the updates f32[n, d]; only clients that are there bool[n]
     decide where the centres are."""
     found = kmeans(key, moves, clusters, there, uid)
     used = members(found.labels, clusters).any(axis=1)

@@ -93,7 +93,7 @@ class PFedMe(AtHome):
         )
 
     def move(self, w: Array, mean: Array, hyper: Hyper) -> Array:
-        """Return (1 − beta) w + beta · mean, f32[1, d]."""
+        """Return f32[1, d]: (1 − beta) w + beta · mean."""
         return w + hyper["beta"] * (mean - w)
 
     def compute_diagnostics(

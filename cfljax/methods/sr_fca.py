@@ -188,14 +188,14 @@ class SRFCA(FedAvg):
         )
 
     def moves(self, ask: Before, start: np.ndarray, ids: np.ndarray) -> np.ndarray:
-        """HOST. Return what local training from `start` f32[d] has made of the clients i32[n],
-        f32[n, m]; 0 for what is broken."""
+        """HOST. Return f32[n, m]: what local training from `start` f32[d] has made of the clients
+        i32[n]; 0 for what is broken."""
         moves = ask.updates(start, ids, epochs=self.pretrain_epochs, similarity=self.similarity)
         return np.where(np.isfinite(moves).all(axis=1, keepdims=True), moves, 0.0)
 
     def losses(self, ask: Before, start: np.ndarray, ids: np.ndarray) -> np.ndarray:
-        """HOST. Return the loss of each local model on the data of each of the clients i32[n], of
-        which only the client's own need not be sent to it, f32[n, n]."""
+        """HOST. Return f32[n, n]: the loss of each local model on the data of each of the clients
+        i32[n], of which only the client's own need not be sent to it."""
         parts = ask.updates_in_parts(start, ids, epochs=self.pretrain_epochs)
         return np.concatenate(
             [ask.losses(start + moves, ids, had=len(moves)) for _, moves in parts]
@@ -247,8 +247,8 @@ def finite_or_far(losses: np.ndarray) -> np.ndarray:
 
 
 def mutual(losses: np.ndarray) -> np.ndarray:
-    """HOST. Return the distances of n models, from their losses f32[n, n] on the data of each,
-    f32[n, n]."""
+    """HOST. Return f32[n, n]: the distances of n models, from their losses f32[n, n] on the data of
+    each."""
     return finite_or_far((losses + losses.T) / 2)
 
 
@@ -258,22 +258,22 @@ def is_near(apart: np.ndarray, near: float) -> np.ndarray:
 
 
 def over_members(rows: np.ndarray, labels: np.ndarray, clusters: np.ndarray) -> np.ndarray:
-    """HOST. Return the means of rows f32[m, n] over the members of each of the clusters i[K],
-    f32[m, K]; infinity for one without members. `labels` i[n]."""
+    """HOST. Return f32[m, K]: the means of rows f32[m, n] over the members of each of the clusters
+    i[K]; infinity for one without members. `labels` i[n]."""
     members = [rows[:, labels == k] for k in clusters]
     means = [each.mean(axis=1) if each.size else np.full(len(rows), np.inf) for each in members]
     return finite_or_far(np.stack(means, axis=1))
 
 
 def distances(points: np.ndarray, centres: np.ndarray) -> np.ndarray:
-    """HOST. Return the distances of the points f32[n, m] from the centres f32[K, m], f64[n, K]."""
+    """HOST. Return f64[n, K]: the distances of the points f32[n, m] from the centres f32[K, m]."""
     from scipy.spatial.distance import cdist
 
     return np.asarray(cdist(points, centres))
 
 
 def nearest(points: np.ndarray, centres: np.ndarray) -> np.ndarray:
-    """HOST. Return the centre f32[K, m] that is nearest to each of the points f32[n, m], i64[n]."""
+    """HOST. Return i64[n]: the index of the centre f32[K, m] nearest to each point f32[n, m]."""
     return distances(points, centres).argmin(axis=1)
 
 

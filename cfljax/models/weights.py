@@ -44,7 +44,8 @@ def has_batch_statistics(path: str) -> bool:
 
     try:
         with safe_open(Path(path).expanduser(), framework="np") as arrays:
-            return any(name.endswith(STATISTICS_ENDINGS[0]) for name in arrays.keys())  # noqa: SIM118 (it is no dict)
+            names = arrays.keys()
+            return any(name.endswith(STATISTICS_ENDINGS[0]) for name in names)
     except (OSError, SafetensorError):
         return False
 
@@ -72,7 +73,8 @@ def read_arrays(path: str) -> dict[str, np.ndarray]:
         raise SpecError(f"{where}: there is no such file")
     try:
         with safe_open(file, framework="np") as arrays:
-            return {name: _to_float(arrays.get_tensor(name)) for name in arrays.keys()}  # noqa: SIM118 (it is no dict)
+            names = arrays.keys()
+            return {name: _to_float(arrays.get_tensor(name)) for name in names}
     except Exception as error:
         # Safetensors and numpy raise several kinds
         reason = " ".join(str(error).split())[:100]

@@ -128,4 +128,5 @@ def _find_imports(content: bytes) -> list[str]:
             dot = "." if node.level else ""
             inside = [node.module] if node.module else [alias.name for alias in node.names]
             names += [dot + name for name in inside]
-    return list(dict.fromkeys(re.match(r"\.?[^.]*", name)[0] for name in names))  # type: ignore[index]
+    roots = (re.match(r"\.?[^.]*", name) for name in names)
+    return list(dict.fromkeys(root[0] for root in roots if root))

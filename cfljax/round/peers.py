@@ -39,7 +39,7 @@ class OwnModels(NamedTuple):
 
     @property
     def shares(self) -> Array:
-        """The share of each client in the samples of all that have trained, f32[C]; 0 for clients
+        """f32[C]: the share of each client in the samples of all that have trained; 0 for clients
         that have not."""
         weight = jnp.where(self.drawn, self.size, 0.0)
         return weight / jnp.maximum(weight.sum(), 1.0)

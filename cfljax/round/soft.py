@@ -223,7 +223,7 @@ def method_of(name: str, config: Soft, model: Model, solver: Solver) -> Method[M
 
 
 def _mean_shares(federation: Federation, cohort: Cohort, q: Array, before: Array) -> Array:
-    """Return the participants' mixtures f32[S, K]: the mean of the shares over their samples.
+    """Return f32[S, K]: the participants' mixtures, the mean of the shares over their samples.
 
     Args:
       federation: The clients' data.
@@ -269,7 +269,7 @@ def in_lists(federation: Federation, cohort: Cohort) -> Array:
 
 
 def sample_labels(solver: Solver, federation: Federation, cohort: Cohort) -> Array:
-    """Return the labels of the participants' samples as they see them, i32[S, N], in the order of
+    """Return i32[S, N]: the labels of the participants' samples as they see them, in the order of
     their samples; 0 beyond them."""
     # A job needs a model, but labels do not depend on it
     jobs = jobs_from(cohort, jnp.zeros((1, solver.model.size)), jnp.zeros_like(cohort.ids))
