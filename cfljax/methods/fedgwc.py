@@ -146,7 +146,7 @@ class FedGWC(FedAvg):
         losses = done.notes
         assert losses is not None
         ask.report(self.notes, ask.cohort.mask)
-        member = members(which, before.clusters, ask.cohort.mask & done.sane)
+        member = members(which, before.clusters, ask.cohort.mask & done.finite)
         reward = _compute_rewards(losses, which, member * ask.sizes)
 
         # α: the share of a cluster's members that are drawn

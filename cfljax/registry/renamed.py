@@ -32,6 +32,7 @@ RENAMED: Mapping[str, str] = {
     "State.own": "client_params",
     "ClientState.own": "client_params",
     "InitialClusters.guess": "labels_if_joining",
+    "RoundResult.sane": "finite",
     "Clustered.settle": "remember_after_server_step",
     "Clustered.shows": "compute_diagnostics",
     "AtHome.shows": "compute_diagnostics",

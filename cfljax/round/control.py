@@ -160,10 +160,10 @@ def method_of(config: Controlled, model: Model, solver: Solver) -> Method[Vector
         models = jnp.where(moves, stepped, state.models)
 
         # The clients: one whose message is not finite, or padding, keeps its c_i
-        into = jnp.where(sent.sane, cohort.ids, federation.clients)
+        into = jnp.where(sent.finite, cohort.ids, federation.clients)
         new = own + own_view_of_change(solver, federation, cohort, hyper, sent.meant, sent.change)
         vectors = state.own.at[into].set(new, mode="drop")
-        lost = jnp.sum(cohort.mask & ~sent.sane, dtype=jnp.int32)
+        lost = jnp.sum(cohort.mask & ~sent.finite, dtype=jnp.int32)
         # An update and a change are a vector each, down (model and c) and up
         each = 2 if config.own_steps else 1
         info = report(
@@ -193,7 +193,7 @@ class _Sent(NamedTuple):
     # f32[S, d]: the changes as they were meant, before attacks and compression
     meant: Array
     # bool[S]: participants whose messages are finite
-    sane: Array
+    finite: Array
 
 
 def _send(
@@ -222,16 +222,18 @@ def _send(
     delta = solver.send(of_updates, federation, jobs, updates.delta, hyper)
     meant = updates.delta
     change = delta
-    sane = jobs.mask & usable(delta)
+    finite = jobs.mask & usable(delta)
     if config.own_steps:
         assert updates.home is not None
         # A client without a step keeps its c_i
         meant = jnp.where((updates.steps > 0)[:, None], updates.home - own, 0.0)
         change = solver.send(of_changes, federation, jobs, meant, hyper)
-        sane = sane & usable(change)
+        finite = finite & usable(change)
     # Neither message counts if one of them is not finite, else w and c would part
-    broken = (jobs.mask & ~sane)[:, None]
-    return _Sent(jnp.where(broken, jnp.nan, delta), jnp.where(broken, jnp.nan, change), meant, sane)
+    broken = (jobs.mask & ~finite)[:, None]
+    return _Sent(
+        jnp.where(broken, jnp.nan, delta), jnp.where(broken, jnp.nan, change), meant, finite
+    )
 
 
 def client_weights(state: Vectors, federation: Federation, cohort: Cohort, average: str) -> Array:

@@ -90,7 +90,7 @@ class PartlyShared(ClusteredMethod):
         """Share the parts of models that everybody shares, and move what stays with the
         participants."""
         came = select_arriving(cohort, after.labels[cohort.ids])
-        arrived = came.mask & done.sane
+        arrived = came.mask & done.finite
         uniform = self.config.average == "uniform"
         each = jnp.float32(1) if uniform else federation.train.count[came.ids].astype(jnp.float32)
         each = jnp.where(arrived & (came.which >= 0), each, 0.0)

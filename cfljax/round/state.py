@@ -94,7 +94,7 @@ class RoundResult(NamedTuple):
     sketch of them."""
     norms: Array
     """f32[S]: the norms of the updates."""
-    sane: Array
+    finite: Array
     """bool[S]: whether each update is finite."""
     moved: Array
     """bool[K]: which clusters had members with finite updates."""
