@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from cfljax import keys
 from cfljax.federation.cohort import present
-from cfljax.kernels.mix import add_noise, sum_by
+from cfljax.kernels.mix import Rule, add_noise, sum_by
 from cfljax.lazy import jnp
 from cfljax.registry import Entry
 from cfljax.round.about import About, Reading
@@ -152,17 +152,10 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
 
         # The mean of all x_i, also of those that have not taken part
         there = present(federation, cohort.round)
-        number = jnp.maximum(jnp.sum(there), 1)
-        share = jnp.where(there, 1.0, 0.0) / number
-        rule = solver.rule(key, hyper)
-        mean = sum_by(rule._replace(noise=None), share[None], personal)[0]
-        noise = state.noise
-        if noise is not None:
-            # One x_i is in the sum with weight 1, so noise is drawn for the sum and then divided
-            noise = add_noise(rule, there[None].astype(jnp.float32), noise)
-            mean = mean + noise / number
+        mean, noise = average_personal(solver.rule(key, hyper), personal, there, state.noise)
         moves = jnp.any(there) & jnp.isfinite(mean).all()
         z = jnp.where(moves, state.z - hyper["lr_z"] * (state.z - mean), state.z)
+        distances = jnp.linalg.norm(personal - z, axis=1)
         info = report(
             federation,
             cohort,
@@ -171,7 +164,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
             jnp.broadcast_to(z, start.shape),
             mixed,
             traffic(cohort),
-            personal_distance=jnp.sum(share * jnp.linalg.norm(personal - z, axis=1)),
+            personal_distance=jnp.sum(equal_shares(there) * distances),
         )
         return State(z, personal, state.labels, noise), info
 
@@ -181,6 +174,30 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         models=lambda state: (state.z, state.labels),
         also=lambda state: {"personal": (state.personal, jnp.arange(state.personal.shape[0]))},
     )
+
+
+def equal_shares(there: Array) -> Array:
+    """Return f32[C]: the same share for each client that is `there` bool[C], 0 for others."""
+    return jnp.where(there, 1.0, 0.0) / jnp.maximum(jnp.sum(there), 1)
+
+
+def average_personal(
+    rule: Rule, personal: Array, there: Array, noise: Array | None
+) -> tuple[Array, Array | None]:
+    """Return (f32[1, d] the mean of the x_i, f32[1, d] all noise so far; None: there is none).
+
+    Args:
+        rule: How the server averages in this round.
+        personal: f32[C, d] the x_i.
+        there: bool[C] the clients that count.
+        noise: f32[1, d] all noise before this round.
+    """
+    mean = sum_by(rule._replace(noise=None), equal_shares(there)[None], personal)[0]
+    if noise is None:
+        return mean, None
+    # One x_i is in the sum with weight 1, so noise is drawn for the sum and then divided
+    noise = add_noise(rule, there[None].astype(jnp.float32), noise)
+    return mean + noise / jnp.maximum(jnp.sum(there), 1), noise
 
 
 def draw_steps(key: Array, uid: Array, most: int) -> Array:

@@ -8,7 +8,7 @@ import dataclasses
 from typing import TYPE_CHECKING, NamedTuple
 
 from cfljax import keys
-from cfljax.kernels.mix import mix_updates, usable, weights_by
+from cfljax.kernels.mix import Aggregate, Rule, mix_updates, usable, weights_by
 from cfljax.lazy import jnp
 from cfljax.local.reports import report
 from cfljax.local.rounds import jobs_from, sizes
@@ -136,28 +136,15 @@ def method_of(config: Controlled, model: Model, solver: Solver) -> Method[Vector
         control_key = keys.fold(key, "control")
         sent = _send(config, solver, (key, control_key), federation, jobs, updates, own, hyper)
 
-        # The server: both means, and its step
-        size = sizes(federation, cohort)
-        mix = weights_by(which, cohort.mask, size, len(state.models), config.average)
-        share = client_weights(state, federation, cohort, config.average)
-        rule = solver.rule(key, hyper)
-        # From zeros, so that `moved.new` is the mean update
-        moved = mix_updates(mix, sent.delta, jnp.zeros_like(state.models), rule)
-        # How much of the weight of all clients takes part
-        drawn = share.sum(axis=1, keepdims=True)
-        if config.own_steps:
-            control_rule = solver.rule(control_key, hyper)
-            control = mix_updates(share, sent.change, state.control, control_rule).new
-        else:
-            # The change of c_i is the update, so the mean of the changes is the mean update times
-            # the weight of those who have sent one
-            control = state.control + drawn * moved.new
-        moves = drawn > 0
-        if rule.noise is None:
-            # With noise, a model that stays would reveal that no update was finite
-            moves = moves & ~moved.lost[:, None]
-        stepped = config.move(state.models, moved.new, control, hyper)
-        models = jnp.where(moves, stepped, state.models)
+        mixed, control = _step_server(
+            config,
+            rules=(solver.rule(key, hyper), solver.rule(control_key, hyper)),
+            state=state,
+            federation=federation,
+            cohort=cohort,
+            sent=sent,
+            hyper=hyper,
+        )
 
         # The clients: one whose message is not finite, or padding, keeps its c_i
         into = jnp.where(sent.finite, cohort.ids, federation.clients)
@@ -171,16 +158,60 @@ def method_of(config: Controlled, model: Model, solver: Solver) -> Method[Vector
             cohort,
             updates._replace(delta=sent.delta, home=None),
             start,
-            models[which],
-            moved._replace(new=models, nonfinite=lost),
+            mixed.new[which],
+            mixed._replace(nonfinite=lost),
             traffic(cohort, each, each),
         )
-        return Vectors(models, control, vectors, state.labels), info
+        return Vectors(mixed.new, control, vectors, state.labels), info
 
     def models(state: Vectors) -> tuple[Array, Array]:
         return state.models, state.labels
 
     return Method(init, round, models)
+
+
+def _step_server(
+    config: Controlled,
+    rules: tuple[Rule, Rule],
+    state: Vectors,
+    federation: Federation,
+    cohort: Cohort,
+    sent: _Sent,
+    hyper: Hyper,
+) -> tuple[Aggregate, Array]:
+    """Average what the server has received, and return its new model and c f32[1, d].
+
+    Args:
+      config: The method's options.
+      rules: How updates are averaged, and changes of control vectors, with noise of their own.
+      state: The state before the round.
+      federation: The clients' data.
+      cohort: The participants.
+      sent: What they have sent.
+      hyper: The numbers of the run.
+    """
+    rule, control_rule = rules
+    # One model for all
+    which = jnp.zeros_like(cohort.ids)
+    size = sizes(federation, cohort)
+    mix = weights_by(which, cohort.mask, size, len(state.models), config.average)
+    share = client_weights(state, federation, cohort, config.average)
+    # From zeros, so that `moved.new` is the mean update
+    moved = mix_updates(mix, sent.delta, jnp.zeros_like(state.models), rule)
+    # How much of the weight of all clients takes part
+    drawn = share.sum(axis=1, keepdims=True)
+    if config.own_steps:
+        control = mix_updates(share, sent.change, state.control, control_rule).new
+    else:
+        # The change of c_i is the update, so the mean of the changes is the mean update times the
+        # weight of those who have sent one
+        control = state.control + drawn * moved.new
+    moves = drawn > 0
+    if rule.noise is None:
+        # With noise, a model that stays would reveal that no update was finite
+        moves = moves & ~moved.lost[:, None]
+    stepped = config.move(state.models, moved.new, control, hyper)
+    return moved._replace(new=jnp.where(moves, stepped, state.models)), control
 
 
 class _Sent(NamedTuple):
