@@ -313,7 +313,7 @@ def test_what_stays_at_home_changes_when_the_update_arrives():
         **play.options(name),
     )
     carry = kept[0].carry
-    own = next(value for key, value in carry.items() if key.endswith(".own"))[0]
+    own = next(value for key, value in carry.items() if key.endswith(".client_params"))[0]
     away = carry[".flight.ids"][0][carry[".flight.busy"][0]]
     begun = own[[c for c in range(9) if c not in carry[".flight.ids"][0]]]
     assert len(away) == 3 and (own[away] == begun[0]).all() and (begun == begun[0]).all()

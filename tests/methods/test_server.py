@@ -191,7 +191,7 @@ def test_what_stays_with_a_client_is_out_of_the_servers_reach():
     plainly = run("fedper", None, model=toy.model(HIDDEN), rounds=2)
     first = out.states[0].method.models
     assert np.array_equal(out.states[-1].method.models[:, HEAD], first[:, HEAD])
-    assert np.array_equal(out.states[1].method.own, plainly.states[1].own)
+    assert np.array_equal(out.states[1].method.client_params, plainly.states[1].client_params)
     assert not np.allclose(
         out.states[1].method.models[:, ~HEAD], plainly.states[1].models[:, ~HEAD], atol=1e-3
     )
