@@ -55,7 +55,7 @@ PARTS = {
 OF_A_ROUND = ("kernels", "round", "local", "engine", "federation")
 EACH, OTHERS = 8, 10
 """Faults of a part of a round that defaults reach, and as many that they do not; and of others."""
-ONLY_SPEED = ("engine/wall.py", "local/meter.py")
+ONLY_SPEED = ("engine/wall.py",)
 """Files that decide how long a chunk of rounds is and show progress: no result depends on them."""
 CONTRACT = "tests/methods/test_contract.py"
 RECORD = "::test_its_numbers_are_those_on_record"

@@ -19,8 +19,7 @@ from typing import NamedTuple
 from cfljax.engine.settings import Sum, Wall
 from cfljax.errors import SpecError
 from cfljax.federation import cohort
-from cfljax.lazy import jax, jnp
-from cfljax.local.meter import Meter, meter_steps
+from cfljax.lazy import jnp
 from cfljax.types import (
     Array,
     ClientState,
@@ -154,26 +153,24 @@ def run_metered(
 ) -> tuple[tuple[Tree, Info], RoundTime]:
     """Run a round and measure its time, if no client is late."""
     assert kept.devices is not None
-    try:
-        with meter_steps(kept.devices.speed.shape[0]) as meter:
-            state, info = go(kept)
-        return (state, info), _sum_time(meter, info.traffic, vector, kept.devices.speed, hyper)
-    except jax.errors.UnexpectedTracerError:
-        why = "the method trains inside a loop or branch of JAX, where steps cannot be counted"
+    state, info = go(kept)
+    return (state, info), _sum_time(info, vector, kept.devices.speed, hyper)
+
+
+def _sum_time(info: Info, vector: tuple[float, float], speed: Array, hyper: Hyper) -> RoundTime:
+    if info.steps is None:
         raise SpecError(
-            f"train.clock: {why}; call solver.fit outside of jax.lax and jax.vmap"
-        ) from None
-
-
-def _sum_time(
-    meter: Meter, traffic: Traffic, vector: tuple[float, float], speed: Array, hyper: Hyper
-) -> RoundTime:
-    who = meter.steps > 0
-    own = Traffic(*(whole - before for whole, before in zip(traffic, meter.pre_round, strict=True)))
-    each = client_seconds(meter.steps, speed, own, jnp.sum(who), vector, hyper)
-    before = client_seconds(
-        jnp.float32(0), jnp.float32(1), meter.pre_round, meter.senders, vector, hyper
-    )
+            "train.clock: the method does not report its clients' steps; make the report of a "
+            "round by report(…) or report_trained(…)"
+        )
+    who = info.steps > 0
+    own = info.traffic
+    before = jnp.float32(0)
+    if info.before is not None:
+        sent, senders = info.before
+        own = Traffic(*map(jnp.subtract, own, sent))
+        before = client_seconds(jnp.float32(0), jnp.float32(1), sent, senders, vector, hyper)
+    each = client_seconds(info.steps, speed, own, jnp.sum(who), vector, hyper)
     return RoundTime(jnp.where(who, each, 0.0), who, before, own)
 
 

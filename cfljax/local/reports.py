@@ -26,7 +26,8 @@ def report(
     Args:
         federation: The clients' data.
         cohort: The participants.
-        updates: Their updates, as `Solver.fit` returns them.
+        updates: Their updates, as `Solver.fit` returns them. If participants train more than once,
+            `updates.steps` are those of all trainings together.
         start: f32[S, d] each participant's model before the round.
         end: f32[S, d] its model after aggregation.
         mixed: The models after aggregation, for the number of updates that were left out.
@@ -48,6 +49,7 @@ def report(
         federation,
         cohort,
         kept,
+        updates.steps,
         jnp.linalg.norm(start + delta - end, axis=1),
         mixed.nonfinite,
         traffic,
@@ -69,7 +71,8 @@ def report_trained(
     Args:
         federation: The clients' data.
         cohort: The participants.
-        trained: What `train_and_mix` has returned.
+        trained: What `train_and_mix` has returned. If participants train more than once,
+            `trained.steps` are those of all trainings together.
         which: i32[S] the cluster of each participant.
         moved: f32[K, d] the clusters' models at the end of the round minus those at its start.
         traffic: What was sent.
@@ -80,7 +83,8 @@ def report_trained(
     which = which if trained.flight is None else trained.flight.which
     # Updates that are kept as sketches are compared with sketches of the clusters' moves
     distance = _distances(trained, which, moved if size == moved.shape[1] else sketch(moved, size))
-    info = _make_info(federation, cohort, kept, distance, trained.mixed.nonfinite, traffic, diag)
+    nonfinite = trained.mixed.nonfinite
+    info = _make_info(federation, cohort, kept, trained.steps, distance, nonfinite, traffic, diag)
     if trained.flight is None:
         return info
     return info._replace(kept=info.kept._replace(flight=trained.flight))
@@ -90,13 +94,14 @@ def _make_info(
     federation: Federation,
     cohort: Cohort,
     kept: PerUpdate,
+    steps: Array,
     distance: Array,
     nonfinite: Array,
     traffic: Traffic,
     diag: dict[str, Array],
 ) -> Info:
-    """Report on a round. `distance` f32[S]: of each trained model from its cluster's model after
-    the round."""
+    """Report on a round. `steps` i32[S]: the local steps of the participants. `distance` f32[S]: of
+    each trained model from its cluster's model after the round."""
     # Padding has an index past the last client, which `mode="drop"` leaves out
     into = jnp.where(cohort.mask, cohort.ids, federation.clients)
     present = cohort.mask
@@ -106,6 +111,10 @@ def _make_info(
         for name, each in new.items()
         if each is not None
     }
+    by_client = None
+    if cohort.kept.devices is not None:
+        # A client of several jobs does the steps of all of them
+        by_client = jnp.zeros(federation.clients).at[into].add(steps, mode="drop")
     if (flight := find_flight(cohort.kept)) is not None and flight.arrives is not None:
         # Means are over the updates that arrive
         present = present | flight.busy
@@ -115,7 +124,8 @@ def _make_info(
     discrepancy = mean_over(cohort, counted, distance)
     drift = mean_over(cohort, counted, kept.norm)
     loss = mean_loss(federation, cohort, kept.loss)
-    return Info(traffic, loss, discrepancy, drift, nonfinite, lost, diag, ClientState(**rows))
+    rows_after = ClientState(**rows)
+    return Info(traffic, loss, discrepancy, drift, nonfinite, lost, diag, rows_after, by_client)
 
 
 def mean_over(cohort: Cohort, who: Array, each: Array) -> Array:

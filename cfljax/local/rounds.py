@@ -13,7 +13,6 @@ from cfljax.kernels.cosine import sketch
 from cfljax.kernels.mix import Aggregate, Rule, add_noise, move_by, replace_by, sum_by
 from cfljax.lazy import jax, jnp
 from cfljax.local.flight import find_flight, join_flight
-from cfljax.local.meter import count_steps
 from cfljax.local.schedule import job_owners
 from cfljax.local.solver import Solver
 from cfljax.types import Array, Cohort, Federation, Flight, Hyper, Jobs, Plan, Updates
@@ -84,6 +83,8 @@ class Trained(NamedTuple):
     one device trained all."""
     plan: Plan
     """The execution plan by which the participants were trained."""
+    steps: Array
+    """i32[S]: the local steps of each participant."""
     flight: Flight | None = None
     """The updates in flight, with the new ones; None: all updates have been mixed in their
     round."""
@@ -174,8 +175,7 @@ def train_and_mix(
         return _sum_part(rule, solver.fit(key, federation, jobs, hyper), mixing, size)
 
     # A robust rule leaves it to `solver.fit` to divide the jobs among devices
-    where = contextlib.nullcontext() if rule.statistic else on_one_device()
-    with count_steps(federation, jobs, solver.work), where:
+    with contextlib.nullcontext() if rule.statistic else on_one_device():
         if blocks is None:
             sums, kept = train_part(share.jobs, share.mixing)
         else:
@@ -192,7 +192,8 @@ def train_and_mix(
         # Buffers are clipped, and get noise, in the scale of updates: times the learning rate
         buffer_rule = solver.rule(key, hyper, solver.step_of(hyper).lr)
     mixed, velocity = _move_models(rule, buffer_rule, mixing, sums, kept.finite)
-    return Trained(mixed, velocity, kept, share.dealt, solver.plan)
+    steps = solver.count_steps(federation, jobs)
+    return Trained(mixed, velocity, kept, share.dealt, solver.plan, steps)
 
 
 class _Share(NamedTuple):
@@ -327,7 +328,7 @@ def choose_and_train(
         return _mix_arrived(solver, rule, jobs, updates, updates.which, mixing, None), updates.which
     dealt = deal_out(solver.costs(federation, jobs), solver.plan)
     here = jnp.arange(jobs.client.shape[0]) if dealt is None else dealt.jobs
-    with count_steps(federation, jobs, solver.work), on_one_device():
+    with on_one_device():
         updates = solver.fit(key, federation, jobs.take(here), hyper)
     assert updates.which is not None
     which = updates.which if dealt is None else dealt.collect(updates.which)
@@ -335,7 +336,8 @@ def choose_and_train(
     sums, kept = _sum_part(rule, updates, mixing.take(here), None)
     sums, kept = _sum_devices(dealt, sums, kept)
     mixed, velocity = _move_models(rule, None, mixing, sums, kept.finite)
-    return Trained(mixed, velocity, kept, dealt, solver.plan), which
+    steps = solver.count_steps(federation, jobs)
+    return Trained(mixed, velocity, kept, dealt, solver.plan, steps), which
 
 
 def _mix_arrived(
@@ -354,4 +356,4 @@ def _mix_arrived(
     in_all_slots, flight = join_flight(jobs.kept.flight, jobs, which, updates)
     sums, kept = _sum_part(rule, in_all_slots, mixing, size)
     mixed, velocity = _move_models(rule, None, mixing, sums, kept.finite)
-    return Trained(mixed, velocity, kept, None, solver.plan, flight)
+    return Trained(mixed, velocity, kept, None, solver.plan, updates.steps, flight)

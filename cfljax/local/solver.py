@@ -33,7 +33,6 @@ from cfljax.local.backends import (
 )
 from cfljax.local.data import shuffle
 from cfljax.local.gram import prepare_choice
-from cfljax.local.meter import count_steps
 from cfljax.local.own_steps import StepsOf
 from cfljax.local.parts import ModelParts, freeze_statistics, insert_home, mask_home, receive
 from cfljax.local.predict import choose_making, expected_seconds, layer_shape
@@ -151,25 +150,34 @@ class Solver(SolverSettings):
         self, sends: bool, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper
     ) -> Updates:
         """Train the jobs, in short runs by a program for all methods that train in the same way."""
+        # Counted apart from the training, which XLA leaves out where only the count is used
+        steps = self.count_steps(federation, jobs)
+        if not self.plan.quick:
+            updates = _train_jobs(self, devices(), sends, key, federation, jobs, hyper)
+            return updates._replace(steps=steps)
         solver, numbers = self, hyper
-        with count_steps(federation, jobs, self.work):
-            if not self.plan.quick:
-                return _train_jobs(self, devices(), sends, key, federation, jobs, hyper)
-            if self.steps_of is None and not modifies(self.sending, hyper):
-                # A program for the numbers of a step, not of a method: methods that train alike
-                # share it
-                numbers = {
-                    name: number
-                    for name, number in self.step_of(hyper)._asdict().items()
-                    if number is not None
-                }
-                solver = self.with_step(LocalStep.given)
-                jobs = give_own_rows(jobs)
-            jobs = jobs._replace(kept=jobs.kept._replace(flight=None, devices=None))
-            updates: Updates = _train_apart.made(
-                solver, devices(), sends, key, federation, jobs, numbers
-            )
-            return updates
+        if self.steps_of is None and not modifies(self.sending, hyper):
+            # A program for the numbers of a step, not of a method: methods that train alike
+            # share it
+            numbers = {
+                name: number
+                for name, number in self.step_of(hyper)._asdict().items()
+                if number is not None
+            }
+            solver = self.with_step(LocalStep.given)
+            jobs = give_own_rows(jobs)
+        jobs = jobs._replace(kept=jobs.kept._replace(flight=None, devices=None))
+        updates = _train_apart.made(solver, devices(), sends, key, federation, jobs, numbers)
+        return updates._replace(steps=steps)
+
+    def count_steps(self, federation: Federation, jobs: Jobs) -> Array:
+        """Count the local steps of each job, i32[S].
+
+        Args:
+            federation: The clients' data.
+            jobs: The jobs.
+        """
+        return train_steps(federation, jobs, self.work)
 
     def _rows(
         self, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper
@@ -482,12 +490,13 @@ class OneGradient(Solver):
     def fit(self, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> Updates:
         """Return the updates −lr · gradient."""
         self.need_no_statistics("one gradient")
-        with count_steps(federation, jobs, Work(None, 1, None)):
-            gradient, loss = self.gradient(federation, jobs)
+        gradient, loss = self.gradient(federation, jobs)
         gradient = self.send(key, federation, jobs, gradient, hyper, hyper["lr"])
-        return Updates(
-            -self.step_of(hyper).lr * gradient, loss, jnp.asarray(jobs.mask).astype(jnp.int32)
-        )
+        return Updates(-self.step_of(hyper).lr * gradient, loss, self.count_steps(federation, jobs))
+
+    def count_steps(self, federation: Federation, jobs: Jobs) -> Array:
+        """Count one step for each job, i32[S]; none for a masked one or without data."""
+        return train_steps(federation, jobs, Work(None, 1, None))
 
 
 def _train_jobs(

@@ -209,6 +209,8 @@ class Received(NamedTuple):
     # The updates: the steps −η g_k, or what local training has moved; None: only sketches of them
     # are kept (`similarity = "sketch"`)
     updates: Updates | None
+    # i32[S]: the local steps that the participants have done
+    steps: Array
 
 
 class Decision(NamedTuple):
@@ -275,7 +277,10 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
                 trainer, key, federation, jobs, hyper, Mixing(mix, state.models)
             )
             missing = count_missing(trained.kept.finite)
-            trained = trained._replace(mixed=trained.mixed._replace(nonfinite=missing))
+            trained = trained._replace(
+                mixed=trained.mixed._replace(nonfinite=missing),
+                steps=trained.steps + received.steps,
+            )
             new = trained.mixed.new
             moved = new - state.models
             info = report_trained(federation, cohort, trained, everyone, moved, sent, **diag)
@@ -330,9 +335,11 @@ def collect(
         nothing = Mixing(jnp.zeros((1, jobs.client.shape[0])), jobs.start)
         trained, moves = train_and_compare("sketch", sender, key, federation, jobs, hyper, nothing)
         loss, finite = trained.kept.loss, trained.kept.finite
+        steps = trained.steps
     else:
         updates = sender.fit(key, federation, jobs, hyper)
         loss = updates.loss
+        steps = updates.steps
         moves = updates.delta
         finite = usable(updates.delta)
         if by_gradient:
@@ -342,7 +349,7 @@ def collect(
         loss = solver.losses(federation, jobs.start, jobs.client, jobs.mask)[0]
     there = jobs.mask & finite & jnp.isfinite(loss)
     # With local training g_k is −Δ/η; the factor 1/η changes no cosine
-    return Received(-moves, loss, there, updates)
+    return Received(-moves, loss, there, updates, steps)
 
 
 def decide(

@@ -128,7 +128,7 @@ class FedALA(AtHome):
         learner = solver.with_own_steps(lambda hyper, _: self.learn(solver.model, hyper))
         # A key of its own, so that W and the model are trained on other batches
         key = keys.fold(ask.key, "weights")
-        learned = learner.train(key, ask.federation, jobs, ask.hyper).home
+        learned = ask.train(learner, key, jobs).home
         assert learned is not None
         return learned
 

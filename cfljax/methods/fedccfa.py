@@ -270,7 +270,7 @@ class FedCCFA(Peers):
         mine = jnp.arange(len(home.model), dtype=jnp.int32)
         jobs = jobs_from(ask.cohort, home.model, mine, home=home.write())
         # A key of its own, so that body and head are trained on other batches
-        return of_head.train(keys.fold(ask.key, "head"), ask.federation, jobs, ask.hyper).delta
+        return ask.train(of_head, keys.fold(ask.key, "head"), jobs).delta
 
     def steps(self, model: Model, hyper: Hyper, rule: StepRule, head: bool = False) -> OwnSteps:
         """Return steps on the body, or with `head` on the head, which the alignment does not depend

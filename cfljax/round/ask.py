@@ -16,7 +16,7 @@ from cfljax.round.choice import first_batches, is_private, mask_unavailable
 from cfljax.round.common import traffic
 from cfljax.round.pretrain import in_chunks, pretrain, solver_before
 from cfljax.round.similarity import train_and_compare
-from cfljax.types import Array, ClientState, Cohort, Federation, Hyper, Jobs, Traffic
+from cfljax.types import Array, ClientState, Cohort, Federation, Hyper, Jobs, Traffic, Updates
 
 
 @dataclasses.dataclass
@@ -30,6 +30,8 @@ class Counts:
     up: Array
     # i32[]: the numbers that they have sent, all together
     floats: Array
+    # i32[S]: the local steps that each has done beside its training
+    steps: Array
     # i32[]: how many clients have trained before the first round, which that bills; None: nobody
     pretrained_count: Array | None = None
 
@@ -73,7 +75,7 @@ class Ask:
         self.active = active
         """bool[K]: which models are in use; None: all."""
         nothing = jnp.zeros_like(cohort.ids)
-        self.counts = Counts(nothing, nothing, jnp.int32(0))
+        self.counts = Counts(nothing, nothing, jnp.int32(0), nothing)
         self.diag: dict[str, Array] = {}
         """Further quantities of the round for the history, by name."""
 
@@ -203,7 +205,20 @@ class Ask:
             everyone.ids,
             everyone.mask,
             self.cohort.kept.client_params,
-        )
+        ).delta
+
+    def train(self, solver: Solver, key: Array, jobs: Jobs) -> Updates:
+        """Train participants beside the training of the round, for what does not leave them. Their
+        steps count in the round's time. Returns the updates as they are before sending.
+
+        Args:
+            solver: How they train.
+            key: The random key.
+            jobs: What each of the S participants trains.
+        """
+        updates = solver.train(key, self.federation, jobs, self.hyper)
+        self.counts.steps = self.counts.steps + updates.steps
+        return updates
 
     def pretrained(
         self,
@@ -223,22 +238,24 @@ class Ask:
         """
         solver = solver_before(self.solver, epochs, steps)
 
-        def some(ids: Array, mask: Array) -> Array:
-            return then(
-                pretrain(
-                    solver,
-                    self.key,
-                    self.federation,
-                    self.hyper,
-                    start,
-                    ids,
-                    mask,
-                    self.cohort.kept.client_params,
-                )
+        def some(ids: Array, mask: Array) -> Updates:
+            return pretrain(
+                solver,
+                self.key,
+                self.federation,
+                self.hyper,
+                start,
+                ids,
+                mask,
+                self.cohort.kept.client_params,
             )
 
         cohort = self.cohort
-        return some(cohort.ids, cohort.mask) if self.in_round else in_chunks(some, cohort.mask)
+        if not self.in_round:
+            return in_chunks(lambda ids, mask: then(some(ids, mask).delta), cohort.mask)
+        updates = some(cohort.ids, cohort.mask)
+        self.counts.steps = self.counts.steps + updates.steps
+        return then(updates.delta)
 
     def moves(self, start: Array, similarity: str, epochs: int) -> Array:
         """Return f32[S, m]: the updates of participants that train from one model before the round;
@@ -254,9 +271,10 @@ class Ask:
         nothing = Mixing(jnp.zeros((1, ids.shape[0])), start[None])
         key = keys.fold(self.key, "pretrain")
         solver = solver_before(self.solver, epochs)
-        moves = train_and_compare(
+        trained, moves = train_and_compare(
             similarity, solver, key, self.federation, jobs, self.hyper, nothing
-        )[1]
+        )
+        self.counts.steps = self.counts.steps + trained.steps
         self.send(1)
         self.counts.up = self.counts.up + who
         return jnp.where((who & usable(moves))[:, None], moves, 0.0)

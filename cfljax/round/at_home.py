@@ -172,7 +172,9 @@ def method_of(config: AtHome, model: Model, solver: Solver) -> Method[AtHomeStat
             # The same key, so the same batches as the global model's; nothing of it is sent
             mine = jnp.arange(cohort.ids.shape[0], dtype=jnp.int32)
             jobs = jobs_from(cohort, old, mine, anchor=w, anchor_of=everyone)
-            change = alone.train(key, federation, jobs, hyper).delta
+            mine_alone = alone.train(key, federation, jobs, hyper)
+            change = mine_alone.delta
+            updates = updates._replace(steps=updates.steps + mine_alone.steps)
 
         mix = averages(both, federation, cohort, everyone, 1, config.average, hyper)
         mixed = mix_updates(mix, updates.delta, w, solver.rule(key, hyper))
@@ -188,6 +190,7 @@ def method_of(config: AtHome, model: Model, solver: Solver) -> Method[AtHomeStat
             return mean_over(cohort, cohort.mask, each)
 
         shown = config.compute_diagnostics(new, kept.new, mean)
+        updates = updates._replace(steps=updates.steps + ask.counts.steps)
         info = report(federation, cohort, updates, w[everyone], new[everyone], mixed, sent, **shown)
         return AtHomeState(new, state.home.at[cohort.ids].set(kept.new), drawn), info
 

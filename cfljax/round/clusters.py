@@ -11,9 +11,8 @@ from cfljax import keys
 from cfljax.federation import cohort as cohorts
 from cfljax.kernels.choose import reseed_empty
 from cfljax.kernels.mix import weights_by
-from cfljax.lazy import jnp
+from cfljax.lazy import jax, jnp
 from cfljax.local.averages import add_lengths, averages
-from cfljax.local.meter import branch, count_pre_round_traffic
 from cfljax.local.optimiser import decay_rate
 from cfljax.local.reports import report_trained
 from cfljax.local.rounds import Mixing, Trained, choose_and_train, jobs_from, sizes, train_and_mix
@@ -28,7 +27,18 @@ from cfljax.round.common import first_model, first_models, need_groups
 from cfljax.round.recluster import average_in_new_clusters, hand_on_models
 from cfljax.round.similarity import train_and_compare
 from cfljax.round.state import RoundResult, State
-from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Traffic, Tree
+from cfljax.types import (
+    Array,
+    Cohort,
+    Federation,
+    Hyper,
+    Info,
+    Method,
+    Model,
+    PreRound,
+    Traffic,
+    Tree,
+)
 
 
 class ClusteredMethod:
@@ -184,7 +194,10 @@ class ClusteredMethod:
         present = cohorts.present(federation, cohort.round)
         full = cohorts.gather(key, federation, everyone, present, cohort.round, hyper, cohort.kept)
         is_warmup = cohort.round < config.warmup_rounds
-        return branch(is_warmup, lambda: train(full), lambda: train(cohort))
+        done: tuple[State, Info] = jax.lax.cond(
+            is_warmup, lambda: train(full), lambda: train(cohort)
+        )
+        return done
 
     def _train(
         self,
@@ -229,7 +242,10 @@ class ClusteredMethod:
             # A participant with two updates is counted once
             broken = cohort.mask & ~(trained.kept.finite & whole.kept.finite)
             nonfinite = jnp.sum(broken, dtype=jnp.int32)
-            trained = trained._replace(mixed=trained.mixed._replace(nonfinite=nonfinite))
+            trained = trained._replace(
+                mixed=trained.mixed._replace(nonfinite=nonfinite),
+                steps=trained.steps + whole.steps,
+            )
             after = after._replace(global_model=whole.mixed.new)
         moved = (mix > 0).any(axis=1) & ~trained.mixed.lost
         if config.reassigns:
@@ -245,9 +261,11 @@ class ClusteredMethod:
         # `remember` and `compute_diagnostics` may have counted in the ask what was sent, so the
         # bill comes after them
         shown = ask.diag | config.compute_diagnostics(ask, state, after, done)
-        sent = self._bill(ask, state, arrived)
+        sent, before = self._bill(ask, state, arrived)
         change = models - state.models
+        trained = trained._replace(steps=trained.steps + ask.counts.steps)
         info = report_trained(federation, cohort, trained, which, change, sent, **shown)
+        info = info._replace(before=before)
         # Billed by now
         after = after._replace(
             pretrained_count=_reset(state.pretrained_count),
@@ -361,10 +379,10 @@ class ClusteredMethod:
         trains_plainly = config.aggregate == "model" and not config.buffers
         return by_plain_loss and trains_plainly and self.solver.chooses(ask.federation)
 
-    def _bill(self, ask: Ask, state: State, arrived: Array) -> Traffic:
-        """Return the traffic of the round, and what was sent for the clustering since the last
-        one. `arrived` i32[]: how many clients joined on their arrival, for which they have
-        trained."""
+    def _bill(self, ask: Ask, state: State, arrived: Array) -> tuple[Traffic, PreRound | None]:
+        """Return the traffic of the round, and what of it was sent for the clustering since the
+        last one; None: nothing. `arrived` i32[]: how many clients joined on their arrival, for
+        which they have trained."""
         config, cohort = self.config, ask.cohort
         if config.buffers or config.trains_twice:
             # A buffer, or the global model
@@ -383,21 +401,18 @@ class ClusteredMethod:
         if state.pretrained_count is not None:
             trained = trained + state.pretrained_count
         if state.labels_if_joining is None and state.pretrained_count is None:
-            return sent
+            return sent, None
         floats = jnp.int32(0) if state.floats is None else state.floats
         compared = jnp.int32(0) if state.compared is None else state.compared
-        count_pre_round_traffic(trained)
+        senders = trained
         if state.floats is not None:
-            senders = jnp.where(floats > 0, jnp.sum(ask.federation.trains, dtype=jnp.int32), 0)
+            more = jnp.where(floats > 0, jnp.sum(ask.federation.trains, dtype=jnp.int32), 0)
             if state.compared is not None and state.pretrained_count is not None:
-                # Those that have trained are counted above, and send the losses, too
-                senders = jnp.where(state.pretrained_count > 0, 0, senders)
-            count_pre_round_traffic(senders, vectors=0, models_down=compared, floats_up=floats)
-        return sent._replace(
-            vectors_down=sent.vectors_down + trained + compared,
-            vectors_up=sent.vectors_up + trained,
-            floats_up=sent.floats_up + floats,
-        )
+                # Those that have trained are counted already, and send the losses, too
+                more = jnp.where(state.pretrained_count > 0, 0, more)
+            senders = senders + more
+        before = Traffic(trained + compared, trained, jnp.int32(0), floats)
+        return Traffic(*map(jnp.add, sent, before)), PreRound(before, senders)
 
     def regroup(
         self, key: Array, state: State, federation: Federation, hyper: Hyper, round: int

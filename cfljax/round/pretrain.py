@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from cfljax.kernels.robust import robust_sum
 from cfljax.lazy import jax, jnp
 from cfljax.local.schedule import Work
 from cfljax.local.solver import Solver
-from cfljax.types import Array, ClientState, Federation, Hyper, Jobs
+from cfljax.types import Array, ClientState, Federation, Hyper, Jobs, Updates
 
 # The most clients that pre-train in one call of the compiled program
 CHUNK = 64
@@ -36,16 +37,16 @@ def pretrain(
     ids: Array,
     mask: Array,
     client_params: Array | None,
-) -> Array:
-    """Return the updates of the clients `ids` i32[n], trained from `start` f32[d], f32[n, d]; zero
-    where `mask` bool[n] is False. `solver` comes from `solver_before`. `key` is the run's or the
-    round's; draws are independent of the round's training. `client_params`: those of `ClientState`;
+) -> Updates:
+    """Return the updates of the clients `ids` i32[n], trained from `start` f32[d]; zero where
+    `mask` bool[n] is False. `solver` comes from `solver_before`. `key` is the run's or the round's;
+    draws are independent of the round's training. `client_params`: those of `ClientState`;
     residuals and optimisers are of another start, so they do not count."""
     n = ids.shape[0]
     first = jnp.zeros(n, jnp.int32)
     kept = ClientState(client_params=client_params)
     jobs = Jobs(ids, mask, jnp.ones(n), start[None], first, kept=kept)
-    return solver.fit(keys.fold(key, "pretrain"), federation, jobs, hyper).delta
+    return solver.fit(keys.fold(key, "pretrain"), federation, jobs, hyper)
 
 
 def in_chunks(find: Callable[[Array, Array], Array], who: Array) -> Array:
@@ -72,7 +73,11 @@ Pretrainer = Callable[
 def pretrainer(solver: Solver) -> Pretrainer:
     """HOST. The function that pre-trains clients with the solver of `solver_before`. It uses one
     compiled program for any number of clients, and it needs the memory of CHUNK updates."""
-    program = from_host(functools.partial(pretrain, solver), solver.plan)
+
+    def moves(*given: Any) -> Array:
+        return pretrain(solver, *given).delta
+
+    program = from_host(moves, solver.plan)
 
     def train(
         key: Array,

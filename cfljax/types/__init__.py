@@ -21,7 +21,7 @@ from cfljax.types.federation import (
     Split,
     View,
 )
-from cfljax.types.method import Info, Method, Models, OfClients, Traffic
+from cfljax.types.method import Info, Method, Models, OfClients, PreRound, Traffic
 from cfljax.types.training import Forward, Jobs, LocalStep, Model, OfLogits, Plan, Updates
 
 __all__ = [
@@ -47,6 +47,7 @@ __all__ = [
     "Parts",
     "Plan",
     "Pool",
+    "PreRound",
     "Quantity",
     "Source",
     "Split",

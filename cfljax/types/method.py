@@ -32,6 +32,15 @@ class Traffic(NamedTuple):
     """Single floats that they send."""
 
 
+class PreRound(NamedTuple):
+    """What clients send before a round begins, to be clustered: they need be no participants."""
+
+    traffic: Traffic
+    """What they are sent and send, a part of the traffic that the round reports."""
+    senders: Array
+    """i32[]: how many send something."""
+
+
 class Info(NamedTuple):
     """What a round reports besides the state: `report` and `report_trained` make it."""
 
@@ -56,6 +65,11 @@ class Info(NamedTuple):
     """`Cohort.kept` after the round, with the participants' new rows and the updates of the clients
     that began in this round. With updates in flight, the other fields are of those that arrive in
     the round."""
+    steps: Array | None = None
+    """f32[C]: the local steps of each client in this round, in all its trainings together, for the
+    simulated clock; None: there is no clock."""
+    before: PreRound | None = None
+    """What of the traffic is sent before the round begins; None: nothing."""
 
 
 Models = Callable[[State], tuple[Array, Array]]

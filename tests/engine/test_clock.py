@@ -14,9 +14,10 @@ from cfljax.engine import wall
 from cfljax.errors import SpecError
 from cfljax.federation import cohort
 from cfljax.federation.traces import make_devices
-from cfljax.local.meter import meter_steps
+from cfljax.kernels.mix import Mixed
+from cfljax.local.reports import report
 from cfljax.round.common import traffic
-from cfljax.types import Traffic
+from cfljax.types import ClientState, Info
 from tests import play, toy
 from tests.often import rarely
 from tests.reference import clock as reference
@@ -361,31 +362,49 @@ def test_where_all_who_are_there_drop_out_the_clock_waits_for_no_line(tmp_path):
     assert clocked(on=on, more={"dropout": 1.0}).history["clock_s"].tolist() == [0.0] * (ROUNDS + 1)
 
 
-def test_training_in_a_loop_of_the_methods_own_is_refused():
-    solver, model = toy.solver(toy.model()), toy.model()
-
-    def go(kept):
-        there = cohort.draw(keys.root(0), federation(), 8, jnp.int32(0), {}, kept)
-        start = jnp.zeros((1, model.size))
-        jobs = toy_jobs(there, start)
-        each = jax.lax.map(
-            lambda key: solver.fit(key, federation(), jobs, {"lr": jnp.float32(0.1)}).delta,
-            keys.fold_each(keys.root(0), "x", jnp.arange(2)),
-        )
-        info = type("Info", (), {"traffic": traffic(there)})
-        return each, info
-
+def timed(go):
+    """The seconds of each client in a first round that `go` computes, f32[C]."""
     numbers = {name: jnp.float32(value) for name, value in hyper().items()}
-    with pytest.raises(SpecError, match="inside a loop or branch of JAX"):
-        wall.run_timed(
-            go,
-            vector(),
-            lambda state: state,
-            wall.start_clock(1, numbers),
-            federation(),
-            numbers,
-            jnp.int32(0),
+    on = federation()
+    devices = wall.devices_in_round(on.devices, numbers, jnp.float32(0), jnp.int32(0))
+    kept = ClientState(devices=devices)
+    return jax.jit(lambda kept: wall.run_metered(go, vector(), kept, numbers)[1].each)(kept)
+
+
+def test_steps_in_a_loop_and_a_branch_of_the_methods_own_are_counted_by_its_report():
+    solver, model = toy.solver(toy.model()), toy.model()
+    start = jnp.zeros((1, model.size))
+
+    def train(there, key):
+        return solver.fit(key, federation(), toy_jobs(there, start), {"lr": jnp.float32(0.1)})
+
+    def go(kept, times):
+        there = cohort.draw(keys.root(0), federation(), 8, jnp.int32(0), {}, kept)
+        each = jax.lax.map(
+            lambda key: jax.lax.cond(
+                kept.devices.speed[0] > 0,
+                lambda: train(there, key),
+                lambda: jax.tree.map(jnp.zeros_like, train(there, key)),
+            ),
+            keys.fold_each(keys.root(0), "x", jnp.arange(times)),
         )
+        updates = jax.tree.map(lambda a: a[0], each)._replace(steps=each.steps.sum(axis=0))
+        mixed = Mixed(start, jnp.int32(0), ~there.mask)
+        own = start[jnp.zeros_like(there.ids)]
+        return start, report(federation(), there, updates, own, own, mixed, traffic(there))
+
+    for times in (1, 2):
+        each = timed(functools.partial(go, times=times))
+        wanted = [expected(often=times)[c] for c in range(8)]
+        np.testing.assert_allclose(each, wanted, rtol=1e-5)
+
+
+def test_a_report_without_steps_is_refused():
+    there = cohort.draw(keys.root(0), federation(), 8, jnp.int32(0), {})
+    zero = jnp.float32(0)
+    info = Info(traffic(there), zero, zero, zero, jnp.int32(0), jnp.array(False), {})
+    with pytest.raises(SpecError, match="train.clock: the method does not report"):
+        timed(lambda kept: (None, info))
 
 
 def toy_jobs(there, start):
@@ -394,11 +413,8 @@ def toy_jobs(there, start):
     return jobs_from(there, start, jnp.zeros_like(there.ids))
 
 
-def test_the_meter_counts_nothing_where_nobody_asks():
-    with meter_steps(8) as meter:
-        pass
-    play.rounds("fedavg", federation(), 1)
-    assert float(jnp.sum(meter.steps)) == 0 and meter.pre_round == Traffic(0, 0, 0, 0)
+def test_steps_are_counted_only_for_a_clock():
+    assert play.rounds("fedavg", federation(), 1).infos[0].steps is None
 
 
 def test_what_all_clients_send_before_the_first_round_is_not_its_participants_():
@@ -410,9 +426,8 @@ def test_what_all_clients_send_before_the_first_round_is_not_its_participants_()
     @jax.jit
     def metered(key, state, on):
         there = cohort.draw(key, on, 3, jnp.int32(0), numbers)
-        with meter_steps(8) as meter:
-            _, info = method.round(key, state, on, there, numbers)
-        return info.traffic, meter.pre_round, meter.senders
+        _, info = method.round(key, state, on, there, numbers)
+        return info.traffic, *info.before
 
     sent, beside, senders = metered(keys.root(1), state, on)
     assert list(map(int, sent[:2])) == [8 + 3] * 2
