@@ -21,6 +21,7 @@ __all__ = [
     "__version__",
     "load",
     "option",
+    "register_compressor",
     "register_data",
     "register_method",
     "register_metric",
@@ -36,6 +37,7 @@ _HOME = {
     "errors": ("CfljaxError", "DataError", "SpecError", "StoreError"),
     "registry.options": ("option",),
     "config.plugins": (
+        "register_compressor",
         "register_data",
         "register_method",
         "register_metric",
@@ -48,6 +50,7 @@ _HOME = {
 if TYPE_CHECKING:
     from cfljax.api import load, run, sweep, tune
     from cfljax.config.plugins import (
+        register_compressor,
         register_data,
         register_method,
         register_metric,

@@ -1,10 +1,11 @@
-"""The names that plug-ins may import: plug-ins are methods, models, partitions, data sets and
-metrics that you add.
+"""The names that plug-ins may import: plug-ins are methods, models, partitions, data sets, metrics
+and compressors that you add.
 
 These names stay the same from version to version; all other modules of cfljax may change.
 `docs/own.md` shows how to use them. Plug-ins are registered by the decorators
-`cfljax.register_method`, `register_model`, `register_partition`, `register_data` and
-`register_metric`; `cfljax.option` makes a field of their options.
+`cfljax.register_method`, `register_model`, `register_partition`, `register_data`,
+`register_metric` and `register_compressor`; `cfljax.option` makes a field of their options. A
+compressor of updates is a `Compressor`.
 
 A method is a class: `Clustered` (each client in one of K clusters), `Soft` (each with a mixture of
 K models), `AtHome` (a global model, and something that stays with each client) or `Peers` (a model
@@ -32,6 +33,7 @@ from cfljax.federation.gather import client_rows, samples
 from cfljax.kernels.choose import least_loss, nearest
 from cfljax.kernels.mix import Aggregate, Rule, mix_updates, usable, weights_by
 from cfljax.local.averages import averages
+from cfljax.local.compressors import Compressor
 from cfljax.local.own_steps import GradientAt, OwnSteps
 from cfljax.local.reports import mean_loss, mean_over, report, report_trained
 from cfljax.local.rounds import Mixing, Trained, jobs_from, sizes, train_and_mix
@@ -78,6 +80,7 @@ __all__ = [
     "Before",
     "Clustered",
     "Cohort",
+    "Compressor",
     "Entry",
     "Federation",
     "GradientAt",

@@ -1,10 +1,10 @@
-"""Bring your own: methods, models, partitions, data sets and metrics from outside the package, used
-in a spec by name.
+"""Bring your own: methods, models, partitions, data sets, metrics and compressors from outside the
+package, used in a spec by name.
 
 `plugins = ["my_method.py"]` in a spec, or `--plugin my_method.py`, loads a file whose decorators
 register what it holds; an installed package does the same through the entry points
-`cfljax.methods`, `cfljax.models`, `cfljax.partitions`, `cfljax.data` and `cfljax.metrics`. A plugin
-is the user's own program: it runs with all the user's rights.
+`cfljax.methods`, `cfljax.models`, `cfljax.partitions`, `cfljax.data`, `cfljax.metrics` and
+`cfljax.compressors`. A plugin is the user's own program: it runs with all the user's rights.
 
 The files of a folder are modules of a package that stands for the folder, so that a plugin imports
 a module beside it by `from . import helper`. Python's path and the names of other modules stay as
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from cfljax.data.sources import MakeSource
     from cfljax.engine.metrics import Seen
     from cfljax.federation.common import Partition
+    from cfljax.local.compressors import Compressor
     from cfljax.models import MakeModel
     from cfljax.round.config import MakeMethod
     from cfljax.types import Array
@@ -47,6 +48,7 @@ MethodT = TypeVar("MethodT", bound="MakeMethod[Any]")
 ModelT = TypeVar("ModelT", bound="MakeModel")
 PartitionT = TypeVar("PartitionT", bound="Partition")
 SourceT = TypeVar("SourceT", bound="MakeSource")
+CompressorT = TypeVar("CompressorT", bound="type[Compressor]")
 MetricT = TypeVar("MetricT", bound="Callable[[Seen], Array | float]")
 # Plugin -> the SHA-256 of its source when it was loaded
 _loaded: dict[str, str] = {}
@@ -111,6 +113,25 @@ def register_metric(name: str, *, version: object = None) -> Callable[[MetricT],
     from cfljax.engine.metrics import METRICS
 
     return _register(METRICS, name, NoOptions, version)
+
+
+def register_compressor(
+    name: str, *, version: object = None
+) -> Callable[[CompressorT], CompressorT]:
+    """Register a frozen dataclass, a `cfljax.extend.Compressor`: how updates are sent. A run asks
+    for it by `train.compress = { name = "name" }`, beside which stand its options."""
+    from cfljax.local.compressors import COMPRESSORS, Compressor
+
+    def add(made: CompressorT) -> CompressorT:
+        if not (isinstance(made, type) and issubclass(made, Compressor)):
+            raise SpecError(
+                f'compressor "{name}": {made!r:.60}: must be a frozen dataclass that inherits from '
+                "cfljax.extend.Compressor (the class itself)"
+            )
+        COMPRESSORS.add(name, made, made, version)
+        return made
+
+    return add
 
 
 def _register(

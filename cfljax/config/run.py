@@ -63,11 +63,14 @@ class Run:
 
     @cached_property
     def origins(self) -> tuple[Origin, ...]:
-        """The origins of the users' data sets, partitions, models, methods and metrics that the run
-        names."""
+        """The origins of the users' data sets, partitions, models, methods, metrics and compressors
+        that the run names."""
         data = [("data set", self.data.name), ("partition", self.data.partition)]
         metrics = [("metric", name) for name in self.train.metrics or ()]
-        return list_origins([*data, ("model", self.model.name), ("method", self.method), *metrics])
+        compress = self.train.transit.compress
+        compressors = [] if compress is None else [("compressor", compress.name)]
+        named = [*data, ("model", self.model.name), ("method", self.method)]
+        return list_origins([*named, *metrics, *compressors])
 
     @property
     def plugin_hashes(self) -> tuple[str, ...]:

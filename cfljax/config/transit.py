@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
-import math
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, get_type_hints
 
 from cfljax.config.values import list_fields
 from cfljax.errors import SpecError
+from cfljax.local import compressors
 from cfljax.registry.gone import check_gone
-from cfljax.registry.options import Table, Value, check, option, show
+from cfljax.registry.options import Table, Value, check, check_value, option, show
 from cfljax.round.config import MethodConfig
 
 INSTALL_COMMAND = 'pip install ".[privacy]" in the checkout'
@@ -77,34 +77,51 @@ class NamedTable:
                 raise SpecError(f"{where}.{key} = {show(value)}: belongs to name = {names}")
 
 
-@dataclasses.dataclass(frozen=True)
-class Compress(NamedTable):
-    """The table `train.compress`: the form in which an update is sent."""
+def _list_compress_options() -> type:
+    """Return a class of the options of the package's compressors, as a spec's table may have
+    them, for help and schema."""
+    owned = [
+        (
+            field.name,
+            hints[field.name],
+            dataclasses.field(
+                default=None,
+                metadata=field.metadata | {"help": f"{name}: {field.metadata['help']}"},
+            ),
+        )
+        for name in compressors.BUILT_IN
+        for hints in [get_type_hints(compressors.COMPRESSORS.entry(name).options)]
+        for field in dataclasses.fields(compressors.COMPRESSORS.entry(name).options)
+        if field.name not in compressors.Compressor.__dataclass_fields__
+    ]
+    return dataclasses.make_dataclass(
+        "Compress",
+        [
+            ("name", str, option(help="how", choices=compressors.BUILT_IN)),
+            *owned,
+            ("feedback", bool, compressors.Compressor.__dataclass_fields__["feedback"]),
+        ],
+    )
 
-    OWNERS = {"keep": (0.01, ("topk",)), "rounding": ("stochastic", ("int8",))}
-    name: str = option(help="how", choices=("topk", "int8", "sign"))
-    keep: float | None = option(
-        None,
-        "topk: the share of the numbers that is sent, the largest ones (0.01)",
-        above=0,
-        high=1,
-    )
-    rounding: str | None = option(
-        None,
-        "int8: to either side at random (default), or to the nearest",
-        choices=("stochastic", "nearest"),
-    )
-    feedback: bool = option(
-        False, "error feedback: a client adds what was dropped to its next update"
-    )
 
-    def bytes(self, d: int) -> int:
-        """Count the bytes of a compressed vector of d numbers."""
-        if self.name == "topk":
-            # Each number is sent with its index, 4 bytes each
-            return 8 * count_kept(self.keep, d)
-        # The scale, a float32, and a byte or a bit for each number
-        return 4 + (d if self.name == "int8" else -(-d // 8))
+def _read_compressor(table: Table, where: str) -> compressors.Compressor:
+    """Check the table of a compressor; a SpecError if an option belongs to another one."""
+    if "name" not in table:
+        raise SpecError(f"{where}.name: missing (how)")
+    name = check_value(table["name"], str, {}, f"{where}.name")
+    kind = compressors.COMPRESSORS.entry(name, f"{where}.name").options
+    for key in table.keys() - {field.name for field in dataclasses.fields(kind)}:
+        owners = [
+            f'"{each}"'
+            for each in compressors.BUILT_IN
+            if key in compressors.COMPRESSORS.entry(each).options.__dataclass_fields__
+        ]
+        if owners:
+            raise SpecError(
+                f"{where}.{key} = {show(table[key])}: belongs to name = {' or '.join(owners)}"
+            )
+    made: compressors.Compressor = compressors.COMPRESSORS.check(name, table, where)
+    return made
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,7 +171,7 @@ class Transit(NamedTuple):
     """The four tables of a run; None where the spec leaves one out."""
 
     privacy: Privacy | None
-    compress: Compress | None
+    compress: compressors.Compressor | None
     attack: Attack | None
     robust: Robust | None
 
@@ -168,6 +185,7 @@ class Transit(NamedTuple):
 # Words that mean the same as leaving the table out. A list of values needs them: it cannot leave
 # one out.
 NONE_WORDS = ("none", "mean")
+Compress = _list_compress_options()
 TABLES: dict[str, type[Any]] = {
     "privacy": Privacy,
     "compress": Compress,
@@ -181,22 +199,16 @@ def read_table(value: Value, name: str, kind: type) -> Any:
     also "mean") for no table."""
     if value in (None, *NONE_WORDS):
         return None
-    if isinstance(value, kind):
+    if isinstance(value, (kind, compressors.Compressor)):
         return value
     table = {"name": value} if isinstance(value, str) else dict(value)
     where = f"train.{name}"
     fields = list_fields(kind)
     for key, each in table.items():
         check_gone(where, key, each, where, fields[key].meta if key in fields else None)
-    return check(kind, table, where)
+    return _read_compressor(table, where) if name == "compress" else check(kind, table, where)
 
 
 def uses_error_feedback(options: MethodConfig, transit: Transit) -> bool:
     """Return whether clients keep what compression drops of their updates."""
     return transit.compress is not None and transit.compress.feedback and options.sends
-
-
-def count_kept(share: float | None, d: int) -> int:
-    """Return how many of d numbers are sent for this share: at least one."""
-    # Without the margin a product such as 0.07 · 100 = 7.000000000000001 would round up to 8
-    return min(d, max(1, math.ceil((share or 0.0) * d - 1e-6)))

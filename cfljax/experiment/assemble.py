@@ -323,9 +323,7 @@ def _make_settings(
     sending = Sending(robust="" if robust is None else robust.name)
     if compress is not None:
         sending = sending._replace(
-            compress=compress.name,
-            kept=compress.keep or 0.0,
-            nearest=compress.rounding == "nearest",
+            compress=compress,
             feedback=uses_error_feedback(run.options, train.transit),
             uncompressed=statistics,
         )

@@ -19,6 +19,7 @@ import numpy as np
 from cfljax import keys
 from cfljax.kernels.mix import PLAIN, Rule
 from cfljax.lazy import jax, jnp
+from cfljax.local.compressors import Compressor
 from cfljax.types import Array, Federation, Hyper, View
 
 # Scores of identities have 24 bits, which a float32 holds exactly
@@ -29,12 +30,8 @@ class Sending(NamedTuple):
     """The options of the tables `train.compress`, `train.attack` and `train.robust` that are not
     traced. Static. The traced numbers (`privacy.clip`, `attack.share`, …) are in `hyper`."""
 
-    # How updates are compressed: "topk", "int8", "sign", or "" for not at all
-    compress: str = ""
-    # The share of an update's numbers that "topk" sends
-    kept: float = 0.0
-    # Whether "int8" rounds to the nearest value; False: at random, up or down
-    nearest: bool = False
+    # How updates are compressed; None: not at all
+    compress: Compressor | None = None
     # What attackers do: "sign_flip", "noise", "label_flip", or "" if there are none
     attack: str = ""
     # The seed of the random choice of attackers
@@ -51,7 +48,7 @@ class Sending(NamedTuple):
 def modifies(sending: Sending, hyper: Hyper) -> bool:
     """Return whether updates are modified on their way to the server."""
     return (
-        bool(sending.compress)
+        sending.compress is not None
         or sending.attack in ("sign_flip", "noise")
         or "privacy.clip" in hyper
     )
@@ -82,9 +79,9 @@ def receive(
     if sending.attack in ("sign_flip", "noise"):
         false_row = _falsify(sending, hyper, keys.fold(key, "lie"), row)
         row = jnp.where(_attacks(sending, hyper, uid), false_row, row)
-    if sending.compress:
+    if sending.compress is not None:
         whole = row if residual is None else row + residual
-        row = compress(sending, keys.fold(key, "compress"), whole)
+        row = _compress(sending.compress, sending.uncompressed, keys.fold(key, "compress"), whole)
         if residual is not None:
             # A broken update must not break the client's later ones
             residual = jnp.where(jnp.isfinite(whole - row).all(), whole - row, residual)
@@ -108,29 +105,15 @@ def _falsify(sending: Sending, hyper: Hyper, key: Array, row: Array) -> Array:
     )
 
 
-def compress(sending: Sending, key: Array, row: Array) -> Array:
-    """Compress the row and return it as the server reconstructs it, f32[d]."""
-    if not sending.uncompressed:
-        return _compress_all(sending, key, row)
-    rest = np.delete(np.arange(row.shape[0]), sending.uncompressed)
-    return row.at[rest].set(_compress_all(sending, key, row[rest]))
-
-
-def _compress_all(sending: Sending, key: Array, row: Array) -> Array:
-    if sending.compress == "topk":
-        # The tolerance is for products just above a whole number by rounding
-        kept = min(row.shape[0], max(1, int(np.ceil(sending.kept * row.shape[0] - 1e-6))))
-        largest = jax.lax.top_k(jnp.abs(row), kept)[1]
-        return jnp.zeros_like(row).at[largest].set(row[largest])
-    if sending.compress == "sign":
-        return jnp.sign(row) * jnp.mean(jnp.abs(row))
-    step = jnp.max(jnp.abs(row)) / 127
-    multiples = jnp.where(step == 0, 0.0, row / step)
-    if sending.nearest:
-        return jnp.round(multiples) * step
-    # Up with the probability of the fraction: the mean of the rounded number is the number
-    low = jnp.floor(multiples)
-    return (low + (jax.random.uniform(key, row.shape) < multiples - low)) * step
+def _compress(
+    compressor: Compressor, uncompressed: tuple[int, ...], key: Array, row: Array
+) -> Array:
+    """Compress the row f32[d], apart from the positions `uncompressed`, and return it as the server
+    reconstructs it, f32[d]."""
+    if not uncompressed:
+        return compressor.encode(key, row)
+    rest = np.delete(np.arange(row.shape[0]), uncompressed)
+    return row.at[rest].set(compressor.encode(key, row[rest]))
 
 
 def server_rule(

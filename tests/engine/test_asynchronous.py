@@ -12,6 +12,7 @@ from cfljax import keys
 from cfljax.engine.settings import Asynchronous
 from cfljax.errors import SpecError
 from cfljax.federation.traces import make_devices
+from cfljax.local.compressors.topk import TopK
 from cfljax.local.send import Sending
 from cfljax.methods import METHODS
 from cfljax.round.common import first_models
@@ -322,7 +323,7 @@ def test_what_stays_at_home_changes_when_the_update_arrives():
 
 
 @pytest.mark.parametrize("work", [
-    {"sending": Sending("topk", 0.3, feedback=True)}, rarely({"sending": Sending(robust="median")}),
+    {"sending": Sending(TopK(keep=0.3), feedback=True)}, rarely({"sending": Sending(robust="median")}),
     rarely({"sending": Sending(attack="sign_flip")}), rarely({"lanes": 3}),
 ], ids=["feedback", "robust", "attack", "lanes"])  # fmt: skip
 def test_with_what_happens_to_updates_it_is_still_a_round_if_all_are_waited_for(work):

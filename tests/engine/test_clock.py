@@ -14,7 +14,7 @@ from cfljax.engine import wall
 from cfljax.errors import SpecError
 from cfljax.federation import cohort
 from cfljax.federation.traces import make_devices
-from cfljax.kernels.mix import Mixed
+from cfljax.kernels.mix import Aggregate
 from cfljax.local.reports import report
 from cfljax.round.common import traffic
 from cfljax.types import ClientState, Info
@@ -389,7 +389,7 @@ def test_steps_in_a_loop_and_a_branch_of_the_methods_own_are_counted_by_its_repo
             keys.fold_each(keys.root(0), "x", jnp.arange(times)),
         )
         updates = jax.tree.map(lambda a: a[0], each)._replace(steps=each.steps.sum(axis=0))
-        mixed = Mixed(start, jnp.int32(0), ~there.mask)
+        mixed = Aggregate(start, jnp.int32(0), ~there.mask)
         own = start[jnp.zeros_like(there.ids)]
         return start, report(federation(), there, updates, own, own, mixed, traffic(there))
 

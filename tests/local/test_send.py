@@ -7,10 +7,12 @@ import pytest
 
 from cfljax import keys
 from cfljax.federation.gather import samples
+from cfljax.local.compressors.int8 import Int8
+from cfljax.local.compressors.sign import Sign
+from cfljax.local.compressors.topk import TopK
 from cfljax.local.send import (
     Sending,
     attackers,
-    compress,
     exact_share,
     flip_labels,
     modifies,
@@ -42,7 +44,7 @@ def send(row=ROW, sending=Sending(), uid=5, unit=1.0, key=KEY, **numbers):  # no
 )
 def test_what_happens_to_updates_on_their_way(attack, on_its_way):
     assert modifies(Sending(attack=attack), {}) == on_its_way
-    assert modifies(Sending(attack=attack, compress="int8"), {}) and modifies(
+    assert modifies(Sending(attack=attack, compress=Int8()), {}) and modifies(
         Sending(attack=attack), {"privacy.clip": 1.0}
     )
 
@@ -59,27 +61,27 @@ def test_clipping_shortens_and_leaves_short_ones_to_the_bit():
 
 
 def test_the_largest_numbers_are_sent():
-    found = np.asarray(compress(Sending("topk", 0.013), KEY, ROW))
+    found = np.asarray(TopK(keep=0.013).encode(KEY, ROW))
     kept = np.argsort(-np.abs(ROW))[:13]
     assert set(np.flatnonzero(found)) == set(kept) and (found[kept] == ROW[kept]).all()
 
 
 def test_eight_bits():
     step = np.abs(ROW).max() / 127
-    nearest = np.asarray(compress(Sending("int8", nearest=True), KEY, ROW))
+    nearest = np.asarray(Int8(rounding="nearest").encode(KEY, ROW))
     np.testing.assert_allclose(nearest, np.round(ROW / step) * step, atol=1e-6)
-    drawn = jax.jit(jax.vmap(lambda n: compress(Sending("int8"), keys.fold(KEY, "a", n), ROW)))
+    drawn = jax.jit(jax.vmap(lambda n: Int8().encode(keys.fold(KEY, "a", n), ROW)))
     each = np.asarray(drawn(np.arange(64)))
     assert np.abs(each - ROW).max() < step * 1.001
     assert (
         np.abs(each.mean(axis=0) - ROW).max() < step * 0.35
     )  # unbiased: the mean error is step · 0.5 / 8 at most
-    assert not np.asarray(compress(Sending("int8"), KEY, jnp.zeros(3))).any()
+    assert not np.asarray(Int8().encode(KEY, jnp.zeros(3))).any()
 
 
 def test_signs_with_their_scale():
     np.testing.assert_allclose(
-        compress(Sending("sign"), KEY, ROW), np.sign(ROW) * np.abs(ROW).mean(), rtol=1e-5
+        Sign().encode(KEY, ROW), np.sign(ROW) * np.abs(ROW).mean(), rtol=1e-5
     )
 
 
@@ -97,9 +99,9 @@ def test_lies():
 
 
 WAYS = [
-    Sending("topk", 0.1),
-    Sending("int8"),
-    Sending("sign"),
+    Sending(TopK(keep=0.1)),
+    Sending(Int8()),
+    Sending(Sign()),
     Sending(attack="sign_flip"),
     Sending(),
 ]

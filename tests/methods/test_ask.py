@@ -12,6 +12,7 @@ from cfljax import keys
 from cfljax.config import Train
 from cfljax.errors import SpecError
 from cfljax.extend import AtHome, Clustered, OwnSteps, Peers
+from cfljax.local.compressors.sign import Sign
 from cfljax.local.send import Sending
 from cfljax.round.ask import Ask
 from cfljax.round.entry import entry
@@ -123,7 +124,7 @@ def test_what_is_noted_of_some_is_noted_of_the_round():
 
 def test_a_gradient_arrives_as_an_update_does():
     plain, signs = (
-        np.abs(one_round(Steep, **sending).diag["found"]) for sending in ({}, {"compress": "sign"})
+        np.abs(one_round(Steep, **sending).diag["found"]) for sending in ({}, {"compress": Sign()})
     )
     np.testing.assert_allclose(
         signs, np.broadcast_to(plain.mean(axis=1, keepdims=True), plain.shape), rtol=1e-5

@@ -5,6 +5,7 @@ import pytest
 
 from cfljax.config import Train
 from cfljax.errors import SpecError
+from cfljax.local.compressors.topk import TopK
 from cfljax.local.send import Sending
 from cfljax.methods import METHODS
 from tests import play, toy
@@ -57,7 +58,7 @@ def test_the_buffer_goes_down_and_up_too():
 
 
 TOUCHED = {
-    "topk": (Sending("topk", 0.2), {}),
+    "topk": (Sending(TopK(keep=0.2)), {}),
     "sign_flip": (Sending(attack="sign_flip"), {"attack.share": 0.5, "attack.factor": 2.0}),
     "clip": (Sending(), {"privacy.clip": 0.01}),
 }

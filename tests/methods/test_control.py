@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from cfljax import keys
+from cfljax.local.compressors.int8 import Int8
+from cfljax.local.compressors.topk import TopK
 from cfljax.local.send import Sending
 from cfljax.methods import METHODS
 from cfljax.registry.options import list_traced
@@ -57,7 +59,7 @@ def test_both_come_to_rest_at_the_common_optimum(name, options, participants):
 
 @both
 def test_both_find_the_optimum_from_compressed_updates(name):
-    way = LONG | {"sending": Sending("topk", 0.5)}
+    way = LONG | {"sending": Sending(TopK(keep=0.5))}
     out = play_on(name, way, {"weight_decay": DECAY}, rounds=60, participants=None)
     assert np.linalg.norm(out.models()[0] - optimum()) < 1e-2
 
@@ -65,7 +67,7 @@ def test_both_find_the_optimum_from_compressed_updates(name):
 @both
 @pytest.mark.parametrize(
     "sending",
-    [rarely(Sending()), Sending("topk", 0.2), rarely(Sending("int8"))],
+    [rarely(Sending()), Sending(TopK(keep=0.2)), rarely(Sending(Int8()))],
     ids=["whole", "topk", "int8"],
 )
 def test_the_server_s_vector_is_the_mean_of_the_clients(name, sending):

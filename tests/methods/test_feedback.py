@@ -12,6 +12,9 @@ from cfljax.errors import SpecError
 from cfljax.experiment import batching
 from cfljax.experiment.batching import Size
 from cfljax.kernels.mix import usable
+from cfljax.local.compressors.int8 import Int8
+from cfljax.local.compressors.sign import Sign
+from cfljax.local.compressors.topk import TopK
 from cfljax.local.send import Sending, receive
 from cfljax.types import ClientState, Jobs
 from tests import play, toy
@@ -21,7 +24,7 @@ from tests.reference import feedback, plain
 
 SEED, ROUNDS, PARTICIPANTS, KEEP = 5, 6, 5, 0.15
 NET = plain.Net(6, 4)
-TOP = Sending("topk", KEEP, feedback=True)
+TOP = Sending(TopK(keep=KEEP), feedback=True)
 QUICK = ("ifca", "fedgroup")
 REFUSED = ("scaffold", "feddyn", "cfl_mgd", "fedem", "fedrc", "ccs_rfedavg", "stocfl")
 ROW = np.random.default_rng(0).normal(size=200).astype(np.float32)
@@ -85,16 +88,18 @@ def test_fedavg_follows_the_plain_program():
 
 
 def test_what_is_sent_and_what_is_kept_are_all_updates_to_the_bit():
-    sent, kept, true = whole_sum(Sending("topk", 0.1, feedback=True))
+    sent, kept, true = whole_sum(Sending(TopK(keep=0.1), feedback=True))
     assert (sent + kept == true).all() and kept.any() and sent.any()
-    for name in ("int8", "sign"):
-        sent, kept, true = whole_sum(Sending(name, feedback=True))
+    for compressor in (Int8(), Sign()):
+        sent, kept, true = whole_sum(Sending(compressor, feedback=True))
         np.testing.assert_allclose(sent + kept, true, atol=1e-3)
 
 
 def test_liars_send_all_of_their_lies():
     sent, kept, true = whole_sum(
-        Sending("topk", 0.1, attack="sign_flip", feedback=True), attack_share=1.0, attack_factor=2.0
+        Sending(TopK(keep=0.1), attack="sign_flip", feedback=True),
+        attack_share=1.0,
+        attack_factor=2.0,
     )
     assert (sent + kept == -2 * true).all() and kept.any()
 
@@ -116,7 +121,7 @@ def test_clipping_cuts_what_arrives_and_is_not_fed_back():
 def test_where_all_is_sent_feedback_changes_nothing(name):
     options = play.options(name)
     whole, plainly = (
-        played(name, Sending("topk", 1.0, feedback=True), **options),
+        played(name, Sending(TopK(keep=1.0), feedback=True), **options),
         played(name, Sending(), **options),
     )
     np.testing.assert_allclose(whole.models(), plainly.models(), atol=1e-6)
@@ -195,7 +200,7 @@ def test_top_k_alone_stalls_and_with_feedback_arrives():
             path.append(w)
         return np.array(path)
 
-    one = Sending("topk", 0.5)
+    one = Sending(TopK(keep=0.5))
     stalled, fed = last(one), last(one._replace(feedback=True))
     assert (stalled == 0).all()
     assert np.abs(fed[-100:].mean(axis=0) - [0.0, 1.0]).max() < 0.05
@@ -279,7 +284,7 @@ def test_ids_and_memory():
 
 
 def test_without_it_local_training_is_the_same_program():
-    solver = toy.solver(toy.model(), batch=5, sending=Sending("topk", KEEP))
+    solver = toy.solver(toy.model(), batch=5, sending=Sending(TopK(keep=KEEP)))
     jobs = Jobs(
         jnp.arange(3), jnp.ones(3, bool), jnp.ones(3), jnp.zeros((1, 28)), jnp.zeros(3, jnp.int32)
     )

@@ -15,6 +15,7 @@ from cfljax.config import read_spec
 from cfljax.devices.machine import describe_machine
 from cfljax.errors import SpecError
 from cfljax.experiment.assemble import assemble, host_federation
+from cfljax.local.compressors.sign import Sign
 from cfljax.local.parts import divide_model, find_sent_statistics
 from cfljax.local.send import Sending
 from cfljax.methods.fedgroup import AssignmentMemory
@@ -313,7 +314,7 @@ def test_statistics_are_sent_as_they_are_beside_compressed_numbers():
     """They are no steps: their sizes and signs have nothing to do with those of the others."""
     plainly, signed = (
         updates(federation(), Plan(1), batch=400, sending=sending)
-        for sending in (Sending(), Sending("sign", uncompressed=tuple(np.flatnonzero(STATISTICS))))
+        for sending in (Sending(), Sending(Sign(), uncompressed=tuple(np.flatnonzero(STATISTICS))))
     )
     steps = plainly[:, ~STATISTICS].astype(np.float64)
     assert np.array_equal(signed[:, STATISTICS], plainly[:, STATISTICS])

@@ -12,6 +12,7 @@ import pytest
 
 import cfljax
 from cfljax import keys
+from cfljax.local.compressors.int8 import Int8
 from cfljax.local.parts import divide_model
 from cfljax.local.send import Sending, attackers, exact_share
 from cfljax.methods import METHODS
@@ -137,7 +138,7 @@ def test_three_attackers_of_ten_move_a_mean_far_and_a_trimmed_mean_little(name):
 
 
 def test_what_arrives_depends_on_identity_alone():
-    sending = Sending("int8", attack="noise")
+    sending = Sending(Int8(), attack="noise")
     hyper = {"lr": 0.5, "attack.share": 0.5, "attack.factor": 1.0, "privacy.clip": 1.0}
     solver = toy.solver(toy.model(), steps=1, batch="full", sending=sending)
     ids = jnp.array([7, 2, 5, 0])
