@@ -268,6 +268,14 @@ class Train:
             return 4 * d
         return 4 * uncompressed + compress.bytes(d - uncompressed)
 
+    def vector_bytes_down(self, d: int, uncompressed: int = 0) -> int | None:
+        """Return the bytes of a model of d numbers as a participant receives it, as `vector_bytes`
+        does; None: four for each number that travels."""
+        compress = self.transit.compress
+        if compress is None or not compress.changes_downloads:
+            return None
+        return 4 * uncompressed + compress.bytes_down(d - uncompressed)
+
     def slots(self, training: int, clients: int) -> int:
         """Return the size S of the cohort axis if `training` of all clients train: the number of
         participants. If all training clients take part, it is the number of all clients, so that
@@ -310,6 +318,12 @@ class Train:
             why = "ε is computed for draws from clients that are all available; leave out one"
             raise SpecError(
                 f"{where}.clock.trace with {where}.privacy.noise = {privacy.noise}: {why}"
+            )
+        compress = self.transit.compress
+        if compress is not None and compress.changes_downloads and self.divided_by:
+            raise SpecError(
+                f'{where}.compress.name = "{compress.name}" with {self.divided_by}: models that '
+                "change on their way down travel whole; leave out one"
             )
         check_asynchronous(
             self.asynchronous_table,

@@ -93,7 +93,7 @@ def strip_settings(settings: Settings) -> Settings:
     """Remove the settings that no evaluation depends on; runs with equal results share its
     program."""
     return settings.of_programs.without(
-        "participants", "discrepancy", "vector_up", "clock", "asynchronous"
+        "participants", "discrepancy", "vector_up", "vector_down", "clock", "asynchronous"
     )
 
 

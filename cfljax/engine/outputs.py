@@ -8,7 +8,7 @@ import numpy as np
 
 from cfljax.engine.history import find_divergence
 from cfljax.engine.resume import Rows
-from cfljax.engine.settings import WORD, Assembled, Carry
+from cfljax.engine.settings import WORD, Assembled, Carry, Settings
 from cfljax.types import Tree
 
 
@@ -45,17 +45,20 @@ class Output(NamedTuple):
 
 
 def vector_bytes(
-    travels: tuple[float, int] | None, d: int, vector_up: int | None
+    travels: tuple[float, int] | None, d: int, settings: Settings
 ) -> tuple[float, float]:
     """Return the bytes of a vector of `Traffic` (down, up).
 
     Args:
       travels: How many numbers of a vector travel (down, up); None: all.
       d: The numbers of a vector.
-      vector_up: The bytes of an update; None: four for each number that travels.
+      settings: The bytes of a vector that is compressed.
     """
     down, up = travels or (d, d)
-    return 4 * down, 4 * up if vector_up is None else vector_up
+    return (
+        4 * down if settings.vector_down is None else settings.vector_down,
+        4 * up if settings.vector_up is None else settings.vector_up,
+    )
 
 
 def make_output(
@@ -84,7 +87,7 @@ def make_output(
     quantities = {
         name: np.asarray(v) for name, v in rows.items() if name not in ("labels", "valid")
     }
-    down, up = vector_bytes(parts.method.travels, parts.model.size, parts.settings.vector_up)
+    down, up = vector_bytes(parts.method.travels, parts.model.size, parts.settings)
     quantities["bytes_down"] = np.round(vectors_down * down + 4 * floats_down)
     quantities["bytes_up"] = vectors_up * up + 4 * floats_up
     return Output(

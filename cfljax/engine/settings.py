@@ -68,6 +68,8 @@ class Settings(NamedTuple):
     stop: Stop | None = None
     # Bytes of an update on its way up; None: four for each number
     vector_up: int | None = None
+    # Bytes of a model on its way down; None: four for each number that travels
+    vector_down: int | None = None
     clock: tuple[float, float] | None = None
     """Bytes of a vector on its way (down, up), where there is a simulated clock; None: there is
     none."""

@@ -89,7 +89,7 @@ def assemble(run: Run, width: int, machine: Machine) -> Assembled:
     if run.train.clock_table is not None:
         federation = with_devices(run, federation)
         settings = settings._replace(
-            clock=vector_bytes(method.travels, model.size, settings.vector_up),
+            clock=vector_bytes(method.travels, model.size, settings),
             asynchronous=_make_asynchronous(run, model, parts, int(federation.trains.sum())),
         )
     return Assembled(
@@ -346,6 +346,7 @@ def _make_settings(
         sending=sending,
         stop=None if stop is None else Stop(stop.patience, stop.metric),
         vector_up=train.vector_bytes(d, len(statistics)),
+        vector_down=train.vector_bytes_down(d, len(statistics)),
     )
 
 

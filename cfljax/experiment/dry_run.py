@@ -115,7 +115,8 @@ def communication(run: Run, size: Size) -> tuple[float, float]:
         # The server waits for some updates, and starts as many clients after each step but the last
         reported = min(table.buffer, participants) * run.train.rounds
         started = participants + min(table.buffer, participants) * (run.train.rounds - 1)
-    return 4.0 * d * started, float(run.train.vector_bytes(d) * reported)
+    down = run.train.vector_bytes_down(d) or 4 * d
+    return float(down * started), float(run.train.vector_bytes(d) * reported)
 
 
 def _describe_privacy(batch: Batch, crowd: Callable[[Batch], Crowd]) -> list[str]:

@@ -1,7 +1,8 @@
-"""An update's way from a participant to the server. Attackers change their updates; then the update
-is compressed, and clipped to the largest norm that `train.privacy` allows. Updates are handled one
-at a time, and random draws depend on the client's identity, not on padding, order, blocks or
-devices.
+"""An update's way from a participant to the server, and a model's way down (`download`).
+
+Attackers change their updates; then the update is compressed, and clipped to the largest norm that
+`train.privacy` allows. Updates are handled one at a time, and random draws depend on the client's
+identity, not on padding, order, blocks or devices.
 
 With error feedback (Seide et al. 2014; Karimireddy et al. 2019) a client adds its residual, the
 part of its earlier updates that compression has dropped, to its update, and sends the compressed
@@ -12,6 +13,7 @@ update is treated in the same way. An update that is not finite leaves the resid
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -81,7 +83,7 @@ def receive(
         row = jnp.where(_attacks(sending, hyper, uid), false_row, row)
     if sending.compress is not None:
         whole = row if residual is None else row + residual
-        row = _compress(sending.compress, sending.uncompressed, keys.fold(key, "compress"), whole)
+        row = _encode(sending.compress.encode, sending, keys.fold(key, "compress"), whole)
         if residual is not None:
             # A broken update must not break the client's later ones
             residual = jnp.where(jnp.isfinite(whole - row).all(), whole - row, residual)
@@ -105,15 +107,35 @@ def _falsify(sending: Sending, hyper: Hyper, key: Array, row: Array) -> Array:
     )
 
 
-def _compress(
-    compressor: Compressor, uncompressed: tuple[int, ...], key: Array, row: Array
+def _encode(
+    encode: Callable[[Array, Array], Array], sending: Sending, key: Array, row: Array
 ) -> Array:
-    """Compress the row f32[d], apart from the positions `uncompressed`, and return it as the server
-    reconstructs it, f32[d]."""
-    if not uncompressed:
-        return compressor.encode(key, row)
-    rest = np.delete(np.arange(row.shape[0]), uncompressed)
-    return row.at[rest].set(compressor.encode(key, row[rest]))
+    """Encode the row f32[d] by a function (key, row) -> row of the compressor, apart from what is
+    not compressed, and return it as the receiver reconstructs it, f32[d]."""
+    if not sending.uncompressed:
+        return encode(key, row)
+    rest = np.delete(np.arange(row.shape[0]), sending.uncompressed)
+    return row.at[rest].set(encode(key, row[rest]))
+
+
+def download(sending: Sending, key: Array, models: Array) -> Array:
+    """Return f32[K, d]: the server's models as participants receive them.
+
+    Args:
+      sending: What happens to vectors on their way.
+      key: The random key of the round.
+      models: f32[K, d] the models that are sent.
+    """
+    compressor = sending.compress
+    if compressor is None or not compressor.changes_downloads:
+        return models
+    # The same for all that ask for a model in this round
+    each = keys.fold_each(keys.fold(key, "download"), "model", jnp.arange(models.shape[0]))
+
+    def arrive(of: tuple[Array, Array]) -> Array:
+        return _encode(compressor.encode_down, sending, *of)
+
+    return jax.lax.map(arrive, (each, models))
 
 
 def server_rule(

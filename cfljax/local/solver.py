@@ -46,7 +46,7 @@ from cfljax.local.schedule import (
     job_samples,
     train_steps,
 )
-from cfljax.local.send import modifies, server_rule
+from cfljax.local.send import download, modifies, server_rule
 from cfljax.local.stream import client_losses
 from cfljax.local.train import Samples, batch_gradient, full_gradient, gather_batch, whole_batch
 from cfljax.types import (
@@ -392,6 +392,15 @@ class Solver(SolverSettings):
 
         each = (keys.fold_each(key, "client", uid), uid, rows)
         return jax.lax.map(receive_one, each) if self.sequential else jax.vmap(receive_one)(each)
+
+    def download(self, key: Array, models: Array) -> Array:
+        """Return f32[K, d]: models of the server as participants receive them.
+
+        Args:
+            key: The round's key.
+            models: f32[K, d] the models that are sent.
+        """
+        return download(self.sending, key, models)
 
     def rule(self, key: Array, hyper: Hyper, unit: Array | float | None = None) -> Rule:
         """Return the server's aggregation rule in a round, for `mix_updates` and similar functions.

@@ -96,6 +96,15 @@ class Ask:
         kept = ClientState(client_params=self.cohort.kept.client_params)
         return Jobs(clients, mask, shares, models, first, kept=kept)
 
+    def download(self, models: Array) -> Array:
+        """Return f32[K, d]: models as participants receive them, which `train.compress` may have
+        changed on the way. `models_of_all` and `send` count them.
+
+        Args:
+            models: f32[K, d] the server's models.
+        """
+        return self.solver.download(self.key, models) if self.in_round else models
+
     def bound(self, losses: Array) -> Array:
         """Return the losses, within the bounds that a private choice needs, if it is private.
 
@@ -149,7 +158,11 @@ class Ask:
         seen = first_batches(self.key, self.federation, self.cohort, batch, self.solver.sequential)
         return self.bound(
             self.solver.losses(
-                seen, models, self.cohort.ids, self.cohort.mask, self.cohort.kept.client_params
+                seen,
+                self.download(models),
+                self.cohort.ids,
+                self.cohort.mask,
+                self.cohort.kept.client_params,
             )
         )
 
@@ -161,7 +174,10 @@ class Ask:
             models: f32[K, d] the models, which are sent.
         """
         self.models_of_all(models)
-        return self.solver.sample_losses(self.federation, models, self.cohort.ids, self.cohort.mask)
+        cohort = self.cohort
+        return self.solver.sample_losses(
+            self.federation, self.download(models), cohort.ids, cohort.mask
+        )
 
     def gradients(self, models: Array) -> Array:
         """Return f32[S, d]: the gradient of the loss on all training samples of each participant,
@@ -170,7 +186,7 @@ class Ask:
         Args:
             models: f32[K, d] the models, all of which are sent.
         """
-        jobs = self._jobs(self.cohort.ids, self.cohort.mask, models)
+        jobs = self._jobs(self.cohort.ids, self.cohort.mask, self.download(models))
         found = self.solver.gradient(self.federation, jobs)[0]
         self.models_of_all(models)
         self.counts.up = self.counts.up + self.cohort.mask
@@ -267,7 +283,7 @@ class Ask:
             epochs: How many epochs they train.
         """
         ids, who = self.cohort.ids, self.cohort.mask
-        jobs = self._jobs(ids, who, start[None])
+        jobs = self._jobs(ids, who, self.download(start[None]))
         nothing = Mixing(jnp.zeros((1, ids.shape[0])), start[None])
         key = keys.fold(self.key, "pretrain")
         solver = solver_before(self.solver, epochs)
@@ -292,7 +308,7 @@ class Ask:
             clients: i32[n] positions on the client axis.
             mask: bool[n] which of them are computed.
         """
-        jobs = self._jobs(clients, mask, model[None])
+        jobs = self._jobs(clients, mask, self.download(model[None]))
         gradient, loss = self.solver.batch_gradient(self.key, self.federation, jobs, batch, summed)
         if summed:
             loss *= jnp.minimum(jnp.asarray(self.federation.train.count)[clients], batch).astype(

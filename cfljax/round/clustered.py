@@ -396,6 +396,13 @@ class Clustered(MethodConfig):
         return float(self.models_kept) if self.chooses_by_loss else 1.0
 
     @property
+    def fixed_downloads(self) -> str:
+        """Say why models cannot be changed on their way down; "": they can."""
+        if self.reassigns:
+            return "its server needs the models that participants have trained, from their start on"
+        return "it shares parts of models" if self.parts else ""
+
+    @property
     def no_feedback(self) -> str:
         """Say why `train.compress` cannot keep what it drops: of two vectors that are sent, one
         does not lack what the other does."""

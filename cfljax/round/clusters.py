@@ -311,7 +311,7 @@ class ClusteredMethod:
             # The participants choose while they train, where the losses are computed. This call
             # puts them on the bill; its result is not used, so XLA leaves it out
             ask.losses(state.models)
-            jobs = jobs_from(cohort, state.models, None)
+            jobs = jobs_from(cohort, ask.download(state.models), None)
             trained, which = choose_and_train(
                 self.trainer, key, federation, jobs, hyper, mix_of, state.models
             )
@@ -321,7 +321,8 @@ class ClusteredMethod:
             uid = federation.uid[cohort.ids]
             which = reseed_empty(key, which, cohort.mask, k, uid, config.reseed, state.in_use)
         mix = mix_of(which)
-        jobs = jobs_from(cohort, state.models, which, **self._start_with(ask, state))
+        arrived = ask.download(state.models)
+        jobs = jobs_from(cohort, arrived, which, **self._start_with(ask, state))
         mixing = Mixing(mix, state.models)
         if config.buffers:
             # Buffers are means over the members, whatever the weights of gradients are
@@ -346,10 +347,10 @@ class ClusteredMethod:
         the global model that theirs is pulled to, empty notes, or momentum buffers."""
         config, ids = self.config, ask.cohort.ids
         if state.global_model is not None:
-            return {"anchor": state.global_model, "anchor_of": jnp.zeros_like(ids)}
+            return {"anchor": ask.download(state.global_model), "anchor_of": jnp.zeros_like(ids)}
         if config.notes:
             return {"home": jnp.full((ids.shape[0], config.notes), jnp.nan)}
-        return {"velocity": state.memory} if config.buffers else {}
+        return {"velocity": ask.download(state.memory)} if config.buffers else {}
 
     def _train_global(self, ask: Ask, state: State) -> Trained:
         """Train the global model with all participants, as if they were one cluster."""
@@ -360,7 +361,7 @@ class ClusteredMethod:
         assert global_model is not None
         everyone = jnp.zeros_like(cohort.ids)
         mix = averages(self.solver, federation, cohort, everyone, 1, self.config.average, hyper)
-        jobs = jobs_from(cohort, global_model, everyone)
+        jobs = jobs_from(cohort, ask.download(global_model), everyone)
         mixing = Mixing(mix, global_model)
         return train_and_mix(self.solver, ask.key, federation, jobs, hyper, mixing)
 

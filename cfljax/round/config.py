@@ -169,6 +169,12 @@ class MethodConfig:
         return self.own
 
     @property
+    def fixed_downloads(self) -> str:
+        """Why `train.compress` cannot change models on their way down, for the message; "": it
+        can, because participants get all models by `Ask.download`."""
+        return "its participants get more than the models of clusters"
+
+    @property
     def no_feedback(self) -> str:
         """Why clients cannot keep what compression drops (`train.compress.feedback`), for the
         message; "": they can."""
@@ -245,6 +251,12 @@ class MethodConfig:
                 raise SpecError(
                     f"train.{name}{shown} with {where}: {why}; leave it out for this method"
                 )
+        compress = train.transit.compress
+        if compress is not None and compress.changes_downloads and self.fixed_downloads:
+            raise SpecError(
+                f'train.compress.name = "{compress.name}" with {where}: it changes models on their '
+                f"way down, and {self.fixed_downloads}; leave it out for this method"
+            )
 
     def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
         """Raise SpecError if options contradict other tables in a way that `without` does not tell.

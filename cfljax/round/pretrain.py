@@ -45,7 +45,8 @@ def pretrain(
     n = ids.shape[0]
     first = jnp.zeros(n, jnp.int32)
     kept = ClientState(client_params=client_params)
-    jobs = Jobs(ids, mask, jnp.ones(n), start[None], first, kept=kept)
+    arrived = solver.download(key, start[None])
+    jobs = Jobs(ids, mask, jnp.ones(n), arrived, first, kept=kept)
     return solver.fit(keys.fold(key, "pretrain"), federation, jobs, hyper)
 
 
@@ -112,8 +113,8 @@ def scorer(solver: Solver) -> Callable[..., Array]:
     """HOST. Return the compiled program (key, federation, models f32[K, d], clients i32[S], mask
     bool[S], client_params) -> the losses f32[K, S] of `Solver.losses`. The key is not used."""
 
-    def losses(_: Array, federation: Federation, *given: Array) -> Array:
-        return solver.losses(federation, *given)
+    def losses(key: Array, federation: Federation, models: Array, *given: Array) -> Array:
+        return solver.losses(federation, solver.download(key, models), *given)
 
     return from_host(losses, solver.plan)
 

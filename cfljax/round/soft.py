@@ -141,6 +141,11 @@ class Soft(MethodConfig):
         return {"mixture": state.mixture}
 
     @property
+    def fixed_downloads(self) -> str:
+        """Models may be changed on their way down."""
+        return ""
+
+    @property
     def no_feedback(self) -> str:
         """Say why `train.compress` cannot keep what it drops: residuals are of one model."""
         return "it sends an update of each model in a round"
@@ -190,7 +195,7 @@ def method_of(name: str, config: Soft, model: Model, solver: Solver) -> Method[M
         # A participant trains all K models: a job each, on its samples weighted by their shares
         each = cohort.repeat(k)
         which = jnp.tile(jnp.arange(k, dtype=jnp.int32), cohort.ids.shape[0])
-        jobs = jobs_from(each, state.models, which, weights=q.reshape(-1, q.shape[2]))
+        jobs = jobs_from(each, ask.download(state.models), which, weights=q.reshape(-1, q.shape[2]))
         mix = averages(solver, federation, each, which, k, config.average, hyper)
         trained = train_and_mix(solver, key, federation, jobs, hyper, Mixing(mix, state.models))
 

@@ -1,6 +1,6 @@
-"""The forms in which participants send their updates (`train.compress`). Each module of this
-package is one compressor: a class with its options, its formula, and the bytes of its messages. A
-plug-in adds one by `cfljax.register_compressor`."""
+"""The forms in which updates and models are sent (`train.compress`). Each module of this package is
+one compressor: a class with its options, its formula, and the bytes of its messages. A plug-in adds
+one by `cfljax.register_compressor`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,12 @@ from cfljax.types import Array
 
 @dataclasses.dataclass(frozen=True)
 class Compressor:
-    """The table `train.compress`: how an update is compressed. A subclass is a compressor: its
-    fields are its options (`option(…)`), which are static.
+    """The table `train.compress`: how an update is compressed on its way up, and with
+    `encode_down` a model on its way down. A subclass is a compressor: its fields are its options
+    (`option(…)`), which are static. Without a function vectors are sent as they are.
+
+    The server keeps its models as they are: participants train from what has arrived, and their
+    updates, which count from there, move the server's.
 
     Attacks, error feedback, clipping, and what of a model is not sent are not the compressor's
     business.
@@ -37,7 +41,8 @@ class Compressor:
         False, "error feedback: a client adds what was dropped to its next update"
     )
 
-    def encode(self, key: Array, row: Array) -> Array:
+    # The arguments are for subclasses
+    def encode(self, key: Array, row: Array) -> Array:  # noqa: ARG002
         """Return f32[d]: the vector as the server reconstructs it. One that is not finite must stay
         not finite.
 
@@ -45,15 +50,37 @@ class Compressor:
             key: A random key of the client in this round.
             row: f32[d] the vector that is sent.
         """
-        raise NotImplementedError
+        return row
 
     def bytes(self, d: int) -> int:
-        """Return the bytes of a message.
+        """Return the bytes of a message to the server.
 
         Args:
             d: The numbers of the vector.
         """
-        raise NotImplementedError
+        return 4 * d
+
+    def encode_down(self, key: Array, row: Array) -> Array:  # noqa: ARG002
+        """Return f32[d]: a model as participants reconstruct it, all of them alike.
+
+        Args:
+            key: A random key of the model in this round.
+            row: f32[d] the model that the server sends.
+        """
+        return row
+
+    def bytes_down(self, d: int) -> int:
+        """Return the bytes of a message to a participant.
+
+        Args:
+            d: The numbers of the model.
+        """
+        return 4 * d
+
+    @property
+    def changes_downloads(self) -> bool:
+        """Whether models arrive changed at participants."""
+        return type(self).encode_down is not Compressor.encode_down
 
 
 def entry(_: str, made: type[Compressor]) -> Entry[type[Compressor]]:
