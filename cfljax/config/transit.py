@@ -114,7 +114,7 @@ def _read_compressor(table: Table, where: str) -> compressors.Compressor:
         owners = [
             f'"{each}"'
             for each in compressors.BUILT_IN
-            if key in compressors.COMPRESSORS.entry(each).options.__dataclass_fields__
+            if key in list_fields(compressors.COMPRESSORS.entry(each).options)
         ]
         if owners:
             raise SpecError(
