@@ -13,21 +13,27 @@ import threading
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cfljax.registry.options import Table, Value
 
 if TYPE_CHECKING:
+    import numpy as np
+    import pandas
+
     from cfljax.models.apply import Network
     from cfljax.results.result import Result, Results
     from cfljax.store import Store
+
+    # Samples as `run` describes them; data sets of other libraries are no types that it knows
+    Data = str | Table | tuple[np.ndarray, ...] | pandas.DataFrame | Any
 
 QUICKSTART = Path(__file__).parent / "config" / "quickstart.toml"
 
 
 def run(
     method: str | Table = "fedavg",
-    data: str | Table = "digits",
+    data: Data = "digits",
     model: str | Table | Network = "mlp",
     *,
     seed: int = 0,
@@ -40,16 +46,28 @@ def run(
 
     `data`, `model` and `method` are names, or tables as in a spec (`{"name": "mnist", "partition":
     "rotated"}`); `model` may also be a flax.linen module, a class or factory of flax.nnx modules,
-    or a pair `(init, apply)`. Further options are of `train` (rounds, participation, epochs, batch,
+    or a pair `(init, apply)`.
+
+    `data` may also hold the samples: arrays `(x, y)` or `(x, y, user)`, `((x_train, y_train),
+    (x_test, y_test))`, a dict of arrays and options (`{"x": x, "y": y, "partition": "iid"}`), or a
+    data frame or `datasets.Dataset`, of which `label` and `user` name columns. Without test samples
+    a fifth is split off. Their users are the clients, else clients with label skew are drawn,
+    unless the dict says otherwise. The id of the run depends on the contents.
+
+    Further options are of `train` (rounds, participation, epochs, batch,
     lr, …) or of the method (clusters, mu, …), by name; an option that both have is given in the
     table `train` or `method`."""
     from cfljax.config import Train
+    from cfljax.data import given
     from cfljax.errors import SpecError
     from cfljax.methods import METHODS
 
     _check_arguments(seed, options)
     if not isinstance(model, str | dict):
         model = _own_model(model)
+    if given.is_frame(data):
+        columns = {key: options.pop(key) for key in ("label", "user") if key in options}
+        data = given.register(data, **columns)
     known = {field.name for field in dataclasses.fields(Train)}
     training = (train or {}) | {key: value for key, value in options.items() if key in known}
     own = {key: value for key, value in options.items() if key not in known}
@@ -158,7 +176,7 @@ def sweep(
     if keep not in KEEP_CHOICES:
         raise SpecError(f"keep = {keep!r}: unknown{suggest(str(keep), KEEP_CHOICES)}")
     _check_target(target)
-    checked = read_spec(QUICKSTART if spec is None else spec, sets)
+    checked = read_spec(QUICKSTART if spec is None else _with_data(spec), sets)
     store = _opened(out, checked.name)
     carry_out(checked, store, SweepOptions(keep, quiet, retry_failed))
     return Results(store.folder, target=target, sweep=checked.describe_sweep())
@@ -186,7 +204,7 @@ def tune(
     from cfljax.launch.sweep import SweepOptions
     from cfljax.results.result import Results
 
-    checked = read_spec(spec, sets)
+    checked = read_spec(_with_data(spec), sets)
     plan = plan_search(checked, metric, budget)
     store = _opened(out, checked.name)
     _, last = search.tune(
@@ -197,6 +215,19 @@ def tune(
         None if then_compare is None else list(then_compare),
     )
     return Results(store.folder, sweep=last.describe_sweep())
+
+
+def _with_data(spec: str | os.PathLike[str] | Table) -> str | os.PathLike[str] | Table:
+    """Register the data sets that a table of a spec holds itself, and return the table with their
+    names."""
+    from cfljax.data import given
+
+    if not isinstance(spec, dict) or "data" not in spec:
+        return spec
+    data = spec["data"]
+    several = data if isinstance(data, list) else [data]
+    found = [given.register(each) if given.is_given(each) else each for each in several]
+    return spec | {"data": found if isinstance(data, list) else found[0]}
 
 
 def _opened(out: str | os.PathLike[str] | None, name: str) -> Store:
@@ -288,12 +319,13 @@ def _table(key: str, what: object) -> Table:
 
     if isinstance(what, str):
         return {"name": what}
-    if key == "data" and not isinstance(what, dict | list):
-        raise SpecError(
-            f"data: must be a name or a table, not {type(what).__name__}; write arrays with "
-            'numpy.savez("mine.npz", x_train=…, y_train=…, x_test=…, y_test=…), and give '
-            'data={"name": "mine", "path": "mine.npz"}'
-        )
+    if key == "data":
+        from cfljax.data import given
+
+        if given.is_given(what):
+            return given.register(what)
+        if not isinstance(what, dict):
+            raise SpecError(f"data: must be {given.FORMS}, not {type(what).__name__}")
     if not isinstance(what, dict):
         raise SpecError(
             f"{key}: must be a name or a table with a name, not {what!r:.80}; for several "

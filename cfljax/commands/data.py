@@ -10,7 +10,6 @@ import sys
 from cfljax.commands import add_plugin_flag, parser_of
 from cfljax.errors import SpecError
 from cfljax.registry.options import Value, show
-from cfljax.types import Source
 
 
 def parser(prog: str = "python -m cfljax.data") -> argparse.ArgumentParser:
@@ -256,6 +255,7 @@ def _import(arguments: argparse.Namespace) -> None:
 
 def import_files(arguments: argparse.Namespace) -> dict[str, Value]:
     """Import the files, print what they hold, and return the table of a spec that uses them."""
+    from cfljax.data.given import suggest_table
     from cfljax.data.importing import import_data
     from cfljax.data.mapped import read
     from cfljax.data.parts import Wanted
@@ -275,21 +275,7 @@ def import_files(arguments: argparse.Namespace) -> dict[str, Value]:
         f"{list(source.x_train.shape[1:])} ({source.x_train.dtype}), {source.classes} "
         f"classes{users}, in {path}"
     )
-    return table_of(source, wanted.by_domain) | ({"path": str(path)} if arguments.dir else {})
-
-
-def table_of(source: Source, by_domain: bool = False) -> dict[str, Value]:
-    """Return the table of a spec that uses the data: their users are the clients, else clients
-    with label skew are drawn."""
-    drawn = {
-        "partition": "dirichlet" if source.y_train.ndim == 1 else "iid",
-        "clients": max(2, min(20, len(source.y_train) // 10)),
-    }
-    owned = {"partition": "domains" if by_domain else "user"}
-    table = {"name": source.name} | (drawn if source.user_train is None else owned)
-    # The columns of a table have different units, so that one scale for all would hide most
-    in_columns = source.x_train.ndim == 2 and source.x_train.dtype == "float32"
-    return table | ({"normalise": "pixel"} if in_columns else {})
+    return suggest_table(source, wanted.by_domain) | ({"path": str(path)} if arguments.dir else {})
 
 
 def _parse_words(text: str) -> tuple[str, ...]:

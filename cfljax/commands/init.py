@@ -34,6 +34,7 @@ def run(flags: argparse.Namespace) -> int:
     from cfljax.commands.describe import describe
     from cfljax.commands.samples import names_of
     from cfljax.data import load
+    from cfljax.data.given import suggest_table
     from cfljax.data.importing import name_of
 
     where = Path(flags.source).expanduser()
@@ -44,7 +45,7 @@ def run(flags: argparse.Namespace) -> int:
     name = (flags.name or name_of(where)) if where.exists() else flags.source.replace("/", "-")
     file = Path(f"{name}.toml")
     _check_free(file)
-    table = data.import_files(flags) if where.exists() else data.table_of(load(flags.source))
+    table = data.import_files(flags) if where.exists() else suggest_table(load(flags.source))
     if (name := str(table["name"])) and names_of(name, flags.dir).tokens is not None:
         raise SpecError(
             f"{name}: its samples are texts, which need another model; write the spec "

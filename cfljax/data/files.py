@@ -64,6 +64,8 @@ def find(name: str, path: str | None = None) -> Reader:
         f"{tried[0]}"
     )
     get = f"get it with `python -m cfljax.data import {name}`" if name.startswith("hf:") else get
+    if name.startswith("arrays-"):
+        get = "arrays of this name were given in Python: give the same ones to cfljax.run or sweep"
     if name.endswith(".npz"):
         get = (
             f'write name = "{name.removesuffix(".npz")}", with the file in $CFLJAX_DATA or its '

@@ -254,7 +254,7 @@ def _load_splits(folder: Path) -> list[datasets.Dataset]:
     if is_hub_name(str(folder)):
         with parser_errors(folder, "from Hugging Face's hub"):
             name, _, configuration = str(folder).removeprefix("hf:").partition(":")
-            return _choose_splits(folder, load_dataset(name, configuration or None))
+            return choose_splits(folder, load_dataset(name, configuration or None))
     with parser_errors(folder, "as a saved data set"):
         whole = (folder / "state.json").is_file() or (folder / "dataset_dict.json").is_file()
         found: Any = (
@@ -265,10 +265,10 @@ def _load_splits(folder: Path) -> list[datasets.Dataset]:
                 for path in sorted(folder.glob("*/state.json"))
             }
         )
-    return _choose_splits(folder, found)
+    return choose_splits(folder, found)
 
 
-def _choose_splits(folder: Path, found: Any) -> list[datasets.Dataset]:
+def choose_splits(folder: Path | str, found: Any) -> list[datasets.Dataset]:
     """Choose the training split, and the test split if there is one, else that for validation."""
     if not isinstance(found, dict):
         return [found]

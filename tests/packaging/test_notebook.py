@@ -131,7 +131,10 @@ def test_a_script_counts_with_its_file_and_a_number_from_outside_is_its_version(
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"data": (np.zeros((4, 2)), np.arange(4))}, r'numpy.savez\("mine.npz", x_train=.*"path"'),
+        (
+            {"data": [np.zeros((4, 2)), np.arange(4)]},
+            r"data: must be .* arrays \(x, y\).*, not list",
+        ),
         ({"seeds": 3}, "seeds = 3: run makes one run, with seed=3; for several take cfljax.sweep"),
         ({"seed": [0, 1]}, r"seed = \[0, 1\]: run makes one run"),
         ({"callbacks": [print]}, r"callbacks: .* the curves \(.history\), and .*register_metric"),
