@@ -1,7 +1,7 @@
 """Writes the reference pages from the code: python docs/pages.py
 
 Each page of PAGES is written whole: `spec.md`, `commands.md`, `methods.md`, `names.md` and
-`errata.md`. A test compares them with the code.
+`errata.md`; of `metrics.md` its first two tables. A test compares them with the code.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from cfljax.models import MODELS
 from cfljax.registry.options import show
 from cfljax.round.about import About, Family, Reading
 from cfljax.store.errata import read_errata
+from cfljax.store.quantities import NEW_CLIENTS, list_quantities
 
 DOCS = Path(__file__).parent
 HEAD = ("key", "value", "default", "what")
@@ -551,12 +552,33 @@ def errata() -> str:
     return "\n".join(parts)
 
 
+def metrics() -> str:
+    """Return the page of metrics with the tables of the summary's quantities. The rest of it is
+    written by hand."""
+    names = [f"{NEW_CLIENTS}{steps}" for steps in (0, 5, "unlabelled")]
+    every = list_quantities([*names, "ari_new"])
+    text = (DOCS / "metrics.md").read_text()
+    for name, asked in (("summary", False), ("asked", True)):
+        rows: dict[str, list[str]] = {}
+        for each in every:
+            if bool(each.ask) == asked:
+                rows.setdefault(each.help, []).append(f"`{each.key}`")
+        found = table(
+            ("column", "what it is"), [(", ".join(keys), what) for what, keys in rows.items()]
+        )
+        begin, end = f"<!-- {name}: written by python docs/pages.py -->", f"<!-- {name} -->"
+        before, _, rest = text.partition(begin)
+        text = f"{before}{begin}\n\n{found}\n\n{end}{rest.partition(end)[2]}"
+    return text
+
+
 PAGES = {
     "spec.md": spec,
     "commands.md": commands,
     "methods.md": methods,
     "names.md": names,
     "errata.md": errata,
+    "metrics.md": metrics,
 }
 
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cfljax.engine.quantities import HISTORY
 from cfljax.errors import SpecError
 from cfljax.lazy import jax, jnp
 from cfljax.registry import Registry
@@ -27,41 +28,7 @@ METRICS: Registry[Callable[[Seen], jax.Array]] = Registry(
 """Metrics of the package and of users, computed beside the engine's at each evaluation:
 `metric(seen) -> f32[]`."""
 
-RESERVED_NAMES = frozenset(
-    (
-        *(
-            "accuracy",
-            "accuracy_client_mean",
-            "accuracy_worst10",
-            "accuracy_client_std",
-            "accuracy_newcomers",
-            "accuracy_clusters",
-        ),
-        *(
-            "accuracy_train_clients",
-            "accuracy_test_clients",
-            "val_accuracy",
-            "val_loss",
-            "loss",
-            "train_loss",
-            "discrepancy",
-        ),
-        *(
-            "purity",
-            "ari",
-            "nmi",
-            "clusters",
-            "scored",
-            "nonfinite",
-            "traffic",
-            "round",
-            "labels",
-            "bytes_up",
-            "bytes_down",
-        ),
-        *("diag", "valid", "run", "groups_changed", "clock_s", "device_s", "late", "staleness"),
-    )
-)
+RESERVED_NAMES = frozenset((*HISTORY, "traffic", "labels", "diag", "valid", "run"))
 """Names that a user's metric may not have, because the history or a results folder uses them."""
 
 

@@ -32,7 +32,7 @@ from cfljax.experiment.privacy import epsilon, epsilon_of_choices, find_crowd
 from cfljax.launch.checkpoints import Checkpoints, from_arrays, to_arrays
 from cfljax.registry.options import Table, Value, show
 from cfljax.registry.renamed import explain_old_name
-from cfljax.store import provenance, summarise, summarise_drift
+from cfljax.store import provenance, summarise
 from cfljax.types import Array, Federation
 
 
@@ -244,21 +244,15 @@ def _make_summary(run: Run, output: Output, federation: Federation | None) -> Ta
     """Return the numbers of a run that tables show."""
     history = output.history
     last = int(history["round"][-1])
-    summary = summarise(history, output.client_accuracy)
-    parts = []
-    if np.isfinite(history["accuracy_newcomers"]).any():
-        parts += ["newcomers"]
-    if np.isfinite(history["accuracy_test_clients"]).any():
-        parts += ["train_clients", "test_clients"]
-    summary |= {f"accuracy_{part}_last": float(history[f"accuracy_{part}"][-1]) for part in parts}
+    drift = run.data.drift
+    summary: Table = summarise(
+        history, output.client_accuracy, spans=() if drift is None else drift.spans
+    )
     summary |= {f"{name}_last": float(history[name][-1]) for name in run.train.metrics or ()}
-    if run.data.drift is not None:
-        summary |= summarise_drift(history, run.data.drift.spans)
     if federation is not None and len(run.data.views) > 1 and run.data.true_groups is None:
         labels = np.atleast_2d(output.labels)[-1]
         summary |= _score_views(run, labels, federation.at(last).group)
     summary |= output.newcomers | output.finetuned
-    summary["nonfinite_updates"] = int(history["nonfinite"][-1])
     if (clock := run.train.clock_table) is not None and clock.cost_per_s:
         summary["cost"] = clock.cost_per_s * float(history["device_s"][-1])
     if run.train.transit.privacy is not None and federation is not None:

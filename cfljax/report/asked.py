@@ -3,19 +3,22 @@ take time to compute."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
-from collections.abc import Callable, Sequence
+import pkgutil
+from collections.abc import Sequence
 
 import numpy as np
 
 from cfljax.errors import SpecError
 from cfljax.federation.common import labels_seen
 from cfljax.lazy import jax, jnp
-from cfljax.report.comparison import COLUMNS_ON_REQUEST, Column, seconds, sum_bytes
+from cfljax.report.comparison import Column, list_columns
 from cfljax.report.configurations import Unit
 from cfljax.results import predict
 from cfljax.results.models import KeptModels
+from cfljax.store import QUANTITIES
 
 
 def generalisation(run: KeptModels) -> float:
@@ -72,16 +75,9 @@ def wasserstein_adjusted(run: KeptModels) -> float:
     )
 
 
-Values = Callable[[Sequence[Unit]], list[float]]
-
-
-def _score_kept_models(score: Callable[[KeptModels], float], prefixes: tuple[str, ...]) -> Values:
-    return lambda units: [score(KeptModels(*unit.store.read(unit.id, prefixes))) for unit in units]
-
-
-def _compute_generalisation(units: Sequence[Unit]) -> list[float]:
+def compute_generalisation(units: Sequence[Unit]) -> list[float]:
     """Compute `generalisation` of all runs; a SpecError if none has kept its models."""
-    found = _score_kept_models(generalisation, ("models", "labels"))(units)
+    found = [generalisation(_read_kept(unit, "models", "labels")) for unit in units]
     if units and all(map(math.isnan, found)):
         raise SpecError(
             "--columns generalisation: needs models and true groups; compute the runs with "
@@ -90,19 +86,35 @@ def _compute_generalisation(units: Sequence[Unit]) -> list[float]:
     return found
 
 
-def _divide_by_fedavg(quantity: Callable[[Unit], float]) -> Values:
+def compute_was(units: Sequence[Unit]) -> list[float]:
+    """Compute `wasserstein_adjusted` of all runs."""
+    return [wasserstein_adjusted(_read_kept(unit, "labels")) for unit in units]
+
+
+def _read_kept(unit: Unit, *prefixes: str) -> KeptModels:
+    return KeptModels(*unit.store.read(unit.id, prefixes))
+
+
+def divide_bytes(units: Sequence[Unit]) -> list[float]:
+    """Divide the bytes of all runs by FedAvg's."""
+    return _divide_by_fedavg("bytes", units)
+
+
+def divide_seconds(units: Sequence[Unit]) -> list[float]:
+    """Divide the seconds of all runs by FedAvg's."""
+    return _divide_by_fedavg("seconds", units)
+
+
+def _divide_by_fedavg(name: str, units: Sequence[Unit]) -> list[float]:
     """Divide the quantity by FedAvg's with the same seed, data, model and training in the same
     folder; NaN without one."""
-
-    def values(units: Sequence[Unit]) -> list[float]:
-        first = {
-            _make_data_key(unit): quantity(unit)
-            for unit in reversed(units)
-            if unit.record["method"] == "fedavg"
-        }
-        return [quantity(unit) / (first.get(_make_data_key(unit)) or math.nan) for unit in units]
-
-    return values
+    value = QUANTITIES[name].value
+    first = {
+        _make_data_key(unit): value(unit.record)
+        for unit in reversed(units)
+        if unit.record["method"] == "fedavg"
+    }
+    return [value(unit.record) / (first.get(_make_data_key(unit)) or math.nan) for unit in units]
 
 
 def _make_data_key(unit: Unit) -> str:
@@ -110,31 +122,19 @@ def _make_data_key(unit: Unit) -> str:
     return json.dumps([str(unit.store.folder), unit.seed, *same], sort_keys=True)
 
 
-_COMPUTED: dict[str, Values] = {
-    "generalisation": _compute_generalisation,
-    "was": _score_kept_models(wasserstein_adjusted, ("labels",)),
-    "bytes_over_fedavg": _divide_by_fedavg(sum_bytes),
-    "seconds_over_fedavg": _divide_by_fedavg(seconds),
-}
-
-
 def compute_columns(names: Sequence[str], units: Sequence[Unit]) -> list[Column]:
-    """Return the columns of COLUMNS_ON_REQUEST that are named, with their values for these runs."""
+    """Return the columns that have to be asked for and are named, with their values for these
+    runs."""
     done = [unit for unit in units if unit.status == "done"]
     return [
         _compute(column, done)
-        for column in COLUMNS_ON_REQUEST
-        if {*names} & {column.key, column.heading}
+        for column in list_columns(asked=True)
+        if column.ask and {*names} & {column.key, column.heading}
     ]
 
 
 def _compute(column: Column, units: Sequence[Unit]) -> Column:
     """Return the column with its values for these runs."""
-    found = dict(
-        zip(
-            [(unit.store.folder, unit.id) for unit in units],
-            _COMPUTED[column.key](units),
-            strict=True,
-        )
-    )
-    return column._replace(value=lambda unit: found[unit.store.folder, unit.id])
+    values = pkgutil.resolve_name(column.ask)(units)
+    found = dict(zip([(unit.store.folder, unit.id) for unit in units], values, strict=True))
+    return dataclasses.replace(column, computed=lambda unit: found[unit.store.folder, unit.id])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from cfljax.report.comparison import NOT_BY_ALL, Cell, Column
+from cfljax.report.comparison import Cell, Column
 
 # Characters that LaTeX writes as commands; others that it reserves get a backslash
 LATEX = {
@@ -35,7 +35,7 @@ def format_cell(column: Column, cell: Cell) -> str:
         text += f" ± {format_number(column.kind, cell.std)}"
     if column.interval and cell.interval is not None:
         text += f" [{', '.join(format_number(column.kind, end) for end in cell.interval)}]"
-    if column.key in NOT_BY_ALL and cell.n < cell.total:
+    if column.reaches and cell.n < cell.total:
         text += f" ({cell.n} of {cell.total})"
     return text
 

@@ -5,23 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cfljax.errors import SpecError, suggest
-from cfljax.report.comparison import (
-    COLUMNS,
-    COLUMNS_ON_REQUEST,
-    Column,
-    Row,
-    add_new_client_columns,
-    headline,
-)
+from cfljax.report.comparison import Column, Row, headline, list_columns
 
 
 def columns_of(table: Sequence[Row]) -> list[Column]:
     """Return the columns that the table has."""
     first = headline(table)
     keys = table[0].cells if table else {}
-    every = (
-        c for c in add_new_client_columns((*COLUMNS, *COLUMNS_ON_REQUEST), keys) if c.key in keys
-    )
+    every = [column for column in list_columns(keys, asked=True) if column.key in keys]
     return [first if first is not None and c.key == first.key else c for c in every]
 
 
@@ -36,9 +27,8 @@ def select_columns(
     }
     known = {name for each in spellings.values() for name in each}
     if wrong := next((name for name in names if name not in known), ""):
-        near = suggest(
-            wrong, [column.heading for column in (*columns_of(table), *COLUMNS_ON_REQUEST)]
-        )
+        every = [*columns_of(table), *(each for each in list_columns(asked=True) if each.ask)]
+        near = suggest(wrong, [column.heading for column in every])
         raise SpecError(f"{where} {wrong}: there is no such column{near}")
     return [
         row._replace(

@@ -12,8 +12,8 @@ import numpy as np
 from cfljax.errors import StoreError
 from cfljax.report.comparison import headline_of
 from cfljax.report.configurations import Configuration, Unit
-from cfljax.results.frames import NEW_CLIENTS, new_steps, number
 from cfljax.results.statistics import mean_and_deviation
+from cfljax.store.quantities import NEW_CLIENTS, new_steps, number
 
 # The most configurations that figures show; the table has all
 MOST_CURVES = 24
@@ -82,7 +82,7 @@ def chosen(configurations: Sequence[Configuration], most: int = MOST_CURVES) -> 
     method and data, then the rest."""
     if len(configurations) <= most:
         return [c for c in configurations if drawn_units(c)]
-    value = headline_of(configurations).value
+    value = headline_of(configurations).of
     of = [
         [v for unit in c.by_status("done") if math.isfinite(v := value(unit))]
         for c in configurations

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from cfljax.report.columns import columns_of
-from cfljax.report.comparison import (
-    NOT_BY_ALL,
-    TARGET_COLUMNS,
-    TRAIN_AND_TEST_CLIENTS,
-    Cell,
-    Row,
-    headline,
-)
+from cfljax.report.comparison import Row, headline
 from cfljax.results.statistics import BOOTSTRAP, FEWEST, LEVEL
 
 TEST_IN_WORDS = (
@@ -49,7 +42,7 @@ def _note_marks(table: Sequence[Row], best: str, tied: str) -> list[str]:
         said.append(f"{tied} not significantly different from the best ({TEST_IN_WORDS})")
     elif any(cell.p is not None for cell in cells):
         said.append(f"all others differ significantly from the best ({TEST_IN_WORDS})")
-    marked = [c.key for c in columns_of(table) if c.better and c.key not in NOT_BY_ALL]
+    marked = [c.key for c in columns_of(table) if c.better and not c.reaches]
     compared = [row.cells[key] for row in table if not row.configuration.lost for key in marked]
     if any(cell.p is None and not cell.best and cell.n for cell in compared):
         said.append(f"not tested: fewer than {FEWEST} seeds in common with the best")
@@ -58,37 +51,16 @@ def _note_marks(table: Sequence[Row], best: str, tied: str) -> list[str]:
 
 def _note_columns(table: Sequence[Row]) -> list[str]:
     """Explain the columns whose headings do not say all."""
-
-    def list_cells(keys: Iterable[str]) -> list[Cell]:
-        return [row.cells[key] for row in table for key in keys if key in row.cells]
-
-    def has_numbers(*keys: str) -> bool:
-        return any(cell.n for cell in list_cells(keys))
-
-    def has_some(*keys: str) -> bool:
-        return any(0 < cell.n < cell.total for cell in list_cells(keys))
-
     said = []
-    if has_numbers(*TRAIN_AND_TEST_CLIENTS):
-        said.append("test clients never train; they count in all other accuracies, too")
-    if has_numbers("accuracy_finetuned"):
-        said.append(
-            "fine-tuned: after some local steps of each client when all rounds are over "
-            "(train.finetune_steps)"
-        )
-    if has_some(*TARGET_COLUMNS):
-        said.append(
-            "rounds, bytes and simulated seconds to the target: over the runs that reached "
-            "it (how many of how many)"
-        )
-    if has_some("recovery_rounds"):
-        said.append(
-            "rounds to recover: over the runs that have recovered from all changes (how many "
-            "of how many)"
-        )
-    if has_numbers("seconds"):
-        said.append("seconds: training and evaluating, without compiling and setting up")
-    return said
+    for column in columns_of(table):
+        cells = [row.cells[column.key] for row in table]
+        if column.reaches:
+            applies = any(0 < cell.n < cell.total for cell in cells)
+        else:
+            applies = any(cell.n for cell in cells)
+        if column.note and applies:
+            said.append(column.note)
+    return list(dict.fromkeys(said))
 
 
 def _note_intervals(table: Sequence[Row]) -> list[str]:

@@ -4,6 +4,7 @@ figures; it loads nothing else."""
 from __future__ import annotations
 
 import base64
+import dataclasses
 import functools
 import hashlib
 import json
@@ -138,7 +139,7 @@ def _write_cards(data: ReportData) -> str:
     blocks = {row.configuration.block for row in data.table}
     best = next((row for row in data.table if first and row.cells[first.key].best), None)
     if first and best and len(blocks) == 1:
-        accuracy = format_cell(first._replace(interval=False), best.cells[first.key])
+        accuracy = format_cell(dataclasses.replace(first, interval=False), best.cells[first.key])
         cards.append(
             (f"Best accuracy ({first.heading})", f"{accuracy} %", best.configuration.legend)
         )

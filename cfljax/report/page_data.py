@@ -18,7 +18,7 @@ from cfljax.methods import find_about
 from cfljax.quantity import Quantity
 from cfljax.report import tested
 from cfljax.report.cells import printable
-from cfljax.report.comparison import COLUMNS, MAXIMUM, Row, window_of
+from cfljax.report.comparison import MAXIMUM, Column, Row, list_columns, window_of
 from cfljax.report.configurations import Configuration
 from cfljax.report.critical_difference import MAX_DRAWN_METHODS, svg
 from cfljax.report.curves import MOST_SEEDS, Band, Curves
@@ -110,7 +110,7 @@ def page_data(data: ReportData) -> dict[str, object]:
     history = _list_bands(data.curves, lambda each: each.history, QUANTITIES_FIRST)
     own, names_of_own = _list_own(data)
     final = finals_of(drawn)
-    headings = {column.key: column.heading for column in COLUMNS}
+    headings = {column.key: column.heading for column in list_columns()}
     names = {
         "history": {name: _name(describe_history(name)) for name in history},
         "own": names_of_own,
@@ -247,18 +247,15 @@ def _make_band(band: Band | None) -> dict[str, list[float | None]] | None:
 def finals_of(drawn: Sequence[Configuration]) -> dict[str, list[Final]]:
     """Return the accuracies of the table's window, the headline first, and the maximum."""
     window = window_of(drawn)
-    names = [
-        column.key for column in COLUMNS if column.window == window and column.kind == "percent"
-    ]
-    return {name: [final(c, name) for c in drawn] for name in (*names, MAXIMUM)}
+    columns = list_columns()
+    chosen = [each for each in columns if each.window == window and each.kind == "percent"]
+    chosen += [each for each in columns if each.key == MAXIMUM]
+    return {column.key: [final(c, column) for c in drawn] for column in chosen}
 
 
-def final(configuration: Configuration, name: str) -> Final:
+def final(configuration: Configuration, column: Column) -> Final:
     """Return a quantity of the summaries at the end of the runs."""
-    column = next(c for c in COLUMNS if c.key == name)
-    values = [
-        v for unit in configuration.by_status("done") if math.isfinite(v := column.value(unit))
-    ]
+    values = [v for unit in configuration.by_status("done") if math.isfinite(v := column.of(unit))]
     mean, std = mean_and_deviation(values)
     return {"mean": number(mean), "std": number(std), "seeds": _list_numbers(values[:MOST_SEEDS])}
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from cfljax.registry.options import Table
 from cfljax.report.columns import select_columns
-from cfljax.report.comparison import COLUMNS, MAXIMUM, Row, rows
+from cfljax.report.comparison import MAXIMUM, Row, rows
 from cfljax.report.configurations import Collected, Configuration, collect
 from cfljax.report.curves import Curves, chosen, curves
 from cfljax.report.run_pictures import RunPictures, changes_once, run_pictures
@@ -73,12 +73,12 @@ def make_table(
 ) -> list[Row]:
     """Make the rows of the comparison table; `maximum` and `names` as for `read`, `where` as for
     `select_columns`."""
-    columns = [column for column in COLUMNS if maximum or column.key != MAXIMUM]
+    computed = []
     if names:
         from cfljax.report.asked import compute_columns
 
-        columns += compute_columns(names, collected.units)
-    table = rows(collected.configurations, columns)
+        computed = compute_columns(names, collected.units)
+    table = rows(collected.configurations, lambda each: maximum or each.key != MAXIMUM, computed)
     return select_columns(table, names, where) if names else table
 
 

@@ -7,49 +7,16 @@ from collections.abc import Sequence
 
 from cfljax.report.cells import format_cell, printable
 from cfljax.report.columns import columns_of
-from cfljax.report.comparison import (
-    COLUMNS,
-    DRIFT_COLUMNS,
-    TRAIN_AND_TEST_CLIENTS,
-    Cell,
-    Column,
-    Row,
-    rows,
-)
+from cfljax.report.comparison import Cell, Column, Row, rows
 from cfljax.report.configurations import collect
 from cfljax.report.notes import list_notes
-from cfljax.results.frames import NEW_CLIENTS, new_steps
 from cfljax.results.result import Results
-
-TERMINAL_EXTRAS = (
-    *TRAIN_AND_TEST_CLIENTS,
-    *DRIFT_COLUMNS,
-    "round_to_target",
-    "clock_s",
-    "clock_to_target",
-    "seconds",
-)
-"""Columns of the table at the end of a sweep beside its window's, without NMI."""
-FIRST_TO_GO = (
-    "bytes_to_target",
-    "cost",
-    "NMI",
-    "bytes",
-    "seconds",
-    "accuracy_max",
-    "clusters",
-    "ari_new",
-)
-"""The columns, by key or heading, that are left out first, in this order, if a terminal is
-narrow."""
+from cfljax.store.quantities import NEW_CLIENTS, new_steps
 
 
 def write_comparison(results: Results) -> str:
     """Write the table that a sweep prints at its end."""
-    table = rows(
-        collect([results]).configurations,
-        [c for c in COLUMNS if c.key in TERMINAL_EXTRAS or (c.window and c.heading != "NMI")],
-    )
+    table = rows(collect([results]).configurations, lambda column: "terminal" in column.shown)
     # Of the accuracies of new clients after several numbers of steps, the terminal shows the first
     by_steps = [
         c.key for c in columns_of(table) if c.key.startswith(NEW_CLIENTS) and new_steps(c.key) >= 0
@@ -72,11 +39,11 @@ def to_terminal(table: Sequence[Row], width: int | None = None, bold: bool = Fal
     columns = columns_of(table)
     left_out = []
     text = _align_rows(table, columns)
-    for key in FIRST_TO_GO:
+    for least in sorted((c for c in columns if c.first_to_go), key=lambda c: c.first_to_go):
         if width is None or max(map(len, text)) <= width:
             break
-        left_out += [c.heading for c in columns if key in (c.key, c.heading)]
-        columns = [c for c in columns if key not in (c.key, c.heading)]
+        left_out.append(least.heading)
+        columns.remove(least)
         text = _align_rows(table, columns)
     if bold:
         text = [_embolden(line) for line in text]

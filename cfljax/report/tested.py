@@ -3,6 +3,7 @@ as sentences for a paper."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 
@@ -18,11 +19,6 @@ HEADINGS = ("method", "difference from the best", "95 % interval", "effect", "p"
 MOST_ROWS = 200
 # The most rows that lost runs which the sentence names
 MOST_LOST = 12
-IN_TEXT = {
-    "accuracy_at_best_val": "test accuracy at the round of the best validation accuracy",
-    "accuracy_last10": "mean test accuracy over the last ten evaluations",
-    "accuracy_last": "test accuracy at the last evaluation",
-}
 Line = tuple[str, str, str, str, str, str]
 
 
@@ -137,7 +133,7 @@ def write_paragraph(table: Sequence[Row]) -> str:
     seeds = str(min(counts)) if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
     runs = f"{seeds} run{'' if max(counts) == 1 else 's'}"
     parts = [
-        f"We report the {IN_TEXT[column.key]} in per cent (mean ± sample standard deviation of "
+        f"We report the {column.sentence} in per cent (mean ± sample standard deviation of "
         f"{runs} with different seeds)"
     ]
     if max(counts) >= FEWEST:
@@ -194,15 +190,15 @@ def _describe_highest(known: Sequence[Row], column: Column) -> str:
     whole = [row for row in known if not row.configuration.lost] or list(known)
     best = max(whole, key=lambda row: row.cells[column.key].mean)
     cell = best.cells[column.key]
-    accuracy = f"{format_cell(column._replace(interval=False), cell)} %"
+    accuracy = f"{format_cell(dataclasses.replace(column, interval=False), cell)} %"
     about = f"{'mean ± standard deviation, ' if cell.n > 1 else ''}n = {cell.n}"
     title = best.configuration.title
     if len(whole) == 1:
-        return f"{title} has a {IN_TEXT[column.key]}: {accuracy} ({about})."
+        return f"{title} has a {column.sentence}: {accuracy} ({about})."
     labels = {row.configuration.label for row in whole}
     things = "methods" if len(labels) == len(whole) else "settings"
     return (
-        f"Of {len(whole)} {things}, {title} has the highest {IN_TEXT[column.key]}: "
+        f"Of {len(whole)} {things}, {title} has the highest {column.sentence}: "
         f"{accuracy} ({about})."
     )
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cfljax.federation import VIEWS
 from cfljax.registry.options import Table, Value, show
-from cfljax.store import QUANTITIES, SECONDS_COLUMNS
+from cfljax.store.quantities import QUANTITIES, SummaryQuantity, list_quantities
 from cfljax.store.rows import label_of
 
 if TYPE_CHECKING:
@@ -23,48 +21,31 @@ CURVES = (
 """Columns of the history frame after `round`; the diagnostics of methods and the user's metrics
 follow."""
 
-SOMETIMES = (
-    *("accuracy_at_best_val", "round_of_best_val", "epsilon", "epsilon_choice"),
-    *("accuracy_train_clients_last", "accuracy_test_clients_last"),
-    *("recovery_rounds", "accuracy_in_drift", "ari_in_drift", *(f"ari_{name}" for name in VIEWS)),
-    *("accuracy_finetuned", "accuracy_worst10_finetuned", "accuracy_client_std_finetuned"),
-    *("clock_s", "clock_to_target", "device_s", "cost"),
-)
-"""Columns that the summary frame has only if a run has the quantity."""
-
-# The accuracy of new clients, followed by the number of their local steps, or "unlabelled"
-NEW_CLIENTS = "accuracy_new_"
-
-
-def new_steps(name: str) -> int:
-    """Return the number of local steps of new clients in the name of a column; −1 for those without
-    labels."""
-    steps = name.removeprefix(NEW_CLIENTS)
-    return int(steps) if steps.isdecimal() else -1
-
 
 def summaries(records: Collection[Table]) -> pandas.DataFrame:
     """Make the frame of `Results.to_pandas`: a row per run."""
     import pandas as pd
 
     options = [*_list_label_column(records), *list_varying(records)]
-    more = _list_more_quantities(records)
-    rows = [_make_row(record, options, more) for record in records]
-    frame = pd.DataFrame(
-        rows,
-        columns=["run", "method", "seed", *options, "status", *QUANTITIES, *SECONDS_COLUMNS, *more],
-    )
-    return _convert_counts(
-        frame.astype(dict.fromkeys((*QUANTITIES, *SECONDS_COLUMNS, *more), float))
-    )
+    columns = _list_columns(records)
+    names = [each.key for each in columns]
+    rows = [_make_row(record, options, columns) for record in records]
+    frame = pd.DataFrame(rows, columns=["run", "method", "seed", *options, "status", *names])
+    frame = frame.astype(dict.fromkeys(names, float))
+    for each in columns:
+        # Counts are integers if all are known
+        counted = each.frame == "always" and each.kind in ("count", "bytes")
+        if counted and len(frame) and np.isfinite(frame[each.key]).all():
+            frame[each.key] = frame[each.key].astype(np.int64)
+    return frame
 
 
 def overview(records: Collection[Table]) -> pandas.DataFrame:
     """Return the first 20 rows of that frame with the columns that fit a screen."""
     shown = ["run", "method", "seed", *_list_label_column(records), *list_varying(records)]
-    shown += ["status", "accuracy_max", "accuracy_last", "rounds"]
-    frame = summaries(records)[shown].head(20).copy()
-    for name in ("accuracy_max", "accuracy_last", "rounds"):
+    numbers = [each.key for each in QUANTITIES.values() if "line" in each.shown]
+    frame = summaries(records)[[*shown, "status", *numbers]].head(20).copy()
+    for name in numbers:
         frame[name] = [short(value) for value in frame[name]]
     return frame
 
@@ -73,16 +54,7 @@ def list_varying(records: Iterable[Table]) -> list[str]:
     """List the dotted names of the options that differ between the runs, in the order of the
     spec."""
     names = dict.fromkeys(name for record in records for name in record.get("varies", {}))
-    taken = {
-        "run",
-        "method",
-        "seed",
-        "seeds",
-        "method.name",
-        "status",
-        *QUANTITIES,
-        *SECONDS_COLUMNS,
-    }
+    taken = {"run", "method", "seed", "seeds", "method.name", "status", *QUANTITIES}
     return [name for name in names if name not in taken]
 
 
@@ -140,46 +112,29 @@ def _list_label_column(records: Iterable[Table]) -> list[str]:
     return ["label"] if any(label_of(record) != record["method"] for record in records) else []
 
 
-def _list_more_quantities(records: Collection[Table]) -> list[str]:
-    """List the quantities that only some runs have: of new clients, drift, a clock, metrics, …"""
+def _list_columns(records: Collection[Table]) -> list[SummaryQuantity]:
+    """List the quantities that all runs have, then what only some have (of new clients, drift, a
+    clock, …), then the metrics that `train.metrics` names."""
+    known = {name for record in records for name in record.get("summary", {})}
+    every = list_quantities(known)
     asked = (record.get("config", {}).get("train", {}).get("metrics") for record in records)
-    sometimes = [
-        name for name in SOMETIMES if any(name in record.get("summary", {}) for record in records)
+    metrics = dict.fromkeys(name for names in asked if isinstance(names, list) for name in names)
+    return [
+        *(each for each in every if each.frame == "always"),
+        *(each for each in every if each.frame == "known" and each.key in known),
+        *(SummaryQuantity(f"{name}_last", "a metric of the user") for name in metrics),
     ]
-    new = {
-        name
-        for record in records
-        for name in record.get("summary", {})
-        if name.startswith(NEW_CLIENTS)
-    }
-    sometimes += sorted(new, key=new_steps) + ["ari_new"] * bool(new)
-    return sometimes + list(
-        dict.fromkeys(
-            f"{name}_last" for names in asked if isinstance(names, list) for name in names
-        )
-    )
 
 
-def _make_row(record: Table, varying: list[str], more: list[str]) -> list[Value]:
+def _make_row(record: Table, varying: list[str], columns: list[SummaryQuantity]) -> list[Value]:
     """Make the row of a run: options, then numbers."""
-    options = [format_value(find_option(record, name)) for name in varying]
-    numbers, others = (
-        [number(record.get("summary", {}).get(name)) for name in names]
-        for names in (QUANTITIES, more)
-    )
-    seconds = [
-        number(record.get("timings", {}).get(name.removeprefix("seconds_")))
-        for name in SECONDS_COLUMNS
-    ]
     return [
         record["id"],
         record.get("method"),
         record.get("seed"),
-        *options,
+        *(format_value(find_option(record, name)) for name in varying),
         record["status"],
-        *numbers,
-        *seconds,
-        *others,
+        *(each.value(record) for each in columns),
     ]
 
 
@@ -221,16 +176,3 @@ def no_formula(text: str) -> str:
     except ValueError:
         return f"'{text}"
     return text
-
-
-def number(value: Value) -> float:
-    """Convert the value to a float; NaN if it is missing."""
-    return math.nan if value is None else float(value)
-
-
-def _convert_counts(frame: pandas.DataFrame) -> pandas.DataFrame:
-    """Convert the columns of counts to integers, if all of their values are known."""
-    for name in ("clusters_last", "rounds", "round_to_target", "bytes_up", "bytes_down"):
-        if len(frame) and np.isfinite(frame[name]).all():
-            frame[name] = frame[name].astype(np.int64)
-    return frame

@@ -19,7 +19,7 @@ from cfljax.errors import SpecError, StoreError
 from cfljax.registry.options import Table, Value, show
 from cfljax.results import choices, frames
 from cfljax.results.models import KeptModels
-from cfljax.store import DamagedWarning, Store, summarise
+from cfljax.store import QUANTITIES, DamagedWarning, Store, summarise
 from cfljax.store.atomic import store_errors, write_bytes
 from cfljax.store.rows import label_of, make_rows, unify_paths
 
@@ -27,17 +27,6 @@ if TYPE_CHECKING:
     import pandas
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-_HEADLINES = (
-    "accuracy_worst10",
-    "accuracy_client_std",
-    "loss_last",
-    "ari_last",
-    "clusters_last",
-    "bytes_up",
-    "bytes_down",
-)
-_TO_TARGET = ("round_to_target", "bytes_to_target", "clock_to_target")
 
 
 class Result(KeptModels):
@@ -114,9 +103,7 @@ class Result(KeptModels):
         return f"Result({', '.join(f'{k}={v}' for k, v in self._facts().items())})"
 
     def _repr_html_(self) -> str:
-        rows = self._facts() | {
-            k: frames.short(v) for k, v in self.summary.items() if k in _HEADLINES
-        }
+        rows = self._facts() | self._list_numbers("notebook")
         cells = "".join(
             f"<tr><th>{html.escape(k)}</th><td>{html.escape(str(v))}</td></tr>"
             for k, v in rows.items()
@@ -126,10 +113,20 @@ class Result(KeptModels):
     def _facts(self) -> dict[str, str]:
         facts = {"method": self.method, "seed": str(self.seed), "status": self.status}
         facts |= {name: show(value) for name, value in self.record.get("varies", {}).items()}
-        for name in ("accuracy_max", "accuracy_last", "rounds"):
-            if name in self.summary:
-                facts[name] = frames.short(self.summary[name])
-        return facts
+        return facts | self._list_numbers("line")
+
+    def _list_numbers(self, place: str) -> dict[str, str]:
+        """Format the quantities that are shown in this place."""
+        return {
+            name: frames.short(self.summary[name])
+            for name, each in QUANTITIES.items()
+            if place in each.shown and name in self.summary
+        }
+
+
+def _list_to_target() -> list[str]:
+    """List the quantities that depend on the target."""
+    return [name for name, each in QUANTITIES.items() if each.reaches == "target"]
 
 
 class Results:
@@ -218,7 +215,7 @@ class Results:
         """Make a Result with the summary to this target and the names of the plan."""
         counted = {
             name: self.records[run]["summary"].get(name)
-            for name in _TO_TARGET
+            for name in _list_to_target()
             if name in record["summary"]
         }
         return Result(
@@ -228,9 +225,10 @@ class Results:
     def _count_to_target(self) -> None:
         """Set the rounds and bytes to the target in all records, from the histories: what is
         recorded may be for another target."""
+        names = _list_to_target()
         self.records = {
             run: record
-            | {"summary": {k: v for k, v in record["summary"].items() if k not in _TO_TARGET}}
+            | {"summary": {k: v for k, v in record["summary"].items() if k not in names}}
             for run, record in self.records.items()
         }
         if self.target is None:
@@ -238,7 +236,7 @@ class Results:
         for result in self._read_all("history/"):
             counted = summarise(result.history, target=self.target)
             self.records[result.run]["summary"] |= {
-                name: counted[name] for name in _TO_TARGET if name in counted
+                name: counted[name] for name in names if name in counted
             }
 
     def to_pandas(self) -> pandas.DataFrame:

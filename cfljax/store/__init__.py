@@ -4,12 +4,11 @@ from cfljax.store.folder import DamagedWarning
 from cfljax.store.inspect import count_busy_seconds, counts, status, verify
 from cfljax.store.locks import Claim
 from cfljax.store.provenance import device, provenance
-from cfljax.store.summary import QUANTITIES, SECONDS_COLUMNS, summarise, summarise_drift
+from cfljax.store.quantities import QUANTITIES, summarise
 from cfljax.store.units import Store
 
 __all__ = [
     "QUANTITIES",
-    "SECONDS_COLUMNS",
     "Claim",
     "DamagedWarning",
     "Store",
@@ -19,6 +18,5 @@ __all__ = [
     "provenance",
     "status",
     "summarise",
-    "summarise_drift",
     "verify",
 ]

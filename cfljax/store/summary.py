@@ -1,7 +1,9 @@
-"""From the curves of a run to the numbers of its row."""
+"""What the quantities of a summary are computed from: the curves of a run, and when these reach
+what."""
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 
@@ -10,102 +12,144 @@ from numpy.typing import ArrayLike
 
 # Runs with at least this many evaluations are judged by the mean of the last ten
 MIN_LAST10 = 50
-# Columns that come from a record's `timings`
-SECONDS_COLUMNS = ("seconds_compile", "seconds_train", "seconds_eval")
+RECOVERY_MARGIN = 0.01
+"""A run has recovered from a change when its accuracy is at most this much below the last
+evaluation's before it."""
 
 
-def summarise(
-    history: Mapping[str, ArrayLike],
-    client_accuracy: ArrayLike | None = None,
-    target: float | None = None,
-) -> dict[str, float | int | None]:
-    """Compute the numbers of QUANTITIES, `bytes_to_target`, with validation samples
-    `accuracy_at_best_val` and `round_of_best_val`, and with a simulated clock `clock_s`, `device_s`
-    and `clock_to_target`. The quantities that tables show beside an accuracy are averaged over the
-    same evaluations: `ari_at_best_val` and others with validation samples, `ari_last10` and others
-    after MIN_LAST10 evaluations. What is unknown is NaN.
+class RunCurves:
+    """The curves of a run, f64[E] each, and what quantities read off them.
 
     Args:
-        history: `round` and, if known, `val_accuracy, val_loss, accuracy, accuracy_worst10,
-            accuracy_client_std, loss, ari, nmi, purity, clusters`, [T'] each, and `bytes_up,
-            bytes_down`, the sums since the start.
+        history: `round` and, if known, `accuracy, val_accuracy, loss, ari`, …, [E] each, and
+            `bytes_up, bytes_down`, the sums since the start.
         client_accuracy: f32[C] at the end, NaN for clients without test samples.
-        target: an accuracy; `round_to_target` is None if it is not given or not reached."""
-    curves = {name: np.asarray(values, np.float64).reshape(-1) for name, values in history.items()}
-    rounds = curves.get("round", np.zeros(0))
-    accuracy = curves.get("accuracy", np.full(len(rounds), np.nan))
-    clients = _keep_finite(
-        np.asarray([] if client_accuracy is None else client_accuracy, np.float64)
-    )
-    # In float32, as accuracies are measured: 70 of 100 right must reach a target of 0.7.
-    high = accuracy.astype(np.float32) >= np.float32(np.inf if target is None else target)
-    reached = np.flatnonzero(high & (rounds >= 1))
-    traffic = curves.get("bytes_up", np.full(len(rounds), np.nan)) + curves.get(
-        "bytes_down", np.full(len(rounds), np.nan)
-    )
-    best = _find_best(curves)
-    summary: dict[str, float | int | None] = {
-        "accuracy_max": _apply_finite(np.max, accuracy[rounds >= 1]),
-        "accuracy_last": _last(curves, "accuracy"),
-        "accuracy_last10": _apply_finite(np.mean, accuracy[rounds >= 1][-10:]),
-        "accuracy_worst10": worst_tenth(clients)
-        if len(clients)
-        else _last(curves, "accuracy_worst10"),
-        "accuracy_client_std": float(clients.std())
-        if len(clients)
-        else _last(curves, "accuracy_client_std"),
-        **{f"{name}_last": _last(curves, name) for name in ("loss", "ari", "nmi", "purity")},
-        "clusters_last": _to_int(_last(curves, "clusters")),
-        "rounds": int(rounds[-1]) if len(rounds) else 0,
-        "round_to_target": int(rounds[reached[0]]) if len(reached) else None,
-        "bytes_up": _to_int(_last(curves, "bytes_up")),
-        "bytes_down": _to_int(_last(curves, "bytes_down")),
-        "bytes_to_target": _to_int(float(traffic[reached[0]])) if len(reached) else None,
-        **_summarise_clock(curves, reached),
-    }
-    if best is not None:
-        summary["accuracy_at_best_val"] = float(accuracy[best])
-        summary["round_of_best_val"] = int(rounds[best])
-        summary |= _average_window(curves, slice(best, best + 1), "at_best_val")
-    if sum(rounds >= 1) >= MIN_LAST10:
-        summary |= _average_window(curves, slice(-10, None), "last10")
-    return summary
+        target: an accuracy; None: nothing reaches it.
+        spans: (first, last round) of each change of the data, if these are known."""
 
+    def __init__(
+        self,
+        history: Mapping[str, ArrayLike],
+        client_accuracy: ArrayLike | None = None,
+        target: float | None = None,
+        spans: Sequence[tuple[int, int]] = (),
+    ):
+        self.curves = {
+            name: np.asarray(values, np.float64).reshape(-1) for name, values in history.items()
+        }
+        self.rounds = self.curves.get("round", np.zeros(0))
+        self.clients = _keep_finite(
+            np.asarray([] if client_accuracy is None else client_accuracy, np.float64)
+        )
+        # In float32, as accuracies are measured: 70 of 100 right must reach a target of 0.7
+        high = self["accuracy"].astype(np.float32) >= np.float32(
+            np.inf if target is None else target
+        )
+        self.reached = np.flatnonzero(high & (self.rounds >= 1))
+        self.spans = spans
 
-def _average_window(curves: Mapping[str, np.ndarray], window: slice, name: str) -> dict[str, float]:
-    """Average the quantities that tables show beside the accuracy over these evaluations."""
-    names = ("accuracy_worst10", "ari", "nmi", "clusters")
-    return {
-        f"{each}_{name}": _apply_finite(np.mean, curves[each][window])
-        for each in names
-        if each in curves
-    }
+    def __getitem__(self, curve: str) -> np.ndarray:
+        """Return a curve; NaN throughout if it is unknown. `bytes`: of both directions."""
+        if curve == "bytes":
+            return self["bytes_up"] + self["bytes_down"]
+        return self.curves.get(curve, np.full(len(self.rounds), np.nan))
 
+    def has(self, curve: str, evaluations: int) -> bool:
+        """Return whether the curve ("": any) has a finite value, and so many evaluations followed
+        round 0."""
+        known = not curve or bool(np.isfinite(self[curve]).any())
+        return known and np.sum(self.rounds >= 1) >= evaluations
 
-def _summarise_clock(
-    curves: Mapping[str, np.ndarray], reached: np.ndarray
-) -> dict[str, float | None]:
-    """Return the simulated seconds of a run, and until its target was reached; {} without a
-    clock."""
-    if "clock_s" not in curves:
-        return {}
-    to_target = float(curves["clock_s"][reached[0]]) if len(reached) else None
-    return {
-        "clock_s": _last(curves, "clock_s"),
-        "device_s": _last(curves, "device_s"),
-        "clock_to_target": to_target,
-    }
+    def maximum(self, curve: str) -> float:
+        """Return the highest value after round 0."""
+        return _apply_finite(np.max, self[curve][self.rounds >= 1])
 
+    def last(self, curve: str) -> float:
+        """Return the last value; NaN if there is none."""
+        values = self[curve]
+        return float(values[-1]) if len(values) else math.nan
 
-def _find_best(curves: Mapping[str, np.ndarray]) -> int | None:
-    """Return the evaluation of the highest validation accuracy, in a tie the least loss, then the
-    first; None without."""
-    accuracy = curves.get("val_accuracy", np.zeros(0))
-    known = np.flatnonzero(np.isfinite(accuracy))
-    if not len(known):
-        return None
-    loss = np.nan_to_num(curves.get("val_loss", np.zeros(len(accuracy))), nan=np.inf)
-    return int(min(known, key=lambda at: (-accuracy[at], loss[at], at)))
+    def count(self, curve: str) -> int | float:
+        """Return the last value of a curve of counts; NaN if there is none."""
+        return _to_int(self.last(curve))
+
+    def count_or_zero(self, curve: str) -> int | float:
+        """Do as `count`; 0 for a run without evaluations."""
+        return self.count(curve) if len(self.rounds) else 0
+
+    def last10(self, curve: str) -> float:
+        """Average the last ten values after round 0."""
+        return _apply_finite(np.mean, self[curve][self.rounds >= 1][-10:])
+
+    def at_best(self, curve: str) -> float:
+        """Return the value at the evaluation of the highest validation accuracy, in a tie of the
+        least loss, then at the first; NaN without validation samples."""
+        accuracy = self["val_accuracy"]
+        loss = np.nan_to_num(self["val_loss"], nan=np.inf)
+        known = np.flatnonzero(np.isfinite(accuracy)).tolist()
+        best = sorted(known, key=lambda at: (-accuracy[at], loss[at], at))[:1]
+        return _apply_finite(np.mean, self[curve][best])
+
+    def count_at_best(self, curve: str) -> int | float:
+        """Do as `at_best` for a curve of counts."""
+        return _to_int(self.at_best(curve))
+
+    def at_target(self, curve: str) -> float | None:
+        """Return the value at the first evaluation that reaches the target; None: none does."""
+        return float(self[curve][self.reached[0]]) if len(self.reached) else None
+
+    def count_at_target(self, curve: str) -> int | float | None:
+        """Do as `at_target` for a curve of counts."""
+        value = self.at_target(curve)
+        return None if value is None else _to_int(value)
+
+    def worst_clients(self, curve: str) -> float:
+        """Average the worst tenth of the clients' accuracies; without these, return the curve's
+        end."""
+        return worst_tenth(self.clients) if len(self.clients) else self.last(curve)
+
+    def spread_of_clients(self, curve: str) -> float:
+        """Return the standard deviation of the clients' accuracies; without these, the curve's
+        end."""
+        return float(self.clients.std()) if len(self.clients) else self.last(curve)
+
+    @functools.cached_property
+    def changes(self) -> Sequence[tuple[int, int]]:
+        """(first, last round) of each change of the data until the end; of a file of changes, each
+        evaluation that sees clients changed is one."""
+        seen = self.rounds[self["groups_changed"] > 0].astype(int).tolist()
+        spans = [span for span in self.spans if span[0] <= self.rounds[-1]]
+        return spans or [(at, at) for at in seen]
+
+    def in_drift(self, curve: str) -> float:
+        """Average the values since the first change of the data."""
+        begin = self.changes[0][0] if self.changes else math.inf
+        return _apply_finite(np.mean, self[curve][self.rounds >= begin])
+
+    def recovery(self, curve: str) -> float | None:
+        """Average over the changes the rounds from the last round of a change to the first
+        evaluation that has recovered; None if from some change the run has not recovered before the
+        next one or its end."""
+        ends = [*(begin for begin, _ in self.changes[1:]), math.inf]
+        found = [
+            self._count_recovery(self[curve], *span, end)
+            for span, end in zip(self.changes, ends, strict=False)
+        ]
+        known = [each for each in found if each is not None]
+        return float(np.mean(known)) if known and len(known) == len(found) else None
+
+    def _count_recovery(
+        self, accuracy: np.ndarray, begin: int, last: int, end: float
+    ) -> int | None:
+        """Count the rounds after `last` until the accuracy is as before `begin`; None if that is
+        not before round `end`."""
+        before = accuracy[self.rounds < begin]
+        if not len(before) or not math.isfinite(before[-1]):
+            return None
+        # Accuracies are float32: without the small margin a tie may count as below
+        high = accuracy >= before[-1] - RECOVERY_MARGIN - 1e-6
+        reached = self.rounds[high & (self.rounds >= last) & (self.rounds < end)]
+        return int(reached[0]) - last if len(reached) else None
 
 
 def worst_tenth(accuracy: np.ndarray) -> float:
@@ -114,77 +158,15 @@ def worst_tenth(accuracy: np.ndarray) -> float:
     return float(finite[: math.ceil(len(finite) / 10)].mean()) if len(finite) else math.nan
 
 
-RECOVERY_MARGIN = 0.01
-"""A run has recovered from a change when its accuracy is at most this much below the last
-evaluation's before it."""
-
-
-def summarise_drift(
-    history: Mapping[str, ArrayLike], spans: Sequence[tuple[int, int]] = ()
-) -> dict[str, float | None]:
-    """Compute the numbers of a run whose data change. `history`: as for `summarise`, with
-    `groups_changed`. `spans`: (first, last round) of each change; without any, each evaluation that
-    sees clients changed is one.
-
-    `recovery_rounds` is the mean over the changes of the rounds from the last round of a change to
-    the first evaluation that has recovered; None if from some change the run has not recovered
-    before the next one or its end. `accuracy_in_drift` and `ari_in_drift` are means over all
-    evaluations since the first change."""
-    curves = {
-        name: np.asarray(history[name], np.float64)
-        for name in ("round", "accuracy", "ari", "groups_changed")
-    }
-    rounds = curves["round"]
-    accuracy = curves["accuracy"]
-    seen = rounds[curves["groups_changed"] > 0].astype(int).tolist()
-    spans = [span for span in spans if span[0] <= rounds[-1]] or [(at, at) for at in seen]
-    ends = [*(begin for begin, _ in spans[1:]), math.inf]
-    found = [
-        _count_recovery(rounds, accuracy, *span, end)
-        for span, end in zip(spans, ends, strict=False)
-    ]
-    since = rounds >= (spans[0][0] if spans else math.inf)
-    known = [each for each in found if each is not None]
-    return {
-        "recovery_rounds": float(np.mean(known)) if known and len(known) == len(found) else None,
-        "accuracy_in_drift": _apply_finite(np.mean, accuracy[since]),
-        "ari_in_drift": _apply_finite(np.mean, curves["ari"][since]),
-    }
-
-
-def _count_recovery(
-    rounds: np.ndarray, accuracy: np.ndarray, begin: int, last: int, end: float
-) -> int | None:
-    """Count the rounds after `last` until the accuracy is as before `begin`; None if that is not
-    before round `end`."""
-    before = accuracy[rounds < begin]
-    if not len(before) or not math.isfinite(before[-1]):
-        return None
-    # Accuracies are float32: without the small margin a tie may count as below
-    high = accuracy >= before[-1] - RECOVERY_MARGIN - 1e-6
-    reached = rounds[high & (rounds >= last) & (rounds < end)]
-    return int(reached[0]) - last if len(reached) else None
-
-
-def _keep_finite(values: np.ndarray) -> np.ndarray:
-    return values[np.isfinite(values)]
-
-
 def _apply_finite(statistic: Callable[[np.ndarray], float], values: np.ndarray) -> float:
     """Compute the statistic of the finite values; NaN without any."""
     finite = _keep_finite(values)
     return float(statistic(finite)) if len(finite) else math.nan
 
 
-def _last(curves: Mapping[str, np.ndarray], name: str) -> float:
-    """Return the last value of a curve; NaN if there is none."""
-    values = curves.get(name, np.zeros(0))
-    return float(values[-1]) if len(values) else math.nan
+def _keep_finite(values: np.ndarray) -> np.ndarray:
+    return values[np.isfinite(values)]
 
 
 def _to_int(value: float) -> int | float:
     return int(value) if math.isfinite(value) else value
-
-
-QUANTITIES = tuple(name for name in summarise({}) if name != "bytes_to_target")
-"""Columns of the summary frame that `summarise` fills, in their order."""

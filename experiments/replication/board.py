@@ -19,7 +19,7 @@ import numpy as np
 from cfljax.errors import DataError
 from cfljax.registry.options import Table, show
 from cfljax.report.configurations import Unit, collect
-from cfljax.results.frames import NEW_CLIENTS, number
+from cfljax.store.quantities import NEW_CLIENTS, number
 
 TEXTS = ("method", "setting", "seed", "chosen", "run", "cfljax", "commit")
 """The first columns of a file of rows; the others are numbers."""

@@ -12,8 +12,8 @@ import numpy as np
 from cfljax.errors import DataError
 from cfljax.report.critical_difference import svg
 from cfljax.report.tested import describe_ranks
-from cfljax.results.frames import NEW_CLIENTS
 from cfljax.results.statistics import Ranks, mean_and_deviation, ranks
+from cfljax.store.quantities import NEW_CLIENTS
 from experiments.replication.board import Row, from_csv
 from experiments.replication.tables import table
 

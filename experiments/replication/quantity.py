@@ -15,9 +15,8 @@ import numpy as np
 from cfljax.engine.metrics import adjusted_rand, contingency, purity
 from cfljax.errors import SpecError
 from cfljax.registry.options import Value, check, option, show
-from cfljax.results.frames import number
 from cfljax.results.result import Result
-from cfljax.store import QUANTITIES
+from cfljax.store.quantities import QUANTITIES, number
 
 OVER: dict[str, Callable[[np.ndarray], np.floating]] = {
     "mean": np.mean,
@@ -56,7 +55,12 @@ class Quantity:
     `timing`, `correlation` (of two diagnostics), `participants` and `cluster`."""
 
     summary: str = option(
-        "", choices=tuple(name for name in QUANTITIES if name != "round_to_target")
+        "",
+        choices=tuple(
+            name
+            for name, each in QUANTITIES.items()
+            if each.compute and each.frame == "always" and not each.reaches
+        ),
     )
     """A history with `reaches` gives the rounds to a target."""
     history: str = ""

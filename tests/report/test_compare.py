@@ -6,7 +6,7 @@ from scipy.stats import ttest_rel
 
 from cfljax.report import tables
 from cfljax.report.cells import format_cell
-from cfljax.report.comparison import COLUMNS, rows
+from cfljax.report.comparison import list_columns, rows
 from cfljax.report.configurations import collect
 from cfljax.results.statistics import holm, paired_t
 from cfljax.store import Store
@@ -108,7 +108,7 @@ def test_a_target_that_only_some_reach_says_so_and_wins_nothing(tmp_path):
             )
     cells = {name: each["round_to_target"] for name, each in table(tmp_path, 0.5).items()}
     assert not cells["quick"].best and cells["slow"].best
-    column = next(c for c in COLUMNS if c.key == "round_to_target")
+    column = next(c for c in list_columns() if c.key == "round_to_target")
     assert format_cell(column, cells["quick"]) == "3 (1 of 3)"
 
 

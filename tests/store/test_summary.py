@@ -4,7 +4,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from cfljax.store import QUANTITIES, provenance, summarise, summarise_drift
+from cfljax.store import QUANTITIES, provenance, summarise
 from cfljax.store.provenance import _run_git, git
 from cfljax.store.summary import worst_tenth
 
@@ -21,7 +21,8 @@ def curves(**changes):
 def test_the_numbers_are_those_computed_by_hand():
     clients = np.linspace(0, 1, 25)
     found = summarise(curves(), clients, target=0.45)
-    assert [name for name in found if name != "bytes_to_target"] == list(QUANTITIES)
+    always = [name for name, each in QUANTITIES.items() if each.compute and each.frame == "always"]
+    assert [name for name in found if name != "bytes_to_target"] == always
     assert found["accuracy_max"] == found["accuracy_last"] == pytest.approx(0.7)
     assert found["accuracy_last10"] == pytest.approx(np.linspace(0.1, 0.7, 13)[-10:].mean())
     assert found["accuracy_worst10"] == pytest.approx(np.sort(clients)[:3].mean())
@@ -150,8 +151,9 @@ def drifting(accuracy, changed, ari=None):
 
 
 def test_a_run_has_recovered_when_it_is_within_a_point_of_before_the_change():
-    found = summarise_drift(
-        drifting([0.2, 0.8, 0.5, 0.7, 0.79, 0.9, 0.6, 0.895, 0.9], [2, 6]), [(2, 2), (6, 6)]
+    found = summarise(
+        drifting([0.2, 0.8, 0.5, 0.7, 0.79, 0.9, 0.6, 0.895, 0.9], [2, 6]),
+        spans=[(2, 2), (6, 6)],
     )
     assert found["recovery_rounds"] == pytest.approx(
         (2 + 1) / 2
@@ -161,33 +163,33 @@ def test_a_run_has_recovered_when_it_is_within_a_point_of_before_the_change():
     )
     assert found["ari_in_drift"] == pytest.approx(np.linspace(0, 1, 9)[2:].mean())
     assert (
-        summarise_drift(drifting([0.2, 0.8, 0.795, 0.1], [2]), [(2, 2)])["recovery_rounds"] == 0
+        summarise(drifting([0.2, 0.8, 0.795, 0.1], [2]), spans=[(2, 2)])["recovery_rounds"] == 0
     )  # it did not notice
 
 
 def test_a_run_that_does_not_recover_before_the_next_change_has_no_number():
     curve = [0.2, 0.8, 0.5, 0.6, 0.5, 0.8]
-    assert summarise_drift(drifting(curve, [2, 4]), [(2, 2), (4, 4)])["recovery_rounds"] is None
-    assert summarise_drift(drifting(curve, [2]), [(2, 2)])["recovery_rounds"] == 3
+    assert summarise(drifting(curve, [2, 4]), spans=[(2, 2), (4, 4)])["recovery_rounds"] is None
+    assert summarise(drifting(curve, [2]), spans=[(2, 2)])["recovery_rounds"] == 3
     in_the_round_of_the_next = drifting([0.2, 0.8, 0.5, 0.6, 0.8, 0.8], [2, 4])
-    assert summarise_drift(in_the_round_of_the_next, [(2, 2), (4, 4)])["recovery_rounds"] is None
-    assert summarise_drift(drifting([0.2, 0.8, 0.5], [2]), [(2, 2)])["recovery_rounds"] is None
+    assert summarise(in_the_round_of_the_next, spans=[(2, 2), (4, 4)])["recovery_rounds"] is None
+    assert summarise(drifting([0.2, 0.8, 0.5], [2]), spans=[(2, 2)])["recovery_rounds"] is None
     assert (
-        summarise_drift(drifting([np.nan, np.nan, 0.5], [2]), [(2, 2)])["recovery_rounds"] is None
+        summarise(drifting([np.nan, np.nan, 0.5], [2]), spans=[(2, 2)])["recovery_rounds"] is None
     )
 
 
 def test_a_change_client_by_client_is_one_change_that_is_over_with_its_last_client():
     curve = [0.2, 0.8, 0.795, 0.7, 0.6, 0.7, 0.79]
-    assert summarise_drift(drifting(curve, [2, 3, 4]), [(2, 4)])["recovery_rounds"] == 2
+    assert summarise(drifting(curve, [2, 3, 4]), spans=[(2, 4)])["recovery_rounds"] == 2
 
 
 def test_of_a_file_each_evaluation_that_sees_a_change_counts():
     curve = [0.2, 0.8, 0.5, 0.8, 0.5, 0.6, 0.79]
-    found = summarise_drift(drifting(curve, [2, 4]))
+    found = summarise(drifting(curve, [2, 4]))
     assert found["recovery_rounds"] == pytest.approx((1 + 2) / 2)
     assert found["accuracy_in_drift"] == pytest.approx(np.mean(curve[2:]))
-    none = summarise_drift(drifting(curve, []))
+    none = summarise(drifting(curve, []))
     assert none["recovery_rounds"] is None and math.isnan(none["accuracy_in_drift"])
 
 
@@ -198,4 +200,4 @@ def test_rounds_between_evaluations_count():
         "ari": [0, 0, 0, 1.0],
         "groups_changed": [0, 0, 3, 0],
     }
-    assert summarise_drift(history, [(7, 7)])["recovery_rounds"] == 8
+    assert summarise(history, spans=[(7, 7)])["recovery_rounds"] == 8
