@@ -8,7 +8,7 @@ import shlex
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from cfljax.commands import (
     accuracy,
@@ -22,6 +22,8 @@ from cfljax.commands import (
 )
 from cfljax.errors import SpecError
 from cfljax.files import use_compilation_cache
+from cfljax.launch.options import OPTIONS
+from cfljax.registry.options import Hint, check, list_alternatives
 
 if TYPE_CHECKING:
     from cfljax.config import Spec
@@ -70,7 +72,7 @@ def parser(prog: str = "python -m cfljax.sweep") -> argparse.ArgumentParser:
         help="where runs are computed (default: local)",
     )
     _add_flags_of_devices(flags)
-    _add_flags_of_clusters(flags)
+    _add_flags_of_launchers(flags)
     return flags
 
 
@@ -99,24 +101,33 @@ def _add_flags_of_devices(flags: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_flags_of_clusters(flags: argparse.ArgumentParser) -> None:
-    """Add the flags of the launchers `ray` and `slurm`."""
-    flags.add_argument(
-        "--address",
-        help='--launcher ray: address of a running cluster, or "auto" (default: start Ray here)',
-    )
-    slurm = "--launcher slurm: an option of sbatch, as partition=gpu or time=120 (minutes)"
-    flags.add_argument("--slurm", action="append", metavar="KEY=VALUE", help=slurm)
-    gpus = "--launcher ray, slurm: GPUs per batch; of Ray also a share of one"
-    flags.add_argument("--gpus-per-task", type=float, metavar="N", help=gpus)
-    flags.add_argument(
-        "--cpus-per-task",
-        type=int,
-        metavar="N",
-        help="--launcher ray, slurm: threads per batch (default: 1)",
-    )
-    retries = "--launcher ray, slurm: restarts of a batch, if its worker dies (3)"
-    flags.add_argument("--retries", type=int, metavar="N", help=retries)
+def _add_flags_of_launchers(flags: argparse.ArgumentParser) -> None:
+    """Add a flag for each option of a launcher, first those that one launcher has alone."""
+    forms: dict[Hint, dict[str, Any]] = {
+        int: {"type": int, "metavar": "N"},
+        float: {"type": float, "metavar": "N"},
+        str: {},
+        tuple[str, ...]: {"action": "append", "metavar": "KEY=VALUE"},
+    }
+    having = _find_launchers()
+    for name in sorted(having, key=lambda name: len(having[name])):
+        options = OPTIONS[having[name][0]]
+        about = options.__dataclass_fields__[name].metadata["help"]
+        kind, *_ = list_alternatives(get_type_hints(options)[name])
+        flags.add_argument(
+            f"--{name.replace('_', '-')}",
+            help=f"--launcher {', '.join(having[name])}: {about}",
+            **forms[kind],
+        )
+
+
+def _find_launchers() -> dict[str, list[str]]:
+    """Map each option to the launchers that have it."""
+    found: dict[str, list[str]] = {}
+    for launcher, options in OPTIONS.items():
+        for name in options.__dataclass_fields__:
+            found.setdefault(name, []).append(launcher)
+    return found
 
 
 def run(flags: argparse.Namespace) -> int:
@@ -295,10 +306,9 @@ def _parse_shard(written: str | None) -> tuple[int, int] | None:
 def _choose_launcher(flags: argparse.Namespace) -> tuple[Launcher, object]:
     """Return the launcher that the flags name, and its checked options."""
     from cfljax.launch import LAUNCHERS
-    from cfljax.registry.options import check
 
-    names = ("address", "slurm", "gpus_per_task", "cpus_per_task", "retries")
-    table = {name: getattr(flags, name) for name in names if getattr(flags, name) is not None}
+    given = {name: getattr(flags, name) for name in _find_launchers()}
+    table = {name: value for name, value in given.items() if value is not None}
     entry = LAUNCHERS.entry(flags.launcher, "--launcher")
     return entry.make, check(entry.options, table, f"--launcher {flags.launcher}")
 

@@ -20,6 +20,7 @@ from cfljax.errors import SpecError
 from cfljax.experiment.batching import Batch
 from cfljax.launch import ray_task
 from cfljax.launch.batch import make_failed
+from cfljax.launch.options import RayOptions
 from cfljax.launch.plan_file import choose_threads
 from cfljax.launch.sweep import (
     Outcome,
@@ -33,27 +34,13 @@ from cfljax.launch.sweep import (
 )
 from cfljax.launch.workers import WorkerError
 from cfljax.registry import Entry
-from cfljax.registry.options import Value, option
+from cfljax.registry.options import Value
 from cfljax.store import Claim, Store
 
 PASSED_VARIABLES = ("CFLJAX_DATA", "CFLJAX_DEBUG", "CFLJAX_CHECKPOINT", "JAX_PLATFORMS")
 """Variables of this process that tasks on other machines get, too."""
 # Progress lines, one per running batch
 MAX_LINES = 8
-
-
-@dataclasses.dataclass(frozen=True)
-class RayOptions:
-    """Options of the launcher `ray`."""
-
-    address: str | None = option(
-        None, 'of a running cluster ("auto": the one on this machine); left out: a Ray of its own'
-    )
-    gpus_per_task: float = option(0.0, "GPUs, or a share of one, for each batch", low=0)
-    cpus_per_task: int | None = option(
-        None, "threads that a batch computes with (default: 1)", low=1
-    )
-    retries: int = option(3, "how often a batch runs again whose worker died", low=0)
 
 
 def carry_out_by_ray(

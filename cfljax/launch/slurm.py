@@ -4,12 +4,10 @@ folder; this process reads logs."""
 from __future__ import annotations
 
 import dataclasses
-import re
 import secrets
 import subprocess
 import sys
 import time
-from typing import Any
 
 from cfljax.config import Spec, read_spec
 from cfljax.devices.cores import use_cores, use_threads
@@ -17,6 +15,7 @@ from cfljax.errors import CfljaxError, SpecError
 from cfljax.experiment.batching import Batch
 from cfljax.files import use_compilation_cache
 from cfljax.launch.batch import make_failed
+from cfljax.launch.options import SlurmOptions
 from cfljax.launch.plan_file import OTHER_SWEEP_ERROR, choose_threads, fingerprint, list_differences
 from cfljax.launch.sweep import (
     Outcome,
@@ -31,7 +30,7 @@ from cfljax.launch.sweep import (
 )
 from cfljax.launch.workers import RelayedProgress, WorkerError, split_event
 from cfljax.registry import Entry
-from cfljax.registry.options import Table, Value, option
+from cfljax.registry.options import Table, Value
 from cfljax.store import Store
 
 # Progress lines, one per running job
@@ -42,38 +41,6 @@ MAX_ARRAY = 1000
 POLL_SECONDS = 1.0
 # How often a job may continue after its time is over: without end
 MAX_CONTINUATIONS = 10**9
-
-
-@dataclasses.dataclass(frozen=True)
-class SlurmOptions:
-    """Options of the launcher `slurm`."""
-
-    slurm: tuple[str, ...] = option(
-        (), "KEY=VALUE: an option of sbatch; time: minutes of a job; cluster=local: on this machine"
-    )
-    cpus_per_task: int | None = option(
-        None, "threads that a batch computes with (default: 1)", low=1
-    )
-    gpus_per_task: float = option(0.0, "GPUs for each batch", low=0)
-    retries: int = option(3, "how often a batch runs again whose job was killed", low=0)
-
-    def check(self, where: str) -> None:
-        """Reject what sbatch cannot be given."""
-        if self.gpus_per_task % 1:
-            raise SpecError(f"{where}.gpus_per_task = {self.gpus_per_task}: must be a whole number")
-        if not re.fullmatch("[1-9][0-9]{0,6}", found := str(self.flags()["time"])):
-            raise SpecError(f"--slurm time={found}: must be a number of minutes, as in time=120")
-
-    def flags(self) -> dict[str, Any]:
-        """Return the options of sbatch; True stands for one without a value."""
-        found: dict[str, Any] = {"time": "60", "cluster": "slurm"}
-        for text in self.slurm:
-            key, equals, value = map(str.strip, text.partition("="))
-            key = key.lstrip("-").replace("-", "_")
-            if not key.isidentifier() or bool(equals) != bool(value):
-                raise SpecError(f"--slurm {text}: must be an option of sbatch, as in partition=gpu")
-            found[key] = value or True
-        return found
 
 
 @dataclasses.dataclass

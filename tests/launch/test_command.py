@@ -1,5 +1,6 @@
 """The sweep command in processes of its own."""
 
+import dataclasses
 import os
 import signal
 import subprocess
@@ -10,6 +11,8 @@ import pytest
 
 from cfljax.commands import sweep as command
 from cfljax.errors import SpecError
+from cfljax.launch.options import OPTIONS, TaskOptions
+from cfljax.registry.options import option
 from cfljax.store import Store
 from tests.launch.processes import in_turn
 from tests.often import rarely
@@ -33,6 +36,24 @@ def sweep(*flags, **more):
         text=True,
         **more,
     )
+
+
+def test_an_option_of_a_launcher_is_a_flag(monkeypatch):
+    """Its type, its help and the launchers that have it are told nowhere else."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Invented(TaskOptions):
+        nodes: int | None = option(None, "nodes per batch", low=1)
+
+    monkeypatch.setitem(OPTIONS, "invented", Invented)
+    flags = command.parser()
+    text = " ".join(flags.format_help().split())
+    assert "--nodes N --launcher invented: nodes per batch" in text
+    assert "--retries N --launcher ray, slurm, invented: restarts" in text
+    assert flags.parse_args(["--nodes", "3"]).nodes == 3
+    given = flags.parse_args(["--launcher", "slurm", "--nodes", "3"])
+    with pytest.raises(SpecError, match="--launcher slurm.nodes"):
+        command._choose_launcher(given)
 
 
 @pytest.fixture
