@@ -19,6 +19,8 @@ __all__ = [
     "SpecError",
     "StoreError",
     "__version__",
+    "import_data",
+    "init",
     "load",
     "option",
     "register_compressor",
@@ -33,7 +35,8 @@ __all__ = [
 ]
 
 _HOME = {
-    "api": ("load", "run", "sweep", "tune"),
+    "api": ("import_data", "load", "run", "sweep", "tune"),
+    "commands.init": ("init",),
     "errors": ("CfljaxError", "DataError", "SpecError", "StoreError"),
     "registry.options": ("option",),
     "config.plugins": (
@@ -44,11 +47,13 @@ _HOME = {
         "register_model",
         "register_partition",
     ),
-    "results.result": ("Result", "Results"),
+    "report.results": ("Results",),
+    "results.result": ("Result",),
 }
 
 if TYPE_CHECKING:
-    from cfljax.api import load, run, sweep, tune
+    from cfljax.api import import_data, load, run, sweep, tune
+    from cfljax.commands.init import init
     from cfljax.config.plugins import (
         register_compressor,
         register_data,
@@ -59,7 +64,8 @@ if TYPE_CHECKING:
     )
     from cfljax.errors import CfljaxError, DataError, SpecError, StoreError
     from cfljax.registry.options import option
-    from cfljax.results.result import Result, Results
+    from cfljax.report.results import Results
+    from cfljax.results.result import Result
 
 
 def __getattr__(name: str) -> object:

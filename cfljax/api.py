@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     import pandas
 
     from cfljax.models.apply import Network
-    from cfljax.results.result import Result, Results
+    from cfljax.report.results import Results
+    from cfljax.results.result import Result
     from cfljax.store import Store
 
     # Samples as `run` describes them; data sets of other libraries are no types that it knows
@@ -171,7 +172,7 @@ def sweep(
     from cfljax.errors import SpecError, suggest
     from cfljax.launch.batch import KEEP_CHOICES
     from cfljax.launch.sweep import SweepOptions, carry_out
-    from cfljax.results.result import Results
+    from cfljax.report.results import Results
 
     if keep not in KEEP_CHOICES:
         raise SpecError(f"keep = {keep!r}: unknown{suggest(str(keep), KEEP_CHOICES)}")
@@ -202,7 +203,7 @@ def tune(
     from cfljax.launch import search
     from cfljax.launch.search_plan import plan_search
     from cfljax.launch.sweep import SweepOptions
-    from cfljax.results.result import Results
+    from cfljax.report.results import Results
 
     checked = read_spec(_with_data(spec), sets)
     plan = plan_search(checked, metric, budget)
@@ -215,6 +216,44 @@ def tune(
         None if then_compare is None else list(then_compare),
     )
     return Results(store.folder, sweep=last.describe_sweep())
+
+
+def import_data(
+    source: str | os.PathLike[str] | Data,
+    name: str | None = None,
+    *,
+    kind: str | None = None,
+    folder: str | os.PathLike[str] | None = None,
+    replace: bool = False,
+    **columns: Value,
+) -> Table:
+    """Import data as `cfljax data import` does, and return the table of a spec that uses them:
+    `cfljax.run("ifca", data=cfljax.import_data("visits.csv", label="sick", user="hospital"))`.
+
+    Args:
+        source: a file or folder, `"hf:OWNER/NAME"`, or samples as `run` takes them.
+        name: of the data in specs; by default that of the file. Samples need one.
+        kind: `"csv"`, `"images"`, …, if the files of the source leave it open.
+        folder: for the data, instead of `$CFLJAX_DATA` or the cache.
+        replace: an earlier import of that name.
+        columns: the other flags of the command: `label`, `user`, `drop=["a", "b"]`, `one_hot`,
+            `shape=(32, 32)`, `text`, `by_user=True`, `test_fraction`, …"""
+    from cfljax.data import given, importing, mapped
+
+    where = None if folder is None else os.fspath(folder)
+    options: Table = {}
+    if isinstance(source, str | os.PathLike):
+        wanted = given.check_wanted(columns)
+        path = os.fspath(source)
+        with given.name_arguments():
+            target = importing.import_data(path, name, kind, wanted, where, replace)
+        name = name or (path if importing.is_hub_name(path) else target.name)
+    else:
+        target, options = given.import_given(name, source, columns, where, replace)
+        name = target.name
+    by_domain = bool(columns.get("by_domain"))
+    table = given.suggest_table(mapped.read(name, target), by_domain)
+    return given.lay_options(table, options) | ({"path": str(target)} if where else {})
 
 
 def _with_data(spec: str | os.PathLike[str] | Table) -> str | os.PathLike[str] | Table:
@@ -257,7 +296,7 @@ def load(
     """Load the results in a folder. `target`: count rounds and bytes to this accuracy (a fraction),
     from the curves. `plugins`: files or modules that samples and predictions of the runs need; a
     folder's own plug-ins are never executed unless they are named here."""
-    from cfljax.results.result import Results
+    from cfljax.report.results import Results
     from cfljax.store.errata import ErrataWarning, describe_errata
 
     _check_target(target)

@@ -1,5 +1,6 @@
-"""`python -m cfljax.init`: the command is in cfljax/commands/init.py."""
+"""`python -m cfljax.init`; `cfljax.init(...)` works as well, whether or not this module has been
+imported."""
 
-from pkgutil import resolve_name
+from cfljax.commands.process import command_or_function
 
-resolve_name("cfljax.commands.process:run_module")("init")
+command_or_function(__name__, "init")

@@ -38,7 +38,7 @@ ORDER += [
     "launch",
     "report",
 ]
-ORDER += ["sinks", "extend", "api", "commands", "script", "sweep", "tune", "run", "load"]
+ORDER += ["sinks", "extend", "api", "commands", "script", "sweep", "tune", "run", "load", "init"]
 """From the bottom of the house to its top: a module imports from its own package and from those
 above it in this list."""
 
@@ -163,7 +163,7 @@ def test_sweep_is_a_function_before_and_after_it_is_imported():
     code = """
 import cfljax
 first = cfljax.sweep
-import cfljax.sweep, cfljax.run, cfljax.load
+import cfljax.sweep, cfljax.run, cfljax.load, cfljax.init
 assert callable(first) and callable(cfljax.sweep) and callable(cfljax.run) and callable(cfljax.load)
 from cfljax import sweep
 try:

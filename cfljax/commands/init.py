@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cfljax.commands import data, parser_of, read_starter
 from cfljax.errors import SpecError
 from cfljax.registry.options import Value, show
+
+if TYPE_CHECKING:
+    from cfljax.api import Data
 
 PLUGIN = "my_method.py"
 DIGITS = {"name": "digits", "partition": "rotated", "groups": 4, "clients": 20, "normalise": "unit"}
@@ -23,30 +28,94 @@ def parser(prog: str = "python -m cfljax.init") -> argparse.ArgumentParser:
 def run(flags: argparse.Namespace) -> int:
     """Import the data if they are files, write the spec, and say what is next."""
     if flags.source is None:
-        spec = read_starter("spec.toml") + f'\n[[method]]\nname = "{PLUGIN[:-3]}"  # {PLUGIN}\n'
-        spec = spec.replace("seeds =", f'plugins = ["{PLUGIN}"]\nseeds =')
-        _write({PLUGIN: read_starter("my_method.txt"), "digits.toml": _filled(spec, DIGITS)})
-        print(
-            f"next: cfljax run {PLUGIN[:-3]} --plugin {PLUGIN} --set "
-            "data.partition=rotated\nthen: cfljax sweep digits.toml"
-        )
+        write_first_spec()
         return 0
-    from cfljax.commands.describe import describe
-    from cfljax.commands.samples import names_of
     from cfljax.data import load
     from cfljax.data.given import suggest_table
     from cfljax.data.importing import name_of
 
     where = Path(flags.source).expanduser()
-    if not where.exists() and (
-        where.suffix in (".csv", ".npz", ".parquet") or flags.source.endswith("/")
-    ):
-        raise SpecError(f"{flags.source}: there is no such file or folder")
-    name = (flags.name or name_of(where)) if where.exists() else flags.source.replace("/", "-")
-    file = Path(f"{name}.toml")
-    _check_free(file)
+    check_source(where, flags.source)
+    file = name_spec(flags.name or name_of(where) if where.exists() else flags.source)
     table = data.import_files(flags) if where.exists() else suggest_table(load(flags.source))
-    if (name := str(table["name"])) and names_of(name, flags.dir).tokens is not None:
+    write_spec(file, table, flags.dir)
+    return 0
+
+
+def init(
+    source: Data | os.PathLike[str] | None = None,
+    name: str | None = None,
+    *,
+    kind: str | None = None,
+    folder: str | os.PathLike[str] | None = None,
+    replace: bool = False,
+    **columns: Value,
+) -> Path:
+    """Write a spec that compares ten methods on your data, as `cfljax init` does, and return its
+    path: `cfljax.sweep(cfljax.init("visits.csv", label="sick", user="hospital"))`. The data are
+    imported and described. Without a source the spec is about the digits, with a plug-in for a
+    method of your own.
+
+    Args:
+        source, name, kind, folder, replace, columns: as for `import_data`; `source` may be the name
+            of a data set that is there already, too."""
+    from cfljax.api import import_data
+    from cfljax.data import given, importing, load
+
+    if source is None:
+        return write_first_spec()
+    where = Path(source).expanduser() if isinstance(source, str | os.PathLike) else None
+    if where is not None and not where.exists() and not importing.is_hub_name(str(source)):
+        check_source(where, str(source))
+        for key in columns:
+            raise SpecError(f"{key}: is for an import, and {source} is a data set; leave it out")
+        file = name_spec(name or str(source))
+        table = given.suggest_table(load(str(source)))
+    else:
+        held = source.get("name") if isinstance(source, dict) else None
+        named = name or held or (where and importing.name_of(where))
+        file = name_spec(given.need_name(named))
+        table = import_data(source, name, kind=kind, folder=folder, replace=replace, **columns)
+    write_spec(file, table, None if folder is None else os.fspath(folder))
+    return file
+
+
+def write_first_spec() -> Path:
+    """Write a spec on the digits with a plug-in for a method of one's own, and return its path."""
+    spec = read_starter("spec.toml") + f'\n[[method]]\nname = "{PLUGIN[:-3]}"  # {PLUGIN}\n'
+    spec = spec.replace("seeds =", f'plugins = ["{PLUGIN}"]\nseeds =')
+    _write({PLUGIN: read_starter("my_method.txt"), "digits.toml": _filled(spec, DIGITS)})
+    print(
+        f"next: cfljax run {PLUGIN[:-3]} --plugin {PLUGIN} --set "
+        "data.partition=rotated\nthen: cfljax sweep digits.toml"
+    )
+    return Path("digits.toml")
+
+
+def check_source(where: Path, source: str) -> None:
+    """Raise a SpecError if a path is meant, and there is nothing. Another word is the name of a
+    data set."""
+    if not where.exists() and (
+        where.suffix in (".csv", ".npz", ".parquet") or source.endswith("/")
+    ):
+        raise SpecError(f"{source}: there is no such file or folder")
+
+
+def name_spec(name: str) -> Path:
+    """Return the file of the spec on these data; a SpecError if it exists."""
+    file = Path(f"{name.replace('/', '-')}.toml")
+    _check_free(file)
+    return file
+
+
+def write_spec(file: Path, table: dict[str, Value], folder: str | None) -> None:
+    """Describe the data, write the spec that compares methods on them, and estimate its time.
+    `table`: of the spec's data; `folder`: the one that they were imported to, if it was given."""
+    from cfljax.commands.describe import describe
+    from cfljax.commands.samples import names_of
+
+    name = str(table["name"])
+    if names_of(name, folder).tokens is not None:
         raise SpecError(
             f"{name}: its samples are texts, which need another model; write the spec "
             "yourself (docs/data.md)"
@@ -64,7 +133,6 @@ def run(flags: argparse.Namespace) -> int:
         }
     )
     print(f"{_time(file)}\nnext: cfljax sweep {file}")
-    return 0
 
 
 def _filled(template: str, table: dict[str, Value]) -> str:

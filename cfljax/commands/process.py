@@ -16,7 +16,7 @@ import threading
 import types
 import warnings
 from collections.abc import Callable, Sequence
-from typing import NoReturn, TextIO
+from typing import Any, NoReturn, TextIO
 
 from cfljax import lazy
 from cfljax.errors import CfljaxError
@@ -55,9 +55,11 @@ STOPPED = {
 
 class _CallableModule(types.ModuleType):
     def __call__(self, *args: object, **kwargs: object) -> object:
-        from cfljax import api
+        import cfljax
 
-        return getattr(api, self.__name__.rpartition(".")[2])(*args, **kwargs)
+        # The module has taken the place of the function in the package
+        function: Any = cfljax.__getattr__(self.__name__.rpartition(".")[2])
+        return function(*args, **kwargs)
 
 
 def command_or_function(name: str, command: str) -> None:

@@ -11,12 +11,13 @@ import dataclasses
 import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from cfljax.data import SOURCES, arrays, importing_text
-from cfljax.data.importing import make_source
+from cfljax.data import SOURCES, arrays, importing_text, mapped
+from cfljax.data.importing import choose_target, make_source
 from cfljax.data.importing_columns import make_parts, reshape_samples
 from cfljax.data.importing_tables import Table as Columns
 from cfljax.data.importing_tables import choose_splits, concatenate_datasets
@@ -37,16 +38,17 @@ FORMS = (
 )
 _ARRAYS = ("x", "y", "user", "y_coarse")
 _MORE_ARRAYS = ("population_train", "population_test", "table")
-_OF_FILES = ("by_user", "by_domain", "user_in_name", "seconds", "log_mel", "test")
+_OF_FOLDERS = ("by_user", "by_domain", "user_in_name", "seconds", "log_mel", "test")
 _KNOWN = {
     *_ARRAYS,
     *(f"{name}_{side}" for name in _ARRAYS for side in ("train", "test")),
     *_MORE_ARRAYS,
 }
-OF_FRAMES = tuple(f.name for f in dataclasses.fields(Wanted) if f.name not in _OF_FILES)
+OF_FRAMES = tuple(f.name for f in dataclasses.fields(Wanted) if f.name not in _OF_FOLDERS)
 """Arguments that say how a data frame is read: the flags of `cfljax data import` that are about
 columns."""
 OF_ARRAYS = ("shape", "test_fraction")
+OF_FILES = tuple(field.name for field in dataclasses.fields(Wanted))
 
 
 def is_frame(value: object) -> bool:
@@ -98,6 +100,34 @@ def register(data: object, **columns: Value) -> Table:
     return lay_options(suggest_table(source), given.options) | {"name": name}
 
 
+def import_given(
+    name: str | None, data: object, columns: Table, folder: str | None, replace: bool
+) -> tuple[Path, Table]:
+    """Write data that were given to a folder of data, as an import of files does; return the
+    folder, and the options that stood beside the data.
+
+    Args:
+        name, folder, replace: as for `importing.import_data`.
+        data, columns: as for `read`."""
+    if isinstance(data, Mapping) and name is None:
+        name = data.get("name")
+    known = need_name(name)
+    with name_arguments():
+        target = choose_target(known, folder, replace)
+        imported, options = read(known, data, columns)
+        mapped.write(
+            imported.source, target, imported.class_names, "Python", replace, imported.tokens
+        )
+    return target, {key: value for key, value in options.items() if key != "name"}
+
+
+def need_name(name: object) -> str:
+    """Return the name of an import; a SpecError if there is none."""
+    if not isinstance(name, str) or not name:
+        raise SpecError('name: give the data a name, as in name="visits"')
+    return name
+
+
 def _copy(source: Source) -> Source:
     held = {name: value for name, value in source._asdict().items() if _is_array(value)}
     return source._replace(**{name: value.copy() for name, value in held.items()})
@@ -134,19 +164,19 @@ def read(name: str, data: object, columns: Table) -> Given:
         columns: further arguments of the kind that a dict may hold: `label`, `shape`, …"""
     with name_arguments():
         if is_frame(data):
-            return Given(_read_frames(name, [data], _check_wanted(columns, OF_FRAMES)), {})
+            return Given(_read_frames(name, [data], check_wanted(columns, OF_FRAMES)), {})
         held = _unpack(data) | columns
         frames = {key: value for key, value in held.items() if is_frame(value)}
         if frames:
             wanted, options = _split_options({k: v for k, v in held.items() if k not in frames})
             split = [frames["frame"]] if "frame" in frames else choose_splits(WHERE, frames)
-            return Given(_read_frames(name, split, _check_wanted(wanted, OF_FRAMES)), options)
+            return Given(_read_frames(name, split, check_wanted(wanted, OF_FRAMES)), options)
         named = {key: value for key, value in held.items() if key in _KNOWN}
         wanted, options = _split_options({k: v for k, v in held.items() if k not in named})
         for key, value in options.items():
             if _is_array(value):
                 raise DataError(f"data: {key} is no array of a data set{suggest(key, _KNOWN)}")
-        return Given(_read_arrays(name, named, _check_wanted(wanted, OF_ARRAYS)), options)
+        return Given(_read_arrays(name, named, check_wanted(wanted, OF_ARRAYS)), options)
 
 
 def _unpack(data: object) -> Table:
@@ -180,7 +210,7 @@ def _split_options(held: Table) -> tuple[Table, Table]:
     return wanted, {key: value for key, value in held.items() if key not in wanted}
 
 
-def _check_wanted(wanted: Table, used: Collection[str]) -> Wanted:
+def check_wanted(wanted: Table, used: Collection[str] = OF_FILES) -> Wanted:
     """Make the flags of an import; a text stands for a list of one."""
     for key in wanted:
         if key not in used:
@@ -325,10 +355,13 @@ def name_arguments() -> Iterator[None]:
 def _name_arguments(message: str) -> str:
     flags = "|".join(field.name.replace("_", "-") for field in dataclasses.fields(Wanted))
     flags += "|name|dir|kind|replace"
+    switches = {"replace", *(f.name for f in dataclasses.fields(Wanted) if f.default is False)}
 
     def name(match: re.Match[str]) -> str:
         argument = {"dir": "folder"}.get(match[1], match[1].replace("-", "_"))
         given = match[2]
+        if argument in switches:
+            return f"{argument}=True{'' if given is None else f' {given}'}"
         if given is None:
             return f"{argument}="
         return f"{argument}={given}" if given.startswith('"') else f'{argument}="{given}"'

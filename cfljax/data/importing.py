@@ -69,6 +69,26 @@ def import_data(
     if not hub and not where.exists():
         raise DataError(f"{path}: there is no such file or folder")
     name = name or (path if hub else name_of(where))
+    if not 0 < wanted.test_fraction < 1:
+        raise SpecError(f"--test-fraction {wanted.test_fraction}: must be between 0 and 1")
+    target = choose_target(name, folder, replace, path)
+    if target.resolve() in (where.resolve(), *where.resolve().parents):
+        raise DataError(
+            f"{path}: is where the import would be written; choose another --name, or --dir"
+        )
+    kind = "datasets" if hub else kind or detect_kind(where)
+    check_flags(kind, wanted)
+    made = read_texts(name, where, kind, wanted) or importing_text.Imported(
+        *read(name, where, kind, wanted), None
+    )
+    domains = sorted(folder.name for folder in find_domains(where)) if wanted.by_domain else None
+    mapped.write(made.source, target, made.class_names, where.name, replace, made.tokens, domains)
+    return target
+
+
+def choose_target(name: str, folder: str | None, replace: bool, path: str = "") -> Path:
+    """Return the folder that imported data of this name are written to; an error if the name is
+    invalid or taken. `path`: a name that is always allowed."""
     if not _IMPORT_NAME.fullmatch(name) and name != path:
         raise SpecError(
             f'--name "{name}": a name begins with a letter or digit and has letters, digits, '
@@ -79,24 +99,11 @@ def import_data(
             f'--name "{name}": a built-in data set has this name and would be used instead; '
             "choose another"
         )
-    if not 0 < wanted.test_fraction < 1:
-        raise SpecError(f"--test-fraction {wanted.test_fraction}: must be between 0 and 1")
     data_folder = Path(folder).expanduser() if folder else folders(None)[0]
     check_free(name, [data_folder], "what is imported; or choose another --name")
     target = data_folder / name
-    if target.resolve() in (where.resolve(), *where.resolve().parents):
-        raise DataError(
-            f"{path}: is where the import would be written; choose another --name, or --dir"
-        )
     if target.exists() and not replace:
         raise DataError(f"{target}: exists already; choose another --name, or give --replace")
-    kind = "datasets" if hub else kind or detect_kind(where)
-    check_flags(kind, wanted)
-    made = read_texts(name, where, kind, wanted) or importing_text.Imported(
-        *read(name, where, kind, wanted), None
-    )
-    domains = sorted(folder.name for folder in find_domains(where)) if wanted.by_domain else None
-    mapped.write(made.source, target, made.class_names, where.name, replace, made.tokens, domains)
     return target
 
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 
 import copy
 import html
-import importlib
 import os
 import typing
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from cfljax.errors import SpecError, StoreError
+from cfljax.errors import StoreError
 from cfljax.registry.options import Table, Value, show
 from cfljax.results import choices, frames
 from cfljax.results.models import KeptModels
@@ -25,8 +24,6 @@ from cfljax.store.rows import label_of, make_rows, unify_paths
 
 if TYPE_CHECKING:
     import pandas
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 
 class Result(KeptModels):
@@ -169,7 +166,7 @@ class Results:
         """Run -> its label and its varying options, as tables show them."""
         self.left_out = 0 if keep_rest else len(rest)
         # The number of runs that `filter` or `best` has chosen these from; None: these are all
-        self._chosen_from: int | None = None
+        self.chosen_from: int | None = None
 
     def __len__(self) -> int:
         return len(self.records)
@@ -250,7 +247,7 @@ class Results:
         method: str | Sequence[str] | None = None,
         seed: int | Iterable[int] | None = None,
         **options: Value | Sequence[Value],
-    ) -> Results:
+    ) -> Self:
         """Return the results of some of the runs: `filter(method="ifca", seed=range(3), lr=0.1)`.
 
         Each argument is one value or several, and a run must match all arguments. What the new
@@ -266,24 +263,9 @@ class Results:
                 (`**{"train.lr": 0.1}`)."""
         wanted = {"method": method, "seed": seed} | options
         given = {name: values for name, values in wanted.items() if values is not None}
-        return self._select(choices.choose_rows(self.rows, given))
+        return self.select_rows(choices.choose_rows(self.rows, given))
 
-    def best(self, by: str | None = None) -> Results:
-        """Return the runs of the method and options with the highest mean over the seeds, on each
-        data set: what the report marks as the best. One that lost runs (diverged or failed) is
-        never the best.
-
-        Args:
-            by: a column of the report, as `"worst"` or `"ari_last"`. By default it is the accuracy
-                at the best validation accuracy. For runs without validation samples it is that of
-                the last ten evaluations, or of the last one: then the choice has seen test data,
-                and an accuracy that you report of it is optimistic."""
-        from cfljax.report.choice import list_best
-
-        best = [unit.record for each in list_best(self, by) for unit in each.units]
-        return self._select(best)
-
-    def _select(self, rows: list[Table]) -> Results:
+    def select_rows(self, rows: list[Table]) -> Self:
         """Return the results of these rows alone, as if they were all of the plan."""
         found = copy.copy(self)
         found.rows = rows
@@ -294,46 +276,8 @@ class Results:
             "labels": [choices.make_plan_row(row) for row in rows],
         }
         found.left_out = 0
-        found._chosen_from = self._chosen_from or len(self)
+        found.chosen_from = self.chosen_from or len(self)
         return found
-
-    def table(self, columns: Sequence[str] = (), *, maximum: bool = False) -> pandas.DataFrame:
-        """Return the comparison of the report: a row for each method with its options, with the
-        unrounded numbers of `table.csv` (accuracies are fractions).
-
-        Of a quantity such as `accuracy_last` there are `accuracy_last_mean`, `_std` (of a sample),
-        `_n` (runs), `_low` and `_high` (the 95 % interval of the mean); against the best method on
-        the same data `_best`, `_difference`, `_difference_low`, `_difference_high`, `_effect`
-        (Hedges' g) and `_p` (paired t-test, corrected by Holm). A number that cannot be computed is
-        NaN, such as an interval of fewer than three runs. The tests are of the column that methods
-        are compared by, and of every other that has a best.
-
-        Args:
-            columns: only these quantities, by their headings in the report, the first words of
-                these, or their keys: `["last", "worst", "bytes_over_fedavg"]`.
-            maximum: add the highest test accuracy of each run, which is optimistic."""
-        from cfljax.report.configurations import collect
-        from cfljax.report.report_data import make_table
-        from cfljax.report.table_files import to_frame
-
-        names = [columns] if isinstance(columns, str) else list(columns)
-        return to_frame(make_table(collect([self]), maximum, names, "columns"))
-
-    def report(self, out: str | os.PathLike[str] | None = None, *, figures: bool = True) -> Path:
-        """Write the report as `cfljax report` does, and return its page.
-
-        Args:
-            out: the folder for its files; by default `report` in the results folder.
-            figures: write PNG and SVG files of all figures, too."""
-        from cfljax.report import report_data, write
-
-        if out is None and self._chosen_from is not None:
-            raise SpecError(
-                f"report: {write.default_folder([self.store.folder])} is for all runs; give these "
-                'a folder of their own, as in report("chosen")'
-            )
-        folder = write.default_folder([self.store.folder]) if out is None else out
-        return write.write(report_data.read([self], self.target), folder, figures)
 
     def varying(self) -> list[str]:
         """List the dotted names of the options that vary, in the order of the spec."""
@@ -352,39 +296,6 @@ class Results:
             for result in self._read_all("history/")
             for row in rows[result.run]
         )
-
-    def plot(
-        self,
-        column: str = "accuracy",
-        *,
-        ax: Axes | None = None,
-        methods: str | Sequence[str] | None = None,
-        x: str = "round",
-        kind: str = "accuracy",
-    ) -> Figure:
-        """Draw a figure of the report with matplotlib: the same numbers, names and colours. A
-        method's curve is the mean over its seeds, with the standard deviation as a band. A run
-        that `train.stop` has ended keeps its last value, and diverged runs are drawn only if none
-        of the line is done. Of more than 24 settings the best are drawn.
-
-        Args:
-            column: a column of `history()`, or `bytes`, the sum of both directions.
-            ax: axes of your own to draw in, instead of a new figure.
-            methods: only these methods, by name or label, in this order.
-            x: what curves are drawn over: `"round"`, `"bytes"` (sent and received by all clients)
-                or `"seconds"` (of setting up, training and evaluating, without compiling).
-            kind: `"accuracy"`: curves of the column; `"methods"`: the accuracy that methods are
-                compared by, with a circle for each seed; `"assignment"`: the cluster of each client
-                over the rounds, in the first run of each method."""
-        from cfljax.report.plots import plot
-
-        # In notebooks, figures are shown once pyplot has been imported
-        importlib.import_module("matplotlib.pyplot")
-        drawn = self
-        if methods is not None:
-            chosen = choices.choose_rows(self.rows, {"method": methods}, "plot: ")
-            drawn = self._select(chosen)
-        return plot(drawn, column, ax, x, kind)
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
         """Write the summary frame as a CSV file. Texts that a spreadsheet would take for a formula
@@ -409,8 +320,8 @@ class Results:
 
     def _title(self) -> str:
         left = f", {self.left_out} of an earlier spec left out" if self.left_out else ""
-        number = len(self) if self._chosen_from is None else self._chosen_from
-        chosen = "" if self._chosen_from is None else f"{len(self)} of "
+        number = len(self) if self.chosen_from is None else self.chosen_from
+        chosen = "" if self.chosen_from is None else f"{len(self)} of "
         return (
             f"Results({str(self.store.folder)!r}): {chosen}{number} "
             f"run{'' if number == 1 else 's'}{left}"

@@ -201,3 +201,72 @@ def test_another_process_is_told_where_the_arrays_were():
     assert name in SOURCES
     with pytest.raises(DataError, match="were given in Python: give the same"):
         cfljax.run("fedavg", "arrays-00000000", rounds=1)
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CFLJAX_DATA", str(tmp_path / "data"))
+    FRAME.to_csv("visits.csv", index=False)
+    return tmp_path
+
+
+def test_samples_and_files_are_imported_alike(home):
+    columns = {"label": "sick", "user": "hospital"}
+    tables = [
+        cfljax.import_data("visits.csv", **columns),
+        cfljax.import_data(FRAME, "frame", **columns),
+        cfljax.import_data({"x": X, "y": FRAME["sick"], "user": USER, "name": "arrays"}),
+    ]
+    assert [table["name"] for table in tables] == ["visits", "frame", "arrays"]
+    first, *others = (load(table["name"]) for table in tables)
+    assert all(same(first, other) for other in others)
+    elsewhere = cfljax.import_data((X, Y), "pair", folder="out", shape=(5, 1))
+    assert elsewhere["path"] == "out/pair" and elsewhere["partition"] == "dirichlet"
+    assert load("pair", path="out/pair").x_train.shape[1:] == (5, 1)
+    assert cfljax.import_data((X, Y), "pair", folder="out", replace=True)["name"] == "pair"
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"source": "nowhere.csv"}, "nowhere.csv: there is no such file or folder"),
+        ({"source": (X, Y)}, 'give the data a name, as in name="visits"'),
+        ({"source": (X, Y), "name": "digits"}, 'name="digits": a built-in data set has this name'),
+        ({"source": (X, Y), "name": "old"}, "choose another name=, or give replace=True"),
+        ({"source": "visits.csv"}, 'give label="COLUMN"'),
+        (
+            {"source": "visits.csv", "lable": "sick"},
+            "lable is not used here; leave it out; did you",
+        ),
+        ({"source": "visits.csv", "grey": True}, "grey=True: has no effect on an import of csv"),
+        ({"source": 3, "name": "three"}, "data: must be a name, a table, arrays"),
+    ],
+)
+def test_an_import_that_cannot_be_is_refused_in_the_words_of_python(home, given, words):
+    (home / "data" / "old").mkdir(parents=True)
+    with pytest.raises((DataError, SpecError)) as error:
+        cfljax.import_data(**given)
+    assert words in str(error.value) and "--" not in str(error.value)
+
+
+def test_a_spec_on_ones_own_data_is_written_from_python(home, monkeypatch, capsys):
+    monkeypatch.setattr("cfljax.commands.init._time", lambda _: "")
+    files = [
+        cfljax.init("visits.csv", label="sick", user="hospital"),
+        cfljax.init(FRAME, "frame", label="sick", user="hospital"),
+        cfljax.init((X, Y), "pair", folder="out"),
+        cfljax.init("digits", "again"),
+    ]
+    assert [str(file) for file in files] == ["visits.toml", "frame.toml", "pair.toml", "again.toml"]
+    assert all(len(read_spec(file).runs()) == 50 for file in files)
+    assert "users                4" in capsys.readouterr().out
+    with pytest.raises(SpecError, match="visits.toml: exists already"):
+        cfljax.init("visits.csv", label="sick")
+    with pytest.raises(SpecError, match="give the data a name"):
+        cfljax.init((X, Y))
+    with pytest.raises(SpecError, match="nowhere.csv: there is no such file or folder"):
+        cfljax.init("nowhere.csv")
+    with pytest.raises(SpecError, match="label: is for an import, and digits is a data set"):
+        cfljax.init("digits", label="sick")
+    assert cfljax.init().name == "digits.toml" and (home / "my_method.py").exists()

@@ -4,7 +4,7 @@ import pytest
 from cfljax.commands import process
 from cfljax.commands.load import parser, run
 from cfljax.errors import StoreError
-from cfljax.results.result import Results
+from cfljax.report.results import Results
 from cfljax.store import DamagedWarning, Store
 from tests.store.helpers import make_arrays, make_record
 

@@ -11,7 +11,7 @@ from cfljax.errors import SpecError
 from cfljax.report import table_files, tables
 from cfljax.report.comparison import rows as table_of
 from cfljax.report.configurations import collect
-from cfljax.results.result import Results
+from cfljax.report.results import Results
 from cfljax.store import Store
 from tests.report import synthetic
 from tests.store.helpers import make_arrays, make_record
