@@ -9,7 +9,7 @@ import numpy as np
 from cfljax.engine.history import find_divergence
 from cfljax.engine.resume import Rows
 from cfljax.engine.settings import WORD, Assembled, Carry, Settings
-from cfljax.types import Tree
+from cfljax.types import Traffic, Tree
 
 
 class Seconds(NamedTuple):
@@ -76,9 +76,7 @@ def make_output(
     state = carry.state
     models, labels = parts.method.models(state)
     once: dict[str, Tree] = {} if parts.method.extras is None else parts.method.extras(state)
-    vectors_down, vectors_up, floats_down, floats_up = (
-        rows.pop("traffic").astype(np.float64) @ np.array([WORD, 1.0])
-    ).T
+    sent = Traffic(*(rows.pop("traffic").astype(np.float64) @ np.array([WORD, 1.0])).T)
     diag = {
         name.removeprefix("diag/"): rows.pop(name)
         for name in list(rows)
@@ -87,9 +85,10 @@ def make_output(
     quantities = {
         name: np.asarray(v) for name, v in rows.items() if name not in ("labels", "valid")
     }
-    down, up = vector_bytes(parts.method.travels, parts.model.size, parts.settings)
-    quantities["bytes_down"] = np.round(vectors_down * down + 4 * floats_down)
-    quantities["bytes_up"] = vectors_up * up + 4 * floats_up
+    vector = vector_bytes(parts.method.travels, parts.model.size, parts.settings)
+    down, quantities["bytes_up"] = sent.bytes(vector)
+    # Parts that several models of a download share come once: its bytes per vector are a fraction
+    quantities["bytes_down"] = np.round(down)
     return Output(
         history=quantities,
         labels=np.asarray(rows["labels"]) if "labels" in rows else np.asarray(labels)[None],

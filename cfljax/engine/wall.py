@@ -142,8 +142,7 @@ def client_seconds(
 ) -> Array:
     """Compute the seconds of clients that do these steps; `number` clients share this traffic."""
     own = Traffic(*(each.astype(jnp.float32) / jnp.maximum(number, 1) for each in sent))
-    down = vector[0] * own.vectors_down + 4 * own.floats_down
-    up = vector[1] * own.vectors_up + 4 * own.floats_up
+    down, up = own.bytes(vector)
     sending = 8e-6 * (down / hyper["clock.down_mbps"] + up / hyper["clock.up_mbps"])
     return steps * (hyper["clock.step_ms"] / 1000) / speed + sending
 

@@ -31,6 +31,18 @@ class Traffic(NamedTuple):
     floats_up: Array
     """Single floats that they send."""
 
+    def bytes(self, vector: tuple[float, float]) -> tuple[Array, Array]:
+        """Return the bytes (down, up) of this traffic.
+
+        Args:
+            vector: The bytes of a vector (down, up).
+        """
+        down, up = vector
+        return (
+            down * self.vectors_down + 4 * self.floats_down,
+            up * self.vectors_up + 4 * self.floats_up,
+        )
+
 
 class PreRound(NamedTuple):
     """What clients send before a round begins, to be clustered: they need be no participants."""
