@@ -21,8 +21,9 @@ from cfljax.engine.settings import Assembled, Settings
 from cfljax.engine.simulate import Output, simulate
 from cfljax.federation import PARTITIONS, cohort
 from cfljax.federation.pack import pack
+from cfljax.local.attacks import exact_share, flip_labels
 from cfljax.local.optimiser import decay_rate
-from cfljax.local.send import Sending, exact_share, flip_labels
+from cfljax.local.send import Sending
 from cfljax.methods import METHODS
 from cfljax.registry.options import drop_traced, list_traced
 from cfljax.round.stages import add_stages, make_stages
@@ -172,8 +173,8 @@ def rounds(
     numbers = (
         {"lr": lr} | list_traced(METHODS.check(name, options, f"method.{name}")) | (hyper or {})
     )
-    hyper = {k: jnp.float32(v) for k, v in exact_share(sending, numbers, federation).items()}
-    key, seen = keys.root(seed), flip_labels(sending, hyper, federation)
+    hyper = {k: jnp.float32(v) for k, v in exact_share(sending.attack, numbers, federation).items()}
+    key, seen = keys.root(seed), flip_labels(sending.attack, hyper, federation)
     if state is None:
         setup = (
             {}

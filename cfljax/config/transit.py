@@ -6,13 +6,22 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
-from typing import Any, ClassVar, NamedTuple, get_type_hints
+from typing import Any, NamedTuple, get_type_hints
 
 from cfljax.config.values import list_fields
 from cfljax.errors import SpecError
 from cfljax.local import compressors
+from cfljax.local.attacks import Attack
 from cfljax.registry.gone import check_gone
-from cfljax.registry.options import Table, Value, check, check_value, option, show
+from cfljax.registry.options import (
+    NamedTable,
+    Table,
+    Value,
+    check,
+    check_value,
+    option,
+    show,
+)
 from cfljax.round.config import MethodConfig
 
 INSTALL_COMMAND = 'pip install ".[privacy]" in the checkout'
@@ -53,28 +62,6 @@ class Privacy:
                 f"{where}.noise = {self.noise}: its ε is computed by dp-accounting, which is "
                 f"not installed: {INSTALL_COMMAND}"
             )
-
-
-@dataclasses.dataclass(frozen=True)
-class NamedTable:
-    """A table with a name that decides which options it has; the options of other names are
-    None."""
-
-    # Name of an option → its default, and the names that have it
-    OWNERS: ClassVar[dict[str, tuple[Value, tuple[str, ...]]]] = {}
-    name: str
-
-    def __post_init__(self) -> None:
-        for name, (default, owners) in self.OWNERS.items():
-            if getattr(self, name) is None and self.name in owners:
-                object.__setattr__(self, name, default)
-
-    def check(self, where: str) -> None:
-        """Reject an option that belongs to another name."""
-        for key, (_, owners) in self.OWNERS.items():
-            if (value := getattr(self, key)) is not None and self.name not in owners:
-                names = " or ".join(f'"{owner}"' for owner in owners)
-                raise SpecError(f"{where}.{key} = {show(value)}: belongs to name = {names}")
 
 
 def _list_compress_options() -> type:
@@ -122,24 +109,6 @@ def _read_compressor(table: Table, where: str) -> compressors.Compressor:
             )
     made: compressors.Compressor = compressors.COMPRESSORS.check(name, table, where)
     return made
-
-
-@dataclasses.dataclass(frozen=True)
-class Attack(NamedTable):
-    """The table `train.attack`: clients that send false updates."""
-
-    OWNERS = {"factor": (1.0, ("sign_flip", "noise"))}
-    name: str = option(help="what they do", choices=("sign_flip", "noise", "label_flip"))
-    share: float = option(help="the share of the clients", low=0, high=1, traced=True)
-    factor: float | None = option(
-        None, "length of a false update, relative to the true one (1.0)", low=0, traced=True
-    )
-    seed: int = option(
-        0,
-        "seed that decides which clients attack, for all methods and seeds alike",
-        low=0,
-        high=2**31 - 1,
-    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,7 +16,7 @@ from cfljax.engine.scoring import Scores, least_loss_among, score, score_mixture
 from cfljax.engine.settings import Assembled, Settings, StateView
 from cfljax.federation import cohort
 from cfljax.lazy import jax, jnp
-from cfljax.local.send import attackers
+from cfljax.local.attacks import attackers
 from cfljax.types import Array, Federation, Hyper, Model, Split
 from cfljax.types.federation import NEVER
 
@@ -175,8 +175,8 @@ def make_scene(
     if settings.score == "assigned":
         who = who & (labels >= 0)
     # Attackers are not scored
-    if settings.sending.attack:
-        who = who & ~attackers(settings.sending, hyper, federation)
+    if settings.sending.attack is not None:
+        who = who & ~attackers(settings.sending.attack, hyper, federation)
     if weights is not None and chooses:
         weights = jnp.where(
             _never_train(federation)[:, None], jax.nn.one_hot(scoring, models.shape[0]), weights

@@ -17,7 +17,7 @@ from cfljax.devices.spread import runs_spec
 from cfljax.engine.evaluation import SCORED_NUMBERS
 from cfljax.engine.settings import Assembled
 from cfljax.lazy import jax, jnp
-from cfljax.local.send import exact_share, flip_labels
+from cfljax.local.attacks import exact_share, flip_labels
 from cfljax.types import Federation, Tree
 
 
@@ -171,7 +171,7 @@ def make_group(
     missing = 0 if mesh is None else -len(seeds) % mesh.shape.get(RUNS, 1)
     seeds = seeds + seeds[-1:] * missing
     hypers = hypers + hypers[-1:] * missing
-    hypers = [exact_share(settings.sending, each, parts.federation) for each in hypers]
+    hypers = [exact_share(settings.sending.attack, each, parts.federation) for each in hypers]
     run_keys = keys.root(np.array(seeds))
     hyper = {name: np.array([h[name] for h in hypers], np.float32) for name in hypers[0]}
     with jax.default_matmul_precision(settings.precision):
@@ -189,7 +189,7 @@ def _set_up(parts: Assembled, run_keys: jax.Array, hypers: list[dict[str, float]
     for r, hyper in enumerate(hypers):
         hyper = hyper | {"participants": parts.settings.participants}
         numbers = {name: jnp.float32(value) for name, value in hyper.items()}
-        federation = flip_labels(parts.settings.sending, numbers, parts.federation)
+        federation = flip_labels(parts.settings.sending.attack, numbers, parts.federation)
         each.append(parts.method.setup(run_keys[r], federation, numbers))
     return jax.tree.map(_stack, *each)
 

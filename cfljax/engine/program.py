@@ -44,8 +44,8 @@ from cfljax.engine.settings import (
 from cfljax.engine.wall import format_clock, run_timed, start_clock
 from cfljax.federation import cohort
 from cfljax.lazy import jax, jnp
+from cfljax.local.attacks import flip_labels
 from cfljax.local.optimiser import decay_rate
-from cfljax.local.send import flip_labels
 from cfljax.types import Array, ClientState, Federation, Hyper, Info, Method, Traffic, Tree
 
 # A program that threads are compiling; `result()` waits for it
@@ -100,7 +100,9 @@ def make_program(method: Method, settings: Settings) -> Program:
         return carry, _make_report(settings, carry, info)
 
     def start(key: Array, hyper: Hyper, setup: dict[str, Tree], federation: Federation) -> Carry:
-        state = method.init(key, flip_labels(settings.sending, hyper, federation), hyper, setup)
+        state = method.init(
+            key, flip_labels(settings.sending.attack, hyper, federation), hyper, setup
+        )
         models = method.models(state)[0]
         wall = None if settings.clock is None else start_clock(models.shape[0], hyper)
         flight = None
@@ -153,7 +155,7 @@ def _view_state(
         if f is None:
             return None
         # An attacker with flipped labels answers the method's questions by them, too
-        shown = flip_labels(settings.sending, hyper, federation)
+        shown = flip_labels(settings.sending.attack, hyper, federation)
         return f(state, shown, decay_rate(hyper, t))
 
     models, labels = method.models(state)
@@ -210,7 +212,7 @@ def _round(
     """Do round t: draw the participants, decay the learning rate, let the method do its work.
     `kept`: the devices and the updates in flight; the first argument that `RunRound` gives."""
     state, federation = enter_round(method, state, federation, t)
-    federation = flip_labels(settings.sending, hyper, federation)
+    federation = flip_labels(settings.sending.attack, hyper, federation)
     key = keys.fold(key, "round", t)
     participants = cohort.draw(key, federation, settings.participants, t, hyper, kept)
     if kept.flight is not None:

@@ -31,7 +31,7 @@ from cfljax.engine.resume import (
 )
 from cfljax.engine.settings import Assembled, Carry, Settings
 from cfljax.lazy import jax
-from cfljax.local.send import flip_labels
+from cfljax.local.attacks import flip_labels
 from cfljax.types import Federation, Method, Tree
 
 # Is called after each chunk with (rounds done, accuracy f32[R]: NaN where the chunk did not end
@@ -359,7 +359,9 @@ class Simulation:
             for r in range(self.runs):
                 state, numbers = jax.tree.map(lambda a, r=r: a[r], (carry.state, self.whole.hyper))
                 if r not in self.frozen:
-                    seen = flip_labels(parts.settings.sending, numbers, parts.federation.at(done))
+                    seen = flip_labels(
+                        parts.settings.sending.attack, numbers, parts.federation.at(done)
+                    )
                     state = parts.method.regroup(
                         keys.fold(self.whole.keys[r], "regroup", done), state, seen, numbers, done
                     )

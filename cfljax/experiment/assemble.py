@@ -328,7 +328,7 @@ def _make_settings(
             uncompressed=statistics,
         )
     if attack is not None:
-        sending = sending._replace(attack=attack.name, seed=attack.seed)
+        sending = sending._replace(attack=drop_traced(attack))
     return Settings(
         rounds=train.rounds,
         participants=participants,

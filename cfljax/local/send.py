@@ -12,7 +12,6 @@ update is treated in the same way. An update that is not finite leaves the resid
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -21,11 +20,9 @@ import numpy as np
 from cfljax import keys
 from cfljax.kernels.mix import PLAIN, Rule
 from cfljax.lazy import jax, jnp
+from cfljax.local.attacks import Attack
 from cfljax.local.compressors import Compressor
-from cfljax.types import Array, Federation, Hyper, View
-
-# Scores of identities have 24 bits, which a float32 holds exactly
-_SCORES = 1 << 24
+from cfljax.types import Array, Hyper
 
 
 class Sending(NamedTuple):
@@ -34,10 +31,8 @@ class Sending(NamedTuple):
 
     # How updates are compressed; None: not at all
     compress: Compressor | None = None
-    # What attackers do: "sign_flip", "noise", "label_flip", or "" if there are none
-    attack: str = ""
-    # The seed of the random choice of attackers
-    seed: int = 0
+    # What attackers do, without its numbers; None: there are none
+    attack: Attack | None = None
     # The statistic of kernels/robust.py that replaces the mean; "": the mean
     robust: str = ""
     # Whether clients keep what compression drops, and add it to their next update
@@ -51,7 +46,7 @@ def modifies(sending: Sending, hyper: Hyper) -> bool:
     """Return whether updates are modified on their way to the server."""
     return (
         sending.compress is not None
-        or sending.attack in ("sign_flip", "noise")
+        or (sending.attack is not None and sending.attack.changes_updates)
         or "privacy.clip" in hyper
     )
 
@@ -78,9 +73,9 @@ def receive(
       unit: The factor from the row to an update, for the clipping: 1 for an update, the learning
         rate for a gradient.
     """
-    if sending.attack in ("sign_flip", "noise"):
-        false_row = _falsify(sending, hyper, keys.fold(key, "lie"), row)
-        row = jnp.where(_attacks(sending, hyper, uid), false_row, row)
+    if sending.attack is not None and sending.attack.changes_updates:
+        false_row = sending.attack.falsify(hyper, keys.fold(key, "lie"), row)
+        row = jnp.where(sending.attack.attacks(hyper, uid), false_row, row)
     if sending.compress is not None:
         whole = row if residual is None else row + residual
         row = _encode(sending.compress.encode, sending, keys.fold(key, "compress"), whole)
@@ -92,19 +87,6 @@ def receive(
         # With a unit of 0 the server adds no noise (`server_rule`), so that nothing may be sent
         row = row * jnp.where(jnp.asarray(unit) > 0, shorter, 0.0)
     return row, residual
-
-
-def _falsify(sending: Sending, hyper: Hyper, key: Array, row: Array) -> Array:
-    """Return what an attacker sends instead of the row f32[d]."""
-    if sending.attack == "sign_flip":
-        return -hyper["attack.factor"] * row
-    # Noise with the row's norm, on average, times the factor
-    return (
-        hyper["attack.factor"]
-        * jnp.linalg.norm(row)
-        / row.shape[0] ** 0.5
-        * jax.random.normal(key, row.shape)
-    )
 
 
 def _encode(
@@ -157,63 +139,3 @@ def server_rule(
         name = "noise" if unit is None else "noise beside"
         rule = rule._replace(noise=noise, key=keys.fold(key, name))
     return rule
-
-
-def attackers(sending: Sending, hyper: Hyper, federation: Federation) -> Array:
-    """Mark the attackers, bool[C]. A client without training data is not one, because it sends
-    nothing."""
-    return (
-        jax.vmap(lambda uid: _attacks(sending, hyper, uid))(jnp.asarray(federation.uid))
-        & federation.trains
-    )
-
-
-def _attacks(sending: Sending, hyper: Hyper, uid: Array) -> Array:
-    return _draw_scores(sending.seed, jnp.asarray(uid)[None])[0] < hyper["attack.share"]
-
-
-def _draw_scores(seed: int, uid: Array) -> Array:
-    """Draw a score in [0, 1) for each identity i32[n], f32[n]. The attackers are the clients with
-    the smallest scores."""
-    return (keys.scores(keys.root(seed), "liar", uid) >> 8).astype(jnp.float32) / _SCORES
-
-
-def exact_share(
-    sending: Sending, hyper: dict[str, float], federation: Federation
-) -> dict[str, float]:
-    """HOST. Replace `attack.share` by the threshold on `_draw_scores` that makes exactly this share
-    (rounded) of the clients that train attackers."""
-    if "attack.share" not in hyper:
-        return hyper
-    scores = np.asarray(_draw_scores(sending.seed, jnp.asarray(federation.uid)))
-    scores = np.sort(scores[np.asarray(federation.trains)])
-    number = int(np.floor(hyper["attack.share"] * len(scores) + 0.5))
-    # Just above the score of the last attacker
-    return hyper | {"attack.share": float(scores[number - 1]) + 1 / _SCORES if number else 0.0}
-
-
-def flip_labels(sending: Sending, hyper: Hyper, federation: Federation) -> Federation:
-    """Return the federation that methods train on: with `attack = "label_flip"` an attacker's label
-    y becomes M − 1 − y."""
-    if sending.attack != "label_flip":
-        return federation
-    old = federation.view
-    if old is None:
-        old = View(jnp.zeros(federation.clients, jnp.int32))
-    tables = [
-        table for table in (old.pixels, old.labels, old.gain, old.offset) if table is not None
-    ]
-    views = tables[0].shape[0] if tables else 1
-    same = jnp.tile(jnp.arange(federation.classes, dtype=jnp.int32), (views, 1))
-    labels = same if old.labels is None else jnp.asarray(old.labels)
-
-    def double(table: Array | None) -> Array | None:
-        return None if table is None else jnp.concatenate([jnp.asarray(table)] * 2)
-
-    # Each view exists twice, the second time with flipped labels; attackers have this one
-    of = jnp.asarray(old.of) + views * attackers(sending, hyper, federation)
-    flipped = jnp.concatenate([labels, federation.classes - 1 - labels])
-    view = View(
-        of.astype(jnp.int32), double(old.pixels), flipped, double(old.gain), double(old.offset)
-    )
-    return dataclasses.replace(federation, view=view)

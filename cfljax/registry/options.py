@@ -89,6 +89,28 @@ class NoOptions:
     """The Options class of entries that take no options."""
 
 
+@dataclasses.dataclass(frozen=True)
+class NamedTable:
+    """A table with a name that decides which options it has; the options of other names are
+    None."""
+
+    # Name of an option → its default, and the names that have it
+    OWNERS: ClassVar[dict[str, tuple[Value, tuple[str, ...]]]] = {}
+    name: str
+
+    def __post_init__(self) -> None:
+        for name, (default, owners) in self.OWNERS.items():
+            if getattr(self, name) is None and self.name in owners:
+                object.__setattr__(self, name, default)
+
+    def check(self, where: str) -> None:
+        """Reject an option that belongs to another name."""
+        for key, (_, owners) in self.OWNERS.items():
+            if (value := getattr(self, key)) is not None and self.name not in owners:
+                names = " or ".join(f'"{owner}"' for owner in owners)
+                raise SpecError(f"{where}.{key} = {show(value)}: belongs to name = {names}")
+
+
 _hints = functools.cache(typing.get_type_hints)
 
 

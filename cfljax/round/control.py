@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from cfljax import keys
 from cfljax.kernels.mix import Aggregate, Rule, mix_updates, usable, weights_by
 from cfljax.lazy import jnp
+from cfljax.local.attacks import attackers
 from cfljax.local.reports import report
 from cfljax.local.rounds import jobs_from, sizes
-from cfljax.local.send import attackers
 from cfljax.round.common import first_model, traffic
 from cfljax.round.config import PersonalConfig
 from cfljax.types import (
@@ -295,7 +295,8 @@ def own_view_of_change(
       meant: f32[S, d] the changes before attacks and compression.
       arrived: f32[S, d] the changes as the server has them.
     """
-    if solver.sending.attack not in ("sign_flip", "noise"):
+    attack = solver.sending.attack
+    if attack is None or not attack.changes_updates:
         return arrived
-    lies = attackers(solver.sending, hyper, federation)[cohort.ids]
+    lies = attackers(attack, hyper, federation)[cohort.ids]
     return jnp.where(lies[:, None], meant, arrived)

@@ -12,6 +12,7 @@ from cfljax import keys
 from cfljax.engine.settings import Asynchronous
 from cfljax.errors import SpecError
 from cfljax.federation.traces import make_devices
+from cfljax.local.attacks import Attack
 from cfljax.local.compressors.topk import TopK
 from cfljax.local.send import Sending
 from cfljax.methods import METHODS
@@ -324,7 +325,7 @@ def test_what_stays_at_home_changes_when_the_update_arrives():
 
 @pytest.mark.parametrize("work", [
     {"sending": Sending(TopK(keep=0.3), feedback=True)}, rarely({"sending": Sending(robust="median")}),
-    rarely({"sending": Sending(attack="sign_flip")}), rarely({"lanes": 3}),
+    rarely({"sending": Sending(attack=Attack("sign_flip", 0.0))}), rarely({"lanes": 3}),
 ], ids=["feedback", "robust", "attack", "lanes"])  # fmt: skip
 def test_with_what_happens_to_updates_it_is_still_a_round_if_all_are_waited_for(work):
     hyper = {"attack.share": 0.25, "attack.factor": 2.0}

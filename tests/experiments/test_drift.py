@@ -18,7 +18,8 @@ from cfljax.errors import SpecError
 from cfljax.experiment.assemble import assemble, assemble_batch, host_federation, model_of
 from cfljax.experiment.batching import make_batches
 from cfljax.launch.batch import run_batch
-from cfljax.local.send import Sending, attackers, flip_labels
+from cfljax.local.attacks import Attack, attackers, flip_labels
+from cfljax.local.send import Sending
 from cfljax.methods import METHODS
 from cfljax.report.tables import write_comparison
 from cfljax.round.common import first_model
@@ -232,13 +233,13 @@ def test_runs_side_by_side_in_chunks_and_after_a_pause_are_the_same():
 
 
 def test_attackers_flip_the_labels_that_they_see_in_the_round():
-    sending, hyper = Sending(attack="label_flip"), {"attack.share": np.float32(0.5)}
+    sending, hyper = Sending(attack=Attack("label_flip", 0.0)), {"attack.share": np.float32(0.5)}
     federation = jax.device_put(host_federation(runs(drift={"at": [2], "share": 0.5})[0]))
-    lies = np.asarray(attackers(sending, hyper, federation))
+    lies = np.asarray(attackers(sending.attack, hyper, federation))
     assert 0 < lies.sum() < 12
     for t in (1, 2):
         now = federation.at(t)
-        seen = flip_labels(sending, hyper, now)
+        seen = flip_labels(sending.attack, hyper, now)
         labels, wanted = (
             np.asarray(each.view.labels)[np.asarray(each.view.of)] for each in (seen, now)
         )

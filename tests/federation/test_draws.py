@@ -10,7 +10,8 @@ from cfljax import keys
 from cfljax.federation import cohort, drift
 from cfljax.federation.traces import make_devices
 from cfljax.kernels.choose import reseed_empty
-from cfljax.local.send import Sending, _draw_scores, server_rule
+from cfljax.local.attacks import _draw_scores
+from cfljax.local.send import Sending, server_rule
 from cfljax.methods.fedbcd import draw_steps
 
 CLIENTS = np.arange(6, dtype=np.int32)

@@ -7,18 +7,11 @@ import pytest
 
 from cfljax import keys
 from cfljax.federation.gather import samples
+from cfljax.local.attacks import Attack, attackers, exact_share, flip_labels
 from cfljax.local.compressors.int8 import Int8
 from cfljax.local.compressors.sign import Sign
 from cfljax.local.compressors.topk import TopK
-from cfljax.local.send import (
-    Sending,
-    attackers,
-    exact_share,
-    flip_labels,
-    modifies,
-    receive,
-    server_rule,
-)
+from cfljax.local.send import Sending, modifies, receive, server_rule
 from cfljax.types import Jobs
 from tests import toy
 
@@ -43,10 +36,10 @@ def send(row=ROW, sending=Sending(), uid=5, unit=1.0, key=KEY, **numbers):  # no
     "attack, on_its_way", [("", False), ("label_flip", False), ("sign_flip", True), ("noise", True)]
 )
 def test_what_happens_to_updates_on_their_way(attack, on_its_way):
-    assert modifies(Sending(attack=attack), {}) == on_its_way
-    assert modifies(Sending(attack=attack, compress=Int8()), {}) and modifies(
-        Sending(attack=attack), {"privacy.clip": 1.0}
-    )
+    made = Attack(attack, 0.0) if attack else None
+    assert modifies(Sending(attack=made), {}) == on_its_way
+    assert modifies(Sending(attack=made, compress=Int8()), {})
+    assert modifies(Sending(attack=made), {"privacy.clip": 1.0})
 
 
 def test_clipping_shortens_and_leaves_short_ones_to_the_bit():
@@ -87,13 +80,16 @@ def test_signs_with_their_scale():
 
 def test_lies():
     np.testing.assert_array_equal(
-        send(sending=Sending(attack="sign_flip"), attack_share=1.0, attack_factor=2.0), -2 * ROW
+        send(sending=Sending(attack=Attack("sign_flip", 0.0)), attack_share=1.0, attack_factor=2.0),
+        -2 * ROW,
     )
     assert (
-        send(sending=Sending(attack="sign_flip"), attack_share=0.0, attack_factor=2.0).tobytes()
+        send(
+            sending=Sending(attack=Attack("sign_flip", 0.0)), attack_share=0.0, attack_factor=2.0
+        ).tobytes()
         == ROW.tobytes()
     )
-    noise = send(sending=Sending(attack="noise"), attack_share=1.0, attack_factor=2.0)
+    noise = send(sending=Sending(attack=Attack("noise", 0.0)), attack_share=1.0, attack_factor=2.0)
     assert np.linalg.norm(noise) == pytest.approx(2 * np.linalg.norm(ROW), rel=0.1)
     assert abs(np.corrcoef(noise, ROW)[0, 1]) < 0.15
 
@@ -102,7 +98,7 @@ WAYS = [
     Sending(TopK(keep=0.1)),
     Sending(Int8()),
     Sending(Sign()),
-    Sending(attack="sign_flip"),
+    Sending(attack=Attack("sign_flip", 0.0)),
     Sending(),
 ]
 
@@ -118,30 +114,39 @@ def test_a_broken_update_stays_broken(sending, bad):
 
 
 def test_an_exact_share_lies_and_dummies_do_not_count():
-    federation, sending = toy.federation(clients=10), Sending(attack="sign_flip")
+    federation, sending = toy.federation(clients=10), Sending(attack=Attack("sign_flip", 0.0))
     for share, number in ((0.0, 0), (0.3, 3), (0.25, 3), (1.0, 10)):
-        numbers = exact_share(sending, {"attack.share": share}, federation)
-        who = np.asarray(attackers(sending, numbers, federation))
+        numbers = exact_share(sending.attack, {"attack.share": share}, federation)
+        who = np.asarray(attackers(sending.attack, numbers, federation))
         assert who.sum() == number
     order = np.random.default_rng(0).permutation(10)
-    numbers = exact_share(sending, {"attack.share": 0.3}, federation)
-    who = np.asarray(attackers(sending, numbers, federation))
+    numbers = exact_share(sending.attack, {"attack.share": 0.3}, federation)
+    who = np.asarray(attackers(sending.attack, numbers, federation))
     uid = np.asarray(federation.uid)
     turned = toy.replace(federation, uid=jax.device_put(uid[order]))
-    assert (np.asarray(attackers(sending, numbers, turned)) == who[order]).all()
+    assert (np.asarray(attackers(sending.attack, numbers, turned)) == who[order]).all()
     padded = toy.replace(federation, uid=jax.device_put(np.where(uid == uid[3], np.int32(-1), uid)))
     assert not np.asarray(
-        attackers(sending, exact_share(sending, {"attack.share": 1.0}, padded), padded)
+        attackers(
+            sending.attack, exact_share(sending.attack, {"attack.share": 1.0}, padded), padded
+        )
     )[3]
 
 
 def test_who_never_trains_is_not_counted_among_those_who_may_lie():
-    sending, federation = Sending(attack="sign_flip"), toy.federation("iid", clients=10)
+    sending, federation = (
+        Sending(attack=Attack("sign_flip", 0.0)),
+        toy.federation("iid", clients=10),
+    )
     alone = np.arange(10) < 5
     count = jax.device_put(np.where(alone, np.int32(0), federation.train.count))
     federation = toy.replace(federation, train=toy.replace(federation.train, count=count))
     who = np.asarray(
-        attackers(sending, exact_share(sending, {"attack.share": 0.4}, federation), federation)
+        attackers(
+            sending.attack,
+            exact_share(sending.attack, {"attack.share": 0.4}, federation),
+            federation,
+        )
     )
     assert who.sum() == 2 and not who[alone].any()
 
@@ -151,11 +156,14 @@ def test_who_never_trains_is_not_counted_among_those_who_may_lie():
     [("quantity", {}), ("label_permutation", {}), ("feature_shift", {"kind": "gain"})],
 )
 def test_flipped_labels_are_those_of_the_attackers(partition, options):
-    federation, sending = toy.federation(partition, **options), Sending(attack="label_flip")
-    numbers = exact_share(sending, {"attack.share": 0.5}, federation)
+    federation, sending = (
+        toy.federation(partition, **options),
+        Sending(attack=Attack("label_flip", 0.0)),
+    )
+    numbers = exact_share(sending.attack, {"attack.share": 0.5}, federation)
     seen, who = (
-        flip_labels(sending, numbers, federation),
-        np.asarray(attackers(sending, numbers, federation)),
+        flip_labels(sending.attack, numbers, federation),
+        np.asarray(attackers(sending.attack, numbers, federation)),
     )
     rows, mask = np.arange(30), np.ones(30, bool)
     look = jax.jit(lambda federation, client: samples(federation, jnp.full(30, client), rows, mask))
@@ -194,7 +202,9 @@ def test_noise_in_place_of_an_update_is_each_clients_and_each_rounds_own():
         "attack.factor": np.float32(1.0),
     }
     for sequential in (True, False):
-        solver = toy.solver(model, sequential=sequential, sending=Sending(attack="noise"))
+        solver = toy.solver(
+            model, sequential=sequential, sending=Sending(attack=Attack("noise", 0.0))
+        )
         send = jax.jit(solver.send)
         one, again, other = (
             np.asarray(send(keys.root(seed), federation, jobs, rows, hyper)) for seed in (0, 0, 1)

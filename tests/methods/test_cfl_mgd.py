@@ -5,6 +5,7 @@ import pytest
 
 from cfljax.config import Train
 from cfljax.errors import SpecError
+from cfljax.local.attacks import Attack
 from cfljax.local.compressors.topk import TopK
 from cfljax.local.send import Sending
 from cfljax.methods import METHODS
@@ -59,7 +60,10 @@ def test_the_buffer_goes_down_and_up_too():
 
 TOUCHED = {
     "topk": (Sending(TopK(keep=0.2)), {}),
-    "sign_flip": (Sending(attack="sign_flip"), {"attack.share": 0.5, "attack.factor": 2.0}),
+    "sign_flip": (
+        Sending(attack=Attack("sign_flip", 0.0)),
+        {"attack.share": 0.5, "attack.factor": 2.0},
+    ),
     "clip": (Sending(), {"privacy.clip": 0.01}),
 }
 

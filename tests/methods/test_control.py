@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from cfljax import keys
+from cfljax.local.attacks import Attack
 from cfljax.local.compressors.int8 import Int8
 from cfljax.local.compressors.topk import TopK
 from cfljax.local.send import Sending
@@ -81,7 +82,7 @@ def test_the_server_s_vector_is_the_mean_of_the_clients(name, sending):
 @both
 def test_a_liar_does_not_believe_its_lie(name):
     lie = {"attack.share": 0.4, "attack.factor": 5.0}
-    way = WAYS["batches"] | {"sending": Sending(attack="sign_flip")}
+    way = WAYS["batches"] | {"sending": Sending(attack=Attack("sign_flip", 0.0))}
     honest, lied_to = (
         play_on(name, way, lie | {"attack.share": share}, rounds=1, participants=None)
         for share in (0.0, 0.4)

@@ -12,6 +12,7 @@ from cfljax.errors import SpecError
 from cfljax.experiment import batching
 from cfljax.experiment.batching import Size
 from cfljax.kernels.mix import usable
+from cfljax.local.attacks import Attack
 from cfljax.local.compressors.int8 import Int8
 from cfljax.local.compressors.sign import Sign
 from cfljax.local.compressors.topk import TopK
@@ -97,7 +98,7 @@ def test_what_is_sent_and_what_is_kept_are_all_updates_to_the_bit():
 
 def test_liars_send_all_of_their_lies():
     sent, kept, true = whole_sum(
-        Sending(TopK(keep=0.1), attack="sign_flip", feedback=True),
+        Sending(TopK(keep=0.1), attack=Attack("sign_flip", 0.0), feedback=True),
         attack_share=1.0,
         attack_factor=2.0,
     )

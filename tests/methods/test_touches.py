@@ -12,9 +12,10 @@ import pytest
 
 import cfljax
 from cfljax import keys
+from cfljax.local.attacks import Attack, attackers, exact_share
 from cfljax.local.compressors.int8 import Int8
 from cfljax.local.parts import divide_model
-from cfljax.local.send import Sending, attackers, exact_share
+from cfljax.local.send import Sending
 from cfljax.methods import METHODS
 from cfljax.types import Jobs
 from tests import play, toy
@@ -24,8 +25,8 @@ from tests.reference import plain
 METHOD_FILES = sorted(Path(cfljax.__file__).parent.joinpath("methods").glob("*.py"))
 SUMS = {"mix_updates": 4, "sum_by": 3, "add_noise": 3}
 NOTHING = {"attack.share": 0.0, "attack.factor": 5.0, "privacy.clip": 1e9, "privacy.noise": 0.0}
-LIES = Sending(attack="sign_flip")
-GUARDED = Sending(attack="sign_flip", robust="trimmed_mean")
+LIES = Sending(attack=Attack("sign_flip", 0.0))
+GUARDED = Sending(attack=Attack("sign_flip", 0.0), robust="trimmed_mean")
 NEVER_SENDS = {"local", "fedproto"}
 IN_TURNS = {"fedrep", "fedpac"}
 """Methods whose work is given in epochs."""
@@ -117,7 +118,7 @@ def test_a_trimmed_mean_that_trims_nothing_is_the_mean(name):
 def test_attackers_are_not_scored():
     whole, numbers = play.nine_clients(), {"attack.share": 0.3, "attack.factor": 2.0}
     (output,) = play.on_nine("fedavg", [numbers], work={"sending": LIES})
-    lie = np.asarray(attackers(LIES, exact_share(LIES, numbers, whole), whole))
+    lie = np.asarray(attackers(LIES.attack, exact_share(LIES.attack, numbers, whole), whole))
     assert lie.sum() == 3 and (output.history["scored"] == 6).all()
     assert np.array_equal(np.isnan(output.client_accuracy), lie)
     net, clients = plain.Net(6, 4), plain.Clients(whole)
@@ -138,7 +139,7 @@ def test_three_attackers_of_ten_move_a_mean_far_and_a_trimmed_mean_little(name):
 
 
 def test_what_arrives_depends_on_identity_alone():
-    sending = Sending(Int8(), attack="noise")
+    sending = Sending(Int8(), attack=Attack("noise", 0.0))
     hyper = {"lr": 0.5, "attack.share": 0.5, "attack.factor": 1.0, "privacy.clip": 1.0}
     solver = toy.solver(toy.model(), steps=1, batch="full", sending=sending)
     ids = jnp.array([7, 2, 5, 0])
