@@ -11,10 +11,10 @@ from typing import Any, NamedTuple, get_type_hints
 from cfljax.config.values import list_fields
 from cfljax.errors import SpecError
 from cfljax.local import compressors
+from cfljax.local.aggregation import Robust
 from cfljax.local.attacks import Attack
 from cfljax.registry.gone import check_gone
 from cfljax.registry.options import (
-    NamedTable,
     Table,
     Value,
     check,
@@ -109,31 +109,6 @@ def _read_compressor(table: Table, where: str) -> compressors.Compressor:
             )
     made: compressors.Compressor = compressors.COMPRESSORS.check(name, table, where)
     return made
-
-
-@dataclasses.dataclass(frozen=True)
-class Robust(NamedTable):
-    """The table `train.robust`: a statistic of the members' updates instead of their weighted
-    mean."""
-
-    OWNERS = {"trim": (0.1, ("trimmed_mean",)), "liars": (0.2, ("krum",))}
-    name: str = option(help="which", choices=("median", "trimmed_mean", "krum"))
-    trim: float | None = option(
-        None,
-        "trimmed_mean: share of members removed at either end of each coordinate (0.1)",
-        low=0,
-        traced=True,
-    )
-    liars: float | None = option(
-        None, "krum: the share of a cluster's members that may attack (0.2)", low=0, traced=True
-    )
-
-    def check(self, where: str) -> None:
-        """Reject a share that leaves no member."""
-        super().check(where)
-        for name in ("trim", "liars"):
-            if (value := getattr(self, name)) is not None and not value < 0.5:
-                raise SpecError(f"{where}.{name} = {value}: must be less than 0.5")
 
 
 class Transit(NamedTuple):

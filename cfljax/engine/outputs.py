@@ -86,7 +86,8 @@ def make_output(
         name: np.asarray(v) for name, v in rows.items() if name not in ("labels", "valid")
     }
     vector = vector_bytes(parts.method.travels, parts.model.size, parts.settings)
-    down, quantities["bytes_up"] = sent.bytes(vector)
+    down, up = sent.bytes(vector)
+    quantities["bytes_up"] = np.asarray(up)
     # Parts that several models of a download share come once: its bytes per vector are a fraction
     quantities["bytes_down"] = np.round(down)
     return Output(

@@ -18,7 +18,6 @@ from typing import NamedTuple
 import numpy as np
 
 from cfljax import keys
-from cfljax.kernels.mix import PLAIN, Rule
 from cfljax.lazy import jax, jnp
 from cfljax.local.attacks import Attack
 from cfljax.local.compressors import Compressor
@@ -118,24 +117,3 @@ def download(sending: Sending, key: Array, models: Array) -> Array:
         return _encode(compressor.encode_down, sending, *of)
 
     return jax.lax.map(arrive, (each, models))
-
-
-def server_rule(
-    sending: Sending, key: Array, hyper: Hyper, unit: Array | float | None = None
-) -> Rule:
-    """Make the server's aggregation rule of the round with this key. `unit`: as for `receive`, for
-    vectors that are not updates."""
-    rule = PLAIN
-    if sending.robust:
-        number = hyper.get("robust.trim", hyper.get("robust.liars", 0.0))
-        rule = rule._replace(statistic=sending.robust, number=number)
-    if "privacy.noise" in hyper:
-        noise = hyper["privacy.noise"] * hyper["privacy.clip"]
-        if unit is not None:
-            # Vectors are clipped to clip / unit
-            scale = jnp.asarray(unit)
-            noise = jnp.where(scale > 0, noise / scale, 0.0)
-        # Another key than the updates' noise, from which the same noise could be subtracted
-        name = "noise" if unit is None else "noise beside"
-        rule = rule._replace(noise=noise, key=keys.fold(key, name))
-    return rule

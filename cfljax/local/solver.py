@@ -24,6 +24,7 @@ from cfljax.devices.spread import devices, spread
 from cfljax.errors import SpecError
 from cfljax.kernels.mix import Rule
 from cfljax.lazy import jax, jnp
+from cfljax.local.aggregation import server_rule
 from cfljax.local.backends import (
     SolverSettings,
     find_grams,
@@ -46,7 +47,7 @@ from cfljax.local.schedule import (
     job_samples,
     train_steps,
 )
-from cfljax.local.send import download, modifies, server_rule
+from cfljax.local.send import download, modifies
 from cfljax.local.stream import client_losses
 from cfljax.local.train import Samples, batch_gradient, full_gradient, gather_batch, whole_batch
 from cfljax.types import (
@@ -410,7 +411,7 @@ class Solver(SolverSettings):
             hyper: The numbers of the run.
             unit: As for `send`, for vectors that are not updates.
         """
-        return server_rule(self.sending, key, hyper, unit)
+        return server_rule(self.sending.robust, key, hyper, unit)
 
     def costs(self, federation: Federation, jobs: Jobs) -> Array:
         """Estimate the time of each job, f32[S], in any unit, by which jobs are dealt to devices.

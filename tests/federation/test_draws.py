@@ -10,8 +10,8 @@ from cfljax import keys
 from cfljax.federation import cohort, drift
 from cfljax.federation.traces import make_devices
 from cfljax.kernels.choose import reseed_empty
+from cfljax.local.aggregation import server_rule
 from cfljax.local.attacks import _draw_scores
-from cfljax.local.send import Sending, server_rule
 from cfljax.methods.fedbcd import draw_steps
 
 CLIENTS = np.arange(6, dtype=np.int32)
@@ -35,7 +35,7 @@ def test_attackers_and_all_that_is_drawn_by_name():
         key = keys.fold(keys.root(7), "round", 2)
         seen = SimpleNamespace(uid=CLIENTS)
         numbers = {"dropout": 0.5, "stragglers": 0.5, "straggler_work": 0.25}
-        rule = server_rule(Sending(), key, {"privacy.noise": 1.0, "privacy.clip": 1.0})
+        rule = server_rule("", key, {"privacy.noise": 1.0, "privacy.clip": 1.0})
         return (
             _draw_scores(7, CLIENTS),
             cohort.gather(key, seen, CLIENTS, everybody, 0, numbers),

@@ -7,11 +7,12 @@ import pytest
 
 from cfljax import keys
 from cfljax.federation.gather import samples
+from cfljax.local.aggregation import server_rule
 from cfljax.local.attacks import Attack, attackers, exact_share, flip_labels
 from cfljax.local.compressors.int8 import Int8
 from cfljax.local.compressors.sign import Sign
 from cfljax.local.compressors.topk import TopK
-from cfljax.local.send import Sending, modifies, receive, server_rule
+from cfljax.local.send import Sending, modifies, receive
 from cfljax.types import Jobs
 from tests import toy
 
@@ -176,14 +177,11 @@ def test_flipped_labels_are_those_of_the_attackers(partition, options):
 
 def test_the_noise_of_a_rule():
     hyper = {"privacy.clip": 2.0, "privacy.noise": 0.5}
-    assert server_rule(Sending(), KEY, hyper).noise == 1.0
-    assert server_rule(Sending(), KEY, hyper, 0.1).noise == pytest.approx(10.0)
-    assert server_rule(Sending(), KEY, hyper, 0.0).noise == 0.0
-    assert (
-        server_rule(Sending(), KEY, {}).noise is None
-        and server_rule(Sending(), KEY, {}).statistic == ""
-    )
-    assert server_rule(Sending(robust="krum"), KEY, {"robust.liars": 0.3}).number == 0.3
+    assert server_rule("", KEY, hyper).noise == 1.0
+    assert server_rule("", KEY, hyper, 0.1).noise == pytest.approx(10.0)
+    assert server_rule("", KEY, hyper, 0.0).noise == 0.0
+    assert server_rule("", KEY, {}).noise is None and server_rule("", KEY, {}).statistic == ""
+    assert server_rule("krum", KEY, {"robust.liars": 0.3}).number == 0.3
 
 
 def test_noise_in_place_of_an_update_is_each_clients_and_each_rounds_own():

@@ -16,7 +16,7 @@ from cfljax.experiment import assemble, privacy
 from cfljax.experiment.privacy import Draw, compute_epsilon
 from cfljax.federation import cohort
 from cfljax.kernels.mix import mix_updates, weights_by
-from cfljax.local.send import Sending, server_rule
+from cfljax.local.aggregation import server_rule
 from cfljax.methods import METHODS
 from tests import play, toy
 from tests.kernels.compiled import mix_models
@@ -141,9 +141,9 @@ def released(sign, clusters, average, big):
         drawn = cohort.draw(key, federation, DRAWN, jnp.int32(0), {})
         mix = weights_by(member[drawn.ids], drawn.mask, count[drawn.ids], clusters, average)
         rows = jnp.where(drawn.ids == 0, sign, 0.0)[:, None]
-        return mix_updates(
-            mix, rows, jnp.zeros((clusters, 1)), server_rule(Sending(), key, hyper)
-        ).new[0, 0]
+        return mix_updates(mix, rows, jnp.zeros((clusters, 1)), server_rule("", key, hyper)).new[
+            0, 0
+        ]
 
     each = keys.fold_each(keys.root(7 + int(sign)), "trial", jnp.arange(TRIALS))
     return np.asarray(jax.jit(jax.vmap(once, in_axes=(0, None)))(each, sign))
@@ -249,7 +249,7 @@ def test_no_draw_is_hidden_where_a_part_of_the_model_stays_with_the_client():
 
 @pytest.mark.parametrize("mixed", [mix_updates, mix_models])
 def test_a_cluster_whose_updates_are_all_broken_gets_noise_too(mixed):
-    made = server_rule(Sending(), keys.root(0), {"privacy.clip": 1.0, "privacy.noise": NOISE})
+    made = server_rule("", keys.root(0), {"privacy.clip": 1.0, "privacy.noise": NOISE})
     mix, rows, old = (
         jnp.array([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]),
         jnp.full((3, 4), jnp.nan).at[2].set(1.0),
@@ -274,7 +274,7 @@ def test_fedbcd_s_noise_is_that_of_the_sum_of_all_personal_models():
     first, *later = play.rounds("fedbcd", federation, 2, 4, hyper=hyper, local_lr=0.0).states
     noise = 0.0
     for t, (state, clients) in enumerate(zip(later, (2, 4), strict=True)):
-        added = server_rule(Sending(), keys.fold(keys.root(0), "round", t), hyper)
+        added = server_rule("", keys.fold(keys.root(0), "round", t), hyper)
         noise = noise + added.noise * jax.random.normal(added.key, first.z.shape)
         np.testing.assert_allclose(state.z, first.z + noise / clients, rtol=1e-4, atol=1e-5)
 
