@@ -9,9 +9,9 @@ import sys
 import textwrap
 from typing import NamedTuple
 
-from cfljax.commands import add_plugin_flag, parser_of
+from cfljax.commands import add_plugin_flag, as_json, parser_of
 from cfljax.methods import METHODS, find_about
-from cfljax.registry.options import Value, show
+from cfljax.registry.options import Table, Value, show
 from cfljax.round.about import About, Reading
 
 
@@ -20,6 +20,7 @@ def parser(prog: str = "python -m cfljax.methods") -> argparse.ArgumentParser:
     flags = parser_of("methods", prog)
     flags.add_argument("name", nargs="?", help="a method")
     add_plugin_flag(flags, "list the methods of this file, too")
+    as_json.add_flag(flags, "methods")
     return flags
 
 
@@ -28,6 +29,10 @@ def run(flags: argparse.Namespace) -> int:
     from cfljax.config.plugins import load
 
     load(flags.plugin)
+    if flags.json:
+        names = [flags.name] if flags.name else list(METHODS)
+        print(as_json.write({"methods": [to_table(describe(name)) for name in names]}))
+        return 0
     text = details(flags.name) if flags.name else lines()
     # A file or a pipe has whole lines, which grep can find
     if sys.stdout.isatty():
@@ -59,6 +64,30 @@ def describe(name: str) -> Described:
         getattr(module, "READINGS", ()),
         dataclasses.fields(entry.options),
     )
+
+
+def to_table(method: Described) -> Table:
+    """Return the description as a table, for `--json`."""
+    about = method.about
+    return {
+        "name": method.name,
+        "summary": method.summary,
+        "title": about and about.title,
+        "family": about and about.family,
+        "published": (about and about.cited) or None,
+        "communication": about and about.communication,
+        "readings": [reading.text for reading in method.readings],
+        "options": [
+            {
+                "name": field.name,
+                "required": field.default is dataclasses.MISSING,
+                "default": None if field.default is dataclasses.MISSING else field.default,
+                "choices": field.metadata.get("choices"),
+                "help": field.metadata["help"],
+            }
+            for field in method.options
+        ],
+    }
 
 
 def lines() -> str:

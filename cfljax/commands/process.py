@@ -163,7 +163,15 @@ def _carry_out(
 ) -> int:
     """Do the part of `main` that a signal may interrupt: `main` catches the exceptions that
     `_answer` raises in here."""
-    code = run(parser.parse_args(arguments))
+    flags = parser.parse_args(arguments)
+    try:
+        code = run(flags)
+    except CfljaxError as error:
+        if getattr(flags, "json", False):
+            from cfljax.commands.as_json import write_error
+
+            print(write_error(error), flush=True)
+        raise
     sys.stdout.flush()
     return code
 

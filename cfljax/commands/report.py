@@ -6,12 +6,14 @@ import argparse
 import shutil
 import sys
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cfljax.commands import accuracy, add_plugin_flag, format_link, load_plugins, parser_of
+from cfljax.commands import accuracy, add_plugin_flag, as_json, format_link, load_plugins, parser_of
 from cfljax.errors import SpecError, suggest
 
 if TYPE_CHECKING:
+    from cfljax.registry.options import Table
     from cfljax.report.report_data import ReportData
 
 
@@ -49,6 +51,7 @@ def parser(prog: str = "python -m cfljax.report") -> argparse.ArgumentParser:
     add_plugin_flag(
         flags, "allow this plug-in of the runs, which --columns was and generalisation need"
     )
+    as_json.add_flag(flags, "report")
     return flags
 
 
@@ -91,6 +94,9 @@ def run(flags: argparse.Namespace) -> int:
         print(f"cfljax: {problem}", file=sys.stderr)
     terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if terminal else None
+    if flags.json:
+        print(as_json.write(_write_all(data, flags)))
+        return 0
     if flags.figures:
         return _figures(data, flags)
     print(tables.to_terminal(data.table, width, bold=terminal))
@@ -102,6 +108,28 @@ def run(flags: argparse.Namespace) -> int:
     page = write(data, flags.out or default_folder(flags.folders), not flags.no_figures, flags.dpi)
     print(f"\nreport: {format_link(page)}")
     return 0
+
+
+def _write_all(data: ReportData, flags: argparse.Namespace) -> Table:
+    """Write what the flags ask for, and return what `--json` prints."""
+    from cfljax.report.table_files import to_frame
+    from cfljax.report.write import default_folder, write, write_figures
+
+    out = Path(flags.out or default_folder(flags.folders))
+    page, drawn = None, []
+    if flags.figures:
+        drawn = write_figures(data, flags.figures, flags.out or out / "figures", flags.dpi)
+    else:
+        page = write(data, out, not flags.no_figures, flags.dpi)
+        drawn = [] if flags.no_figures else sorted((out / "figures").glob("*.png"))
+    rows = to_frame(data.table).to_dict("records")
+    folders = [row.configuration.folder for row in data.table]
+    return {
+        "rows": [{"folder": f} | row for f, row in zip(folders, rows, strict=True)],
+        "page": None if page is None else str(page),
+        "figures": [str(path) for path in drawn],
+        "problems": data.problems,
+    }
 
 
 def _figures(data: ReportData, flags: argparse.Namespace) -> int:

@@ -11,7 +11,7 @@ import typing
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from cfljax.commands import add_plugin_flag, parser_of
+from cfljax.commands import add_plugin_flag, as_json, parser_of
 from cfljax.config import data, grid, train, train_tables, transit
 from cfljax.config.layers import EXCLUSIVE
 from cfljax.config.optimisers import list_optimisers
@@ -55,13 +55,20 @@ def parser(prog: str = "python -m cfljax.schema") -> argparse.ArgumentParser:
     """Make the parser."""
     flags = parser_of("schema", prog)
     add_plugin_flag(flags, "know the methods, models, … of this file")
+    flags.add_argument(
+        "--of",
+        choices=("spec", *as_json.SCHEMAS),
+        default="spec",
+        help="of a spec (default), or of what this command prints with --json",
+    )
     return flags
 
 
 def run(flags: argparse.Namespace) -> int:
     """Print the schema."""
     load(flags.plugin)
-    print(json.dumps(make_schema(), indent=1, ensure_ascii=False))
+    made = make_schema() if flags.of == "spec" else as_json.SCHEMAS[flags.of]
+    print(json.dumps(made, indent=1, ensure_ascii=False))
     return 0
 
 
