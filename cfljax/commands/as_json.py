@@ -10,18 +10,19 @@ from cfljax.errors import CfljaxError
 from cfljax.registry.options import Table
 
 _TEXT = {"type": "string"}
+_COUNT = {"type": "integer", "minimum": 0}
 _ANY_TEXT = {"type": ["string", "null"]}
 
 
-def _make_schema(key: str, value: Table, **more: Table) -> Table:
-    """Make the schema of an object with this key, or with an error in its place."""
+def _make_schema(**keys: Table) -> Table:
+    """Make the schema of an object with these keys, or with an error in their place."""
     error = {
         "type": "object",
         "properties": {"message": _TEXT, "exit_code": {"type": "integer"}},
         "required": ["message", "exit_code"],
         "additionalProperties": False,
     }
-    forms = [({key: value} | more, [key, *more]), ({"error": error}, ["error"])]
+    forms = [(keys, list(keys)), ({"error": error}, ["error"])]
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "oneOf": [
@@ -64,6 +65,18 @@ _METHOD = {
     + ["options"],
     "additionalProperties": False,
 }
+_CLIENT = {
+    "type": "object",
+    "properties": {
+        "training": _COUNT,
+        "test": _COUNT,
+        "group": {"type": ["integer", "null"]},
+        # Training samples by label; test samples of a client that never trains
+        "classes": {"type": "array", "items": _COUNT},
+    },
+    "required": ["training", "test", "group", "classes"],
+    "additionalProperties": False,
+}
 _ROW = {
     "type": "object",
     "properties": {
@@ -77,16 +90,27 @@ _ROW = {
     "additionalProperties": {"type": ["number", "string", "boolean", "null"]},
 }
 SCHEMAS: dict[str, Table] = {
-    "methods": _make_schema("methods", {"type": "array", "items": _METHOD}),
+    "methods": _make_schema(methods={"type": "array", "items": _METHOD}),
+    "describe": _make_schema(
+        data=_TEXT,
+        training=_COUNT,
+        test=_COUNT,
+        shape={"type": "array", "items": _COUNT},
+        dtype=_TEXT,
+        classes=_COUNT,
+        users={"type": ["integer", "null"]},
+        partition=_TEXT,
+        same_test={"type": "boolean"},
+        clients={"type": "array", "items": _CLIENT},
+    ),
     "report": _make_schema(
-        "rows",
-        {"type": "array", "items": _ROW},
+        rows={"type": "array", "items": _ROW},
         page=_ANY_TEXT,
         figures={"type": "array", "items": _TEXT},
         problems={"type": "array", "items": _TEXT},
     ),
 }
-"""Command -> the schema of what it prints with `--json`."""
+"""Command (`describe` is `data describe`) -> the schema of what it prints with `--json`."""
 
 
 def add_flag(flags: argparse.ArgumentParser, command: str) -> None:

@@ -7,7 +7,7 @@ import dataclasses
 import os
 import sys
 
-from cfljax.commands import add_plugin_flag, parser_of
+from cfljax.commands import add_plugin_flag, as_json, parser_of
 from cfljax.errors import SpecError
 from cfljax.registry.options import Value, show
 
@@ -47,6 +47,7 @@ def parser(prog: str = "python -m cfljax.data") -> argparse.ArgumentParser:
     describe.add_argument(
         "--draw", metavar="FILE", help="draw samples of each true group, as its clients see them"
     )
+    as_json.add_flag(describe, "describe")
     return whole
 
 
@@ -292,10 +293,16 @@ def _parse_shape(text: str) -> tuple[int, ...]:
 
 
 def _describe(arguments: argparse.Namespace) -> None:
-    from cfljax.commands.describe import describe
+    from cfljax.commands.describe import describe, to_table
     from cfljax.config.plugins import load
 
     load(arguments.plugin)
+    if arguments.json:
+        for flag in ("png", "draw"):
+            if getattr(arguments, flag):
+                raise SpecError(f"--{flag}: draws nothing with --json; leave one of the two out")
+        print(as_json.write(to_table(arguments.name, arguments.set)))
+        return
     print(describe(arguments.name, arguments.set, arguments.png, arguments.draw))
 
 

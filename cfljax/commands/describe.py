@@ -14,7 +14,7 @@ from cfljax.data import SOURCES, load
 from cfljax.errors import SpecError, StoreError
 from cfljax.federation.common import class_counts
 from cfljax.files import write_whole
-from cfljax.registry.options import show
+from cfljax.registry.options import Table, show
 from cfljax.types import Parts, Source
 
 if TYPE_CHECKING:
@@ -32,14 +32,9 @@ def describe(
 ) -> str:
     """Describe the data set and its partition in a table, with `--set` flags as in a sweep; `png`:
     a file to draw it into; `samples`: a file to draw samples into."""
-    config = _read_data(name, sets or []).with_seed(0)
-    source = load(name, config.source, config.path, seed=int(config.seed) if name in SOURCES else 0)
-    parts = config.divide_unchecked(source)
-    source = parts.source or source
+    config, source, parts = _divide(name, sets)
     counts = seen_counts(parts, source)
-    title = " x ".join(
-        [config.partition, *(f"{each.name} in {each.options.groups}" for each in config.views)]
-    )
+    title = _name_partition(config)
     lines = [*_describe_source(source), *_describe_parts(title, parts, counts)]
     if config.drift is not None:
         lines.append(("drift", show(write_drift(config.drift))))
@@ -50,6 +45,48 @@ def describe(
         draw_samples(Path(samples), f"{name}, {title}", source, parts, names_of(name, config.path))
         lines.append(("samples in", samples))
     return "\n".join(f"{what:<20} {value}" for what, value in lines)
+
+
+def to_table(name: str, sets: list[str] | None = None) -> Table:
+    """Return the same as a table, for `--json`: the data set, and what each client holds."""
+    config, source, parts = _divide(name, sets)
+    counts = seen_counts(parts, source)
+    own_tests = not isinstance(parts.test, np.ndarray)
+    clients = [
+        {
+            "training": len(train),
+            "test": len(parts.test[client]) if own_tests else len(parts.test),
+            "group": int(parts.group[client]) if parts.group[client] >= 0 else None,
+            "classes": counts[client].tolist(),
+        }
+        for client, train in enumerate(parts.train)
+    ]
+    return {
+        "data": source.name,
+        "training": len(source.y_train),
+        "test": len(source.y_test),
+        "shape": list(source.x_train.shape[1:]),
+        "dtype": str(source.x_train.dtype),
+        "classes": source.classes,
+        "users": None if source.user_train is None else len(np.unique(source.user_train)),
+        "partition": _name_partition(config),
+        "same_test": not own_tests,
+        "clients": clients,
+    }
+
+
+def _divide(name: str, sets: list[str] | None) -> tuple[Data, Source, Parts]:
+    """Load the data set and divide it; return the options of its data, too."""
+    config = _read_data(name, sets or []).with_seed(0)
+    source = load(name, config.source, config.path, seed=int(config.seed) if name in SOURCES else 0)
+    parts = config.divide_unchecked(source)
+    return config, parts.source or source, parts
+
+
+def _name_partition(config: Data) -> str:
+    """Name the partition with its views."""
+    views = (f"{each.name} in {each.options.groups}" for each in config.views)
+    return " x ".join([config.partition, *views])
 
 
 def _read_data(name: str, sets: list[str]) -> Data:

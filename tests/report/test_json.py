@@ -44,6 +44,19 @@ def test_a_report_has_the_rows_of_its_table(tmp_path, capsys):
     assert printed["page"] is None and printed["figures"][0].endswith("accuracy.png")
 
 
+def test_what_each_client_holds_is_counted(capsys):
+    words = ["describe", "digits", "--set", "data.partition=rotated", "--set", "data.clients=8"]
+    assert cli.main(["data", *words, "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    jsonschema.validate(printed, SCHEMAS["describe"])
+    clients = printed["clients"]
+    assert len(clients) == 8 and printed["classes"] == 10 and printed["shape"] == [8, 8, 1]
+    assert [each["training"] for each in clients] == [sum(each["classes"]) for each in clients]
+    assert len({each["group"] for each in clients}) > 1
+    assert cli.main(["data", "describe", "digitz", "--json"]) == 2
+    jsonschema.validate(json.loads(capsys.readouterr().out), SCHEMAS["describe"])
+
+
 @pytest.mark.parametrize(
     ("command", "words", "code"),
     [("methods", ["ifcaa"], 2), ("report", [], 2), ("report", ["nowhere"], 3)],
