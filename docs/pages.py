@@ -28,7 +28,7 @@ from cfljax.federation import PARTITIONS, VIEWS
 from cfljax.federation.views import PRESETS
 from cfljax.methods import METHODS
 from cfljax.models import MODELS
-from cfljax.registry.options import show
+from cfljax.registry.options import read_hints, show
 from cfljax.round.about import About, Family, Reading
 from cfljax.store.errata import read_errata
 from cfljax.store.quantities import NEW_CLIENTS, list_quantities
@@ -162,7 +162,7 @@ def accepted(hint: object, meta: typing.Mapping[str, typing.Any]) -> str:
 
 def rows_of(cls: type) -> list[tuple[str, ...]]:
     """Return a row for each option of an Options class."""
-    hints, rows = typing.get_type_hints(cls), []
+    hints, rows = read_hints(cls), []
     for field in dataclasses.fields(cls):
         default = "required" if field.default is dataclasses.MISSING else f"`{show(field.default)}`"
         default = default.replace("`none`", "–")

@@ -8,7 +8,7 @@ import shlex
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 from cfljax.commands import (
     accuracy,
@@ -23,7 +23,7 @@ from cfljax.commands import (
 from cfljax.errors import SpecError
 from cfljax.files import use_compilation_cache
 from cfljax.launch.options import OPTIONS
-from cfljax.registry.options import Hint, check, list_alternatives
+from cfljax.registry.options import Hint, check, list_alternatives, read_hints
 
 if TYPE_CHECKING:
     from cfljax.config import Spec
@@ -113,7 +113,7 @@ def _add_flags_of_launchers(flags: argparse.ArgumentParser) -> None:
     for name in sorted(having, key=lambda name: len(having[name])):
         options = OPTIONS[having[name][0]]
         about = options.__dataclass_fields__[name].metadata["help"]
-        kind, *_ = list_alternatives(get_type_hints(options)[name])
+        kind, *_ = list_alternatives(read_hints(options)[name])
         flags.add_argument(
             f"--{name.replace('_', '-')}",
             help=f"--launcher {', '.join(having[name])}: {about}",

@@ -293,7 +293,7 @@ def _make_run(c: Combination, checked: set[tuple[int, ...]], warn: list[str]) ->
     if key not in checked:
         checked.add(key)
         _check_together(data, train)
-        check_stop(train.stop_table, data.validation)
+        check_stop(train.stop, data.validation)
         check_parts(c.label, method.options, train)
         check_start(c.label, method.options, model.options, train, data)
         _check_unlabelled(data, method.options, train, f"method.{c.label}")
@@ -339,8 +339,8 @@ def _check_together(data: Data, train: Train) -> None:
     clients = getattr(data.parts, "clients", None)
     if not isinstance(clients, int) or data.partition == "user":
         return
-    if train.asynchronous_table is not None:
-        check_buffer(train.asynchronous_table, train.participants(clients))
+    if train.asynchronous is not None:
+        check_buffer(train.asynchronous, train.participants(clients))
     if isinstance(train.participation, int) and train.participation > clients:
         raise SpecError(
             f"train.participation = {train.participation}: there are only {clients} clients "

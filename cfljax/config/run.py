@@ -81,7 +81,7 @@ class Run:
     @cached_property
     def contents(self) -> dict[str, str]:
         """SHA-256 of the files and data that the run reads, by what they are for."""
-        clock = self.train.clock_table
+        clock = self.train.clock
         parts = (
             ("model", self.model.options),
             ("method", self.options),

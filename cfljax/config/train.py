@@ -16,7 +16,11 @@ from cfljax.config.train_tables import (
     check_asynchronous,
     read_server,
 )
+from cfljax.config.transit import Privacy
 from cfljax.errors import SpecError, suggest
+from cfljax.local.aggregation import Robust
+from cfljax.local.attacks import Attack
+from cfljax.local.compressors import Compressor
 from cfljax.registry.options import Table, Value, check, option, show
 
 
@@ -78,9 +82,14 @@ TABLES = {
 """Options of `train` that are tables, and the classes of their options."""
 
 
+WORD_OR_TABLE = str | Table | None
+"""How a spec gives an option that is a table: a name alone, a table, or "none"."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Train:
-    """The `train` table."""
+    """The `train` table. Options that are tables are objects: their words and tables are read when
+    it is made."""
 
     rounds: int = option(100, "communication rounds", low=1, high=10**9)
     participation: int | float = option(
@@ -144,21 +153,34 @@ class Train:
         "measure it from the model after the round, or at its start",
         choices=("after", "start"),
     )
-    privacy: str | Table | None = option(
-        None, "clip updates and add noise: { clip = 1.0, noise = 0.8 }"
+    privacy: Privacy | None = option(
+        None,
+        "clip updates and add noise: { clip = 1.0, noise = 0.8 }",
+        written=WORD_OR_TABLE,
     )
-    compress: str | Table | None = option(
-        None, 'send less: "sign", "int8", or { name = "topk", keep = 0.01 }'
+    compress: Compressor | None = option(
+        None,
+        'send less: "sign", "int8", or { name = "topk", keep = 0.01 }',
+        written=WORD_OR_TABLE,
     )
-    attack: str | Table | None = option(
-        None, 'clients that send false updates: { name = "sign_flip", share = 0.2 }'
+    attack: Attack | None = option(
+        None,
+        'clients that send false updates: { name = "sign_flip", share = 0.2 }',
+        written=WORD_OR_TABLE,
     )
-    robust: str | Table | None = option(None, 'replace the mean: "median", "krum", or a table')
-    stop: str | Table | None = option(
-        None, 'early stopping: { patience = 20, metric = "val_loss" }', choices=("none",)
+    robust: Robust | None = option(
+        None, 'replace the mean: "median", "krum", or a table', written=WORD_OR_TABLE
     )
-    server: str | Table | None = option(
-        None, 'an optimiser at the server: { name = "adam", lr = 0.1 }'
+    stop: StopTable | None = option(
+        None,
+        'early stopping: { patience = 20, metric = "val_loss" }',
+        choices=("none",),
+        written=WORD_OR_TABLE,
+    )
+    server: ServerTable | None = option(
+        None,
+        'an optimiser at the server: { name = "adam", lr = 0.1 }',
+        written=WORD_OR_TABLE,
     )
     parts: Table | None = option(
         None, 'who shares which part of a model: { body = "all", head = "client" }, else "cluster"'
@@ -172,23 +194,28 @@ class Train:
         low=0,
         high=10**9,
     )
-    lora: str | Table | Lora | None = option(
+    lora: Lora | None = option(
         None,
         'LoRA, only adapters train: { rank = 8, alpha = 16, where = "attention" }',
         choices=("none",),
+        written=WORD_OR_TABLE,
     )
-    clock: str | Table | None = option(
+    clock: ClockTable | None = option(
         None,
         "a simulated clock: { step_ms = 5, down_mbps = 20, up_mbps = 5, deadline_s = 60 }",
         choices=("none",),
+        written=WORD_OR_TABLE,
     )
-    asynchronous: str | Table | None = option(
+    asynchronous: AsynchronousTable | None = option(
         None,
         "the server waits for some updates only, on this clock: { buffer = 10 }",
         choices=("none",),
+        written=WORD_OR_TABLE,
     )
-    plan: str | Table | None = option(
-        None, "how training is carried out: auto, or a table { gram = 512, devices = 2 }"
+    plan: PlanOptions | None = option(
+        None,
+        "how training is carried out: auto, or a table { gram = 512, devices = 2 }",
+        written=WORD_OR_TABLE,
     )
 
     def __post_init__(self) -> None:
@@ -196,10 +223,7 @@ class Train:
         # equal and have one id
         if self.epochs is None and self.steps is None:
             object.__setattr__(self, "epochs", 1)
-        if self.plan == "auto":
-            object.__setattr__(self, "plan", None)
-        elif isinstance(self.plan, dict):
-            object.__setattr__(self, "plan", FrozenTable(self.plan))
+        object.__setattr__(self, "plan", read_plan(self.plan))
         object.__setattr__(self, "server", read_server(self.server))
         object.__setattr__(self, "parts", read_parts(self.parts))
         object.__setattr__(self, "freeze", read_frozen(self.freeze))
@@ -232,49 +256,36 @@ class Train:
     @property
     def plan_options(self) -> PlanOptions:
         """The choices about the execution plan that the spec makes."""
-        return check(
-            PlanOptions, dict(self.plan) if isinstance(self.plan, dict) else {}, "train.plan"
-        )
-
-    @property
-    def stop_table(self) -> StopTable | None:
-        """When a run ends early; None: never."""
-        return self.stop if isinstance(self.stop, StopTable) else None
+        return self.plan or PlanOptions()
 
     @property
     def clock_table(self) -> ClockTable | None:
-        """The simulated clock; None: there is none."""
-        return self.clock if isinstance(self.clock, ClockTable) else None
-
-    @property
-    def asynchronous_table(self) -> AsynchronousTable | None:
-        """How the server aggregates asynchronously; None: it waits for all participants."""
-        return self.asynchronous if isinstance(self.asynchronous, AsynchronousTable) else None
+        """The simulated clock; None: there is none. Methods and stages ask for it by this name."""
+        return self.clock
 
     @property
     def transit(self) -> transit.Transit:
         """What happens to updates between participants and server."""
-        return transit.Transit(*(getattr(self, name) for name in transit.Transit._fields))
+        return transit.Transit(self.privacy, self.compress, self.attack, self.robust)
 
     @property
     def server_table(self) -> ServerTable | None:
-        """The optimiser of the server; None: it takes means."""
-        return self.server if isinstance(self.server, ServerTable) else None
+        """The optimiser of the server; None: it takes means. Stages ask for it by this name."""
+        return self.server
 
     def vector_bytes(self, d: int, uncompressed: int = 0) -> int:
         """Return the bytes of an update of d numbers as a participant sends it, of which
         `uncompressed` are sent as they are."""
-        if (compress := self.transit.compress) is None:
+        if self.compress is None:
             return 4 * d
-        return 4 * uncompressed + compress.bytes(d - uncompressed)
+        return 4 * uncompressed + self.compress.bytes(d - uncompressed)
 
     def vector_bytes_down(self, d: int, uncompressed: int = 0) -> int | None:
         """Return the bytes of a model of d numbers as a participant receives it, as `vector_bytes`
         does; None: four for each number that travels."""
-        compress = self.transit.compress
-        if compress is None or not compress.changes_downloads:
+        if self.compress is None or not self.compress.changes_downloads:
             return None
-        return 4 * uncompressed + compress.bytes_down(d - uncompressed)
+        return 4 * uncompressed + self.compress.bytes_down(d - uncompressed)
 
     def slots(self, training: int, clients: int) -> int:
         """Return the size S of the cohort axis if `training` of all clients train: the number of
@@ -304,30 +315,18 @@ class Train:
         for name, value in (("momentum", self.momentum), ("dropout", self.dropout)):
             if value >= 1:
                 raise SpecError(f"{where}.{name} = {value}: must be less than 1")
-        if isinstance(self.plan, str):
-            raise SpecError(
-                f'{where}.plan = "{self.plan}": must be "auto" or a table such as {{ gram = '
-                f"512, devices = 2 }}"
-            )
-        if (
-            self.clock_table is not None
-            and self.clock_table.trace
-            and (privacy := self.transit.privacy) is not None
-            and privacy.noise > 0
-        ):
+        noise = self.privacy.noise if self.privacy else 0.0
+        if self.clock and self.clock.trace and noise > 0:
             why = "ε is computed for draws from clients that are all available; leave out one"
+            raise SpecError(f"{where}.clock.trace with {where}.privacy.noise = {noise}: {why}")
+        if self.compress and self.compress.changes_downloads and self.divided_by:
             raise SpecError(
-                f"{where}.clock.trace with {where}.privacy.noise = {privacy.noise}: {why}"
-            )
-        compress = self.transit.compress
-        if compress is not None and compress.changes_downloads and self.divided_by:
-            raise SpecError(
-                f'{where}.compress.name = "{compress.name}" with {self.divided_by}: models that '
-                "change on their way down travel whole; leave out one"
+                f'{where}.compress.name = "{self.compress.name}" with {self.divided_by}: models '
+                "that change on their way down travel whole; leave out one"
             )
         check_asynchronous(
-            self.asynchronous_table,
-            self.clock_table,
+            self.asynchronous,
+            self.clock,
             self.transit,
             self.plan_options.stream,
             self.participation,
@@ -342,6 +341,18 @@ class Train:
             _check_optimizer(self, f"{where}.optimizer")
         if self.keeps_state:
             _check_optimizer_state(self, where)
+
+
+def read_plan(value: Value) -> PlanOptions | None:
+    """Check the options of `train.plan`; None and "auto" leave all choices to the program."""
+    if value is None or value == "auto":
+        return None
+    if isinstance(value, str):
+        raise SpecError(
+            f'train.plan = "{value}": must be "auto" or a table such as {{ gram = 512, devices = '
+            f"2 }}"
+        )
+    return value if isinstance(value, PlanOptions) else check(PlanOptions, value, "train.plan")
 
 
 def read_parts(value: Value) -> FrozenTable | None:

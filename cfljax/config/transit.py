@@ -45,8 +45,10 @@ class Privacy:
         0.0, "deviation of the noise on a sum, over clip · its largest weight", low=0, traced=True
     )
     delta: float = option(1e-5, "ε is computed for this δ", above=0, high=0.5)
-    choice: Table | ChoiceTable | None = option(
-        None, "make the choice of a cluster by loss private: { epsilon = 1.0, clip = 5.0 }"
+    choice: ChoiceTable | None = option(
+        None,
+        "make the choice of a cluster by loss private: { epsilon = 1.0, clip = 5.0 }",
+        written=Table | None,
     )
 
     def __post_init__(self) -> None:
@@ -122,8 +124,7 @@ class Transit(NamedTuple):
     @property
     def choice(self) -> ChoiceTable | None:
         """How participants choose their cluster; None: as they would without privacy."""
-        made = None if self.privacy is None else self.privacy.choice
-        return made if isinstance(made, ChoiceTable) else None
+        return None if self.privacy is None else self.privacy.choice
 
 
 # Words that mean the same as leaving the table out. A list of values needs them: it cannot leave

@@ -14,7 +14,16 @@ from typing import NamedTuple
 import numpy as np
 
 from cfljax.errors import SpecError, suggest
-from cfljax.registry.options import Hint, Meta, Table, Value, check_value, list_alternatives, show
+from cfljax.registry.options import (
+    Hint,
+    Meta,
+    Table,
+    Value,
+    check_value,
+    list_alternatives,
+    read_hints,
+    show,
+)
 
 MAX_RUNS = 1_000_000
 _RANGE = re.compile(r"\s*(-?\d{1,18})\s*:\s*(-?\d{1,18})\s*(?::\s*(-?\d{1,18})\s*)?")
@@ -69,7 +78,7 @@ class Field(NamedTuple):
 @functools.cache
 def list_fields(cls: type) -> dict[str, Field]:
     """Return the options of an Options class by name."""
-    hints = typing.get_type_hints(cls)
+    hints = read_hints(cls)
     missing = dataclasses.MISSING
     return {
         f.name: Field(hints[f.name], f.metadata, None if f.default is missing else f.default)

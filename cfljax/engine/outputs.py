@@ -8,7 +8,7 @@ import numpy as np
 
 from cfljax.engine.history import find_divergence
 from cfljax.engine.resume import Rows
-from cfljax.engine.settings import WORD, Assembled, Carry, Settings
+from cfljax.engine.settings import WORD, Assembled, Carry
 from cfljax.types import Traffic, Tree
 
 
@@ -45,19 +45,22 @@ class Output(NamedTuple):
 
 
 def vector_bytes(
-    travels: tuple[float, int] | None, d: int, settings: Settings
+    travels: tuple[float, int] | None,
+    d: int,
+    compressed_down: int | None,
+    compressed_up: int | None,
 ) -> tuple[float, float]:
     """Return the bytes of a vector of `Traffic` (down, up).
 
     Args:
       travels: How many numbers of a vector travel (down, up); None: all.
       d: The numbers of a vector.
-      settings: The bytes of a vector that is compressed.
+      compressed_down, compressed_up: The bytes of a vector that is compressed; None: it is not.
     """
     down, up = travels or (d, d)
     return (
-        4 * down if settings.vector_down is None else settings.vector_down,
-        4 * up if settings.vector_up is None else settings.vector_up,
+        4 * down if compressed_down is None else compressed_down,
+        4 * up if compressed_up is None else compressed_up,
     )
 
 
@@ -85,7 +88,10 @@ def make_output(
     quantities = {
         name: np.asarray(v) for name, v in rows.items() if name not in ("labels", "valid")
     }
-    vector = vector_bytes(parts.method.travels, parts.model.size, parts.settings)
+    settings = parts.settings
+    vector = vector_bytes(
+        parts.method.travels, parts.model.size, settings.vector_down, settings.vector_up
+    )
     down, up = sent.bytes(vector)
     quantities["bytes_up"] = np.asarray(up)
     # Parts that several models of a download share come once: its bytes per vector are a fraction

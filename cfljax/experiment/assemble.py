@@ -7,14 +7,15 @@ import dataclasses
 import functools
 import math
 import warnings
+from collections.abc import Hashable
+from typing import NamedTuple
 
 import numpy as np
 
 from cfljax import data, keys, models
 from cfljax.config import Run
 from cfljax.config.frozen import canonical
-from cfljax.config.rules import Parts, list_parts
-from cfljax.config.train import Lora
+from cfljax.config.rules import list_parts
 from cfljax.config.train_tables import check_buffer
 from cfljax.config.transit import uses_error_feedback
 from cfljax.devices import compiled
@@ -40,7 +41,7 @@ from cfljax.experiment.federations import (
 from cfljax.federation.pack import count_bytes
 from cfljax.federation.traces import make_devices
 from cfljax.lazy import jax
-from cfljax.local.parts import divide_model, find_sent_statistics
+from cfljax.local.parts import ModelParts, divide_model, find_sent_statistics
 from cfljax.local.products import compute_grams
 from cfljax.local.send import Sending
 from cfljax.local.solver import Solver
@@ -58,58 +59,72 @@ from cfljax.types.federation import NEVER
 EVALUATIONS_PER_CHUNK = 10
 
 
-def assemble(run: Run, width: int, machine: Machine) -> Assembled:
+class Material(NamedTuple):
+    """What trains, and on what."""
+
+    model: Model
+    # Of numpy arrays if its samples stay on the host, from where devices get those of their clients
+    federation: Federation
+
+
+class Message(NamedTuple):
+    """What travels between clients and server."""
+
+    # Who has which part of a model; None: it is whole
+    parts: ModelParts | None
+    # The number of parameters that are sent
+    length: int
+    # Which of them are running statistics of batches
+    statistics: tuple[int, ...]
+    # What happens to updates on their way
+    sending: Sending
+
+
+def assemble(
+    run: Run,
+    width: int,
+    machine: Machine,
+    program_key: Hashable = None,
+    model_key: Hashable = None,
+) -> Assembled:
     """Assemble federation, model, plan, solver and method of a run, for a batch of `width` runs on
-    the machine."""
+    the machine. Later batches find the same compiled programs under the keys."""
     shape = machine.shape(width, run.train.plan_options.devices)
     sharded = _is_sharded(run, shape.clients, machine)
-    model, federation = _make_model_and_federation(run, machine, sharded)
-    choice = choose_plan(run, model, federation, machine, math.ceil(width / shape.runs))
-    if choice.kept and not sharded:
-        grams = _compute_grams(key_of(run), choice.gram_sizes, _describe_frozen(run))
-        train = dataclasses.replace(federation.train, grams=grams)
-        federation = dataclasses.replace(federation, train=train)
-    parts = list_parts(run.options, run.train)
-    sent = len(divide_model(model, parts).away) if parts else model.size
-    statistics = find_sent_statistics(model, divide_model(model, parts) if parts else None)
-    check_labels(run, federation)
-    if statistics and run.train.transit.privacy is not None:
-        _refuse_noise_on_statistics(model)
-    settings = _make_settings(
-        run, federation.clients, sent, statistics, choice.participants, machine.sequential
-    )
     mesh = make_mesh(machine, shape)
-    solver = _make_solver(run, model, choice, settings)
+    runs = math.ceil(width / shape.runs)
+    # Each step is made of those before
+    material = _take_material(run, machine, sharded)
+    choice = choose_plan(run, *material, machine, runs)
+    message = _describe_message(run, material)
     # New clients and fine-tuning train the whole model, the rounds only some of its parts
-    divided = solver.with_parts(divide_model(model, parts)) if parts else solver
-    options = drop_traced(run.options)
-    stages = make_stages(run.method, run.train, options, divided)
-    method = _make_method(run.method, options, canonical(options), divided, mesh, stages)
-    check_mixture(run, method, federation)
-    if run.train.clock_table is not None:
-        federation = with_devices(run, federation)
-        settings = settings._replace(
-            clock=vector_bytes(method.travels, model.size, settings),
-            asynchronous=_make_asynchronous(run, model, parts, int(federation.trains.sum())),
-        )
+    solver = _make_solver(run, material.model, choice, message.sending)
+    divided = solver.with_parts(message.parts) if message.parts else solver
+    method = _make_method_of(run, material.federation, divided, mesh)
+    federation = _add_grams(run, material.federation, choice, sharded)
     return Assembled(
         method,
-        model,
+        material.model,
         federation,
-        settings,
+        _make_settings(run, material, choice, message, method, machine.sequential),
         choice.plan,
         mesh,
         sharded,
+        program_key,
+        model_key,
         newcomers=_make_newcomer_scoring(run, federation, solver),
         finetuned=_make_fine_tuning(run, federation, solver),
     )
 
 
-def _make_model_and_federation(
-    run: Run, machine: Machine, sharded: bool
-) -> tuple[Model, Federation]:
-    """Return the model that trains and the samples that it gets. `sharded`: the federation stays on
-    the host, from which each device gets its clients' samples."""
+def assemble_batch(batch: Batch, machine: Machine) -> Assembled:
+    """Assemble a batch."""
+    return assemble(batch.first, batch.width, machine, batch.shape_key, batch.model_key)
+
+
+def _take_material(run: Run, machine: Machine, sharded: bool) -> Material:
+    """Take the model that trains and the samples that it gets, with the clients' devices if there
+    is a simulated clock. `sharded`: the samples stay on the host."""
     federation = host_federation(run) if sharded else federation_of(run)
     if not machine.sequential:
         federation = flatten_samples(federation)
@@ -119,10 +134,41 @@ def _make_model_and_federation(
     if common_options(run.model.options).frozen:
         model, federation = _replace_body(run, model)
         federation = jax.device_get(federation) if sharded else federation
-    return model, federation
+    check_labels(run, federation)
+    if clock := run.train.clock:
+        devices = make_devices(
+            federation.clients, run.data_seed, clock.speed == "same", clock.trace
+        )
+        federation = dataclasses.replace(federation, devices=devices)
+    return Material(model, federation)
 
 
-def _make_solver(run: Run, model: Model, choice: PlanChoice, settings: Settings) -> Solver:
+def _describe_message(run: Run, material: Material) -> Message:
+    """Describe what travels: which parameters, and what happens to updates on their way."""
+    model = material.model
+    shared = list_parts(run.options, run.train)
+    parts = divide_model(model, shared) if shared else None
+    statistics = find_sent_statistics(model, parts)
+    privacy, compress, attack, robust = run.train.transit
+    if statistics and privacy is not None:
+        raise SpecError(
+            f'train.privacy with model "{model.name}": its noise would destroy the running '
+            'variances of BatchNorm; keep them at home by parts = { norm = "client" }, or use '
+            "GroupNorm or LayerNorm"
+        )
+    sending = Sending(robust="" if robust is None else robust.name)
+    if compress is not None:
+        sending = sending._replace(
+            compress=compress,
+            feedback=uses_error_feedback(run.options, run.train.transit),
+            uncompressed=statistics,
+        )
+    if attack is not None:
+        sending = sending._replace(attack=drop_traced(attack))
+    return Message(parts, model.size if parts is None else len(parts.away), statistics, sending)
+
+
+def _make_solver(run: Run, model: Model, choice: PlanChoice, sending: Sending) -> Solver:
     """Return the solver of local training, for the whole model."""
     optimizer, arguments = run.train.optimizer_pair
     work = choice.work
@@ -135,15 +181,29 @@ def _make_solver(run: Run, model: Model, choice: PlanChoice, settings: Settings)
         optimizer,
         tuple(arguments.items()),
         choice.plan,
-        settings.sending,
+        sending,
         keeps_state=run.train.keeps_state,
     )
 
 
-def assemble_batch(batch: Batch, machine: Machine) -> Assembled:
-    """Assemble a batch, with the keys under which later batches find the same compiled programs."""
-    parts = assemble(batch.first, batch.width, machine)
-    return parts._replace(program_key=batch.shape_key, model_key=batch.model_key)
+def _make_method_of(
+    run: Run, federation: Federation, solver: Solver, mesh: jax.sharding.Mesh | None
+) -> Method:
+    """Return the run's method, with what `train` adds around its rounds."""
+    options = drop_traced(run.options)
+    stages = make_stages(run.method, run.train, options, solver)
+    method = _make_method(run.method, options, canonical(options), solver, mesh, stages)
+    check_mixture(run, method, federation)
+    return method
+
+
+def _add_grams(run: Run, federation: Federation, choice: PlanChoice, sharded: bool) -> Federation:
+    """Add the clients' Gram matrices to the federation if the plan keeps them."""
+    if not choice.kept or sharded:
+        return federation
+    grams = _compute_grams(key_of(run), choice.gram_sizes, _describe_frozen(run))
+    train = dataclasses.replace(federation.train, grams=grams)
+    return dataclasses.replace(federation, train=train)
 
 
 def check_tokens(run: Run) -> None:
@@ -176,15 +236,6 @@ def check_tokens(run: Run) -> None:
         )
 
 
-def _refuse_noise_on_statistics(model: Model) -> None:
-    """Reject noise on running means and variances of BatchNorm."""
-    raise SpecError(
-        f'train.privacy with model "{model.name}": its noise would destroy the running variances '
-        'of BatchNorm; keep them at home by parts = { norm = "client" }, or use GroupNorm or '
-        "LayerNorm"
-    )
-
-
 def _warn_of_equal_starts(run: Run, model: Model) -> None:
     """Warn if all clusters start from the same network, because a choice by loss then puts all
     clients into the first."""
@@ -206,15 +257,6 @@ def _warn_of_equal_starts(run: Run, model: Model) -> None:
             "model.jitter, such as 0.1"
         )
         warnings.warn(f"model.weights with method.{run.label}: {why}", SpecWarning, stacklevel=2)
-
-
-def with_devices(run: Run, federation: Federation) -> Federation:
-    """Add the clients' devices to the federation if there is a simulated clock."""
-    clock = run.train.clock_table
-    if clock is None:
-        return federation
-    devices = make_devices(federation.clients, run.data_seed, clock.speed == "same", clock.trace)
-    return dataclasses.replace(federation, devices=devices)
 
 
 def _make_newcomer_scoring(run: Run, federation: Federation, solver: Solver) -> FineTuning | None:
@@ -241,15 +283,6 @@ def _make_fine_tuning(run: Run, federation: Federation, solver: Solver) -> FineT
     return FineTuning(tuple(range(clients)), (steps,), solver) if steps else None
 
 
-def _make_asynchronous(run: Run, model: Model, parts: Parts, clients: int) -> Asynchronous | None:
-    """Return how the server aggregates asynchronously; None: it waits for all. `clients`: how many
-    train."""
-    if (table := run.train.asynchronous_table) is None:
-        return None
-    check_buffer(table, run.train.participants(clients))
-    return Asynchronous(table.buffer, len(divide_model(model, parts).home) if parts else 0)
-
-
 def model_of(run: Run, federation: Federation) -> Model:
     """Return the run's model, for the samples of this federation."""
     options = run.model.options
@@ -257,9 +290,7 @@ def model_of(run: Run, federation: Federation) -> Model:
     shape = sample_shape(federation)
     classes = federation.classes
     lora = run.train.lora
-    adapters = (
-        Adapters(lora.rank, lora.alpha, lora.where, lora.head) if isinstance(lora, Lora) else None
-    )
+    adapters = Adapters(lora.rank, lora.alpha, lora.where, lora.head) if lora else None
     pool = federation.pool
     tokens = len(shape) == 1 and (
         hasattr(options, "vocabulary") or (pool.x.dtype == np.int32 and pool.table is None)
@@ -303,35 +334,29 @@ def _replace_body(run: Run, model: Model) -> tuple[Model, Federation]:
 
 def _make_settings(
     run: Run,
-    clients: int,
-    d: int,
-    statistics: tuple[int, ...],
-    participants: int,
+    material: Material,
+    choice: PlanChoice,
+    message: Message,
+    method: Method,
     sequential: bool,
 ) -> Settings:
-    """Return what the run's program is compiled for.
-
-    Args:
-        clients: how many there are.
-        d: the number of parameters that are sent.
-        statistics: which of them are running statistics of batches.
-        participants: the slots of a round.
-        sequential: whether the clients of a device train one after another."""
+    """Return what the run's program is compiled for. `sequential`: the clients of a device train
+    one after another."""
     train = run.train
-    stop = train.stop_table
-    _, compress, attack, robust = train.transit
-    sending = Sending(robust="" if robust is None else robust.name)
-    if compress is not None:
-        sending = sending._replace(
-            compress=compress,
-            feedback=uses_error_feedback(run.options, train.transit),
-            uncompressed=statistics,
-        )
-    if attack is not None:
-        sending = sending._replace(attack=drop_traced(attack))
+    federation = material.federation
+    vector_up = train.vector_bytes(message.length, len(message.statistics))
+    vector_down = train.vector_bytes_down(message.length, len(message.statistics))
+    clock = asynchronous = None
+    if train.clock:
+        clock = vector_bytes(method.travels, material.model.size, vector_down, vector_up)
+        if train.asynchronous:
+            training = int(federation.trains.sum())
+            check_buffer(train.asynchronous, train.participants(training))
+            kept = 0 if message.parts is None else len(message.parts.home)
+            asynchronous = Asynchronous(train.asynchronous.buffer, kept)
     return Settings(
         rounds=train.rounds,
-        participants=participants,
+        participants=choice.participants,
         eval_every=train.eval_every,
         evaluations=min(EVALUATIONS_PER_CHUNK, -(-train.rounds // train.eval_every)),
         sequential=sequential,
@@ -341,12 +366,14 @@ def _make_settings(
         eval_clients=train.eval_clients,
         precision=train.precision,
         # Labels of each evaluation would take more than the rest of a record
-        label_history=clients <= 10_000,
+        label_history=federation.clients <= 10_000,
         metrics=train.metrics or (),
-        sending=sending,
-        stop=None if stop is None else Stop(stop.patience, stop.metric),
-        vector_up=train.vector_bytes(d, len(statistics)),
-        vector_down=train.vector_bytes_down(d, len(statistics)),
+        sending=message.sending,
+        stop=Stop(train.stop.patience, train.stop.metric) if train.stop else None,
+        vector_up=vector_up,
+        vector_down=vector_down,
+        clock=clock,
+        asynchronous=asynchronous,
     )
 
 

@@ -218,7 +218,7 @@ def estimate_memory(batch: Batch, size: Size) -> int:
     run = batch.first
     d = size.parameters
     models = 3 * run.options.models_kept + 4 * _count_updates_held(run, size)
-    if (server := run.train.server_table) is not None:
+    if (server := run.train.server) is not None:
         models += (
             count_state(server.name, FrozenTable(server.arguments or {})) * run.options.models_kept
         )
@@ -229,7 +229,7 @@ def _count_updates_held(run: Run, size: Size) -> int:
     """Return the number of participants whose updates are held at once."""
     participants = run.train.slots(size.learners, size.clients)
     options = run.options
-    if run.train.asynchronous_table is not None:
+    if run.train.asynchronous is not None:
         # The updates in flight, before and after a step
         return 2 * participants
     if options.own or options.similarity == "exact" or run.train.transit.robust is not None:

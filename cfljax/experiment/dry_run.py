@@ -111,7 +111,7 @@ def communication(run: Run, size: Size) -> tuple[float, float]:
     participants = run.train.participants(size.learners)
     d = size.parameters
     started = reported = participants * run.train.rounds
-    if (table := run.train.asynchronous_table) is not None:
+    if (table := run.train.asynchronous) is not None:
         # The server waits for some updates, and starts as many clients after each step but the last
         reported = min(table.buffer, participants) * run.train.rounds
         started = participants + min(table.buffer, participants) * (run.train.rounds - 1)

@@ -72,7 +72,7 @@ def choose_plan(
         machine: what it is trained on.
         runs: how many runs a device computes side by side."""
     forced = run.train.plan_options
-    table = run.train.asynchronous_table
+    table = run.train.asynchronous
     work = _make_work(run)
     devices = machine.shape(wanted=forced.devices).clients
     participants = run.train.slots(int(np.asarray(federation.trains).sum()), federation.clients)
@@ -130,7 +130,7 @@ def _choose_lanes(
     forced = run.train.plan_options
     # A robust rule needs all updates at once, and an asynchronous server keeps those in flight
     stream = 0
-    if run.train.transit.robust is None and run.train.asynchronous_table is None:
+    if run.train.transit.robust is None and run.train.asynchronous is None:
         stream = choose_block(participants, model.size) if forced.stream is None else forced.stream
     lanes = 1 if machine.sequential else queue.choose_width(steps, stream)
     lanes = lanes if forced.lanes is None else forced.lanes

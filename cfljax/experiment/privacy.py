@@ -125,7 +125,7 @@ def hides_draw(run: Run, alike: bool) -> bool:
     """Return whether what becomes public does not tell who was drawn: one sum, with equal weights,
     of updates that do not depend on earlier draws. With a deadline, the clients that send are few,
     and fixed by public speeds, so the draw counts as known."""
-    if run.train.clock_table is not None and run.train.clock_table.deadline_s:
+    if run.train.clock is not None and run.train.clock.deadline_s:
         return False
     average = getattr(run.options, "average", "uniform")
     kept = (

@@ -253,7 +253,7 @@ def _make_summary(run: Run, output: Output, federation: Federation | None) -> Ta
         labels = np.atleast_2d(output.labels)[-1]
         summary |= _score_views(run, labels, federation.at(last).group)
     summary |= output.newcomers | output.finetuned
-    if (clock := run.train.clock_table) is not None and clock.cost_per_s:
+    if (clock := run.train.clock) is not None and clock.cost_per_s:
         summary["cost"] = clock.cost_per_s * float(history["device_s"][-1])
     if run.train.transit.privacy is not None and federation is not None:
         crowd = find_crowd(federation)

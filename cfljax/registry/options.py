@@ -55,6 +55,7 @@ def option(
     file: bool = False,
     lists: tuple[str, ...] = (),
     beside: bool = False,
+    written: Hint = None,
 ) -> Any:
     """Declare a field of a class of options.
 
@@ -70,6 +71,7 @@ def option(
         file: The name of a file, whose contents are part of a run's id instead of the name.
         lists: Keys of an option's table whose value is a list.
         beside: A table whose keys are written beside the other options.
+        written: The type that a spec gives, if the class makes an object of another type of it.
 
     Example:
         ```python
@@ -79,6 +81,7 @@ def option(
     """
     bounds = {"low": low, "high": high, "above": above, "choices": choices}
     meta = {"help": help, "traced": traced, "file": file, "lists": lists, "beside": beside} | bounds
+    meta["written"] = written
     if isinstance(default, (list, dict)):
         raise TypeError("an option's default is immutable: use a tuple")
     return dataclasses.field(default=default, metadata=meta)
@@ -111,7 +114,12 @@ class NamedTable:
                 raise SpecError(f"{where}.{key} = {show(value)}: belongs to name = {names}")
 
 
-_hints = functools.cache(typing.get_type_hints)
+@functools.cache
+def read_hints(cls: type) -> dict[str, Hint]:
+    """Return the types that a spec gives the options of a class."""
+    hints = typing.get_type_hints(cls)
+    written = {field.name: field.metadata.get("written") for field in dataclasses.fields(cls)}
+    return {name: written[name] or hints[name] for name in written}
 
 
 def check(cls: type[T], table: Table, where: str) -> T:
@@ -121,7 +129,7 @@ def check(cls: type[T], table: Table, where: str) -> T:
     for key in table:
         if key not in fields:
             raise SpecError(f"{where}.{key}: there is no such option" + suggest(key, fields))
-    hints = _hints(cls)
+    hints = read_hints(cls)
     values = {}
     for name, field in fields.items():
         if name in table:

@@ -58,7 +58,7 @@ class RunCurves:
         """Return whether the curve ("": any) has a finite value, and so many evaluations followed
         round 0."""
         known = not curve or bool(np.isfinite(self[curve]).any())
-        return known and np.sum(self.rounds >= 1) >= evaluations
+        return known and int(np.sum(self.rounds >= 1)) >= evaluations
 
     def maximum(self, curve: str) -> float:
         """Return the highest value after round 0."""
