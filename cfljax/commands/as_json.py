@@ -77,6 +77,19 @@ _CLIENT = {
     "required": ["training", "test", "group", "classes"],
     "additionalProperties": False,
 }
+_PLANNED = {
+    "type": "object",
+    "properties": {
+        "data": _TEXT,
+        "method": _TEXT,
+        **dict.fromkeys(("runs", "batches", "programs", "memory"), _COUNT),
+        **dict.fromkeys(("down", "up"), {"type": "number", "minimum": 0}),
+        "seconds": {"type": ["number", "null"]},
+    },
+    "required": ["data", "method", "runs", "batches", "programs", "memory", "down", "up"]
+    + ["seconds"],
+    "additionalProperties": False,
+}
 _ROW = {
     "type": "object",
     "properties": {
@@ -103,6 +116,13 @@ SCHEMAS: dict[str, Table] = {
         same_test={"type": "boolean"},
         clients={"type": "array", "items": _CLIENT},
     ),
+    "sweep": _make_schema(
+        runs=_COUNT,
+        batches=_COUNT,
+        programs=_COUNT,
+        rows={"type": "array", "items": _PLANNED},
+        warnings={"type": "array", "items": _TEXT},
+    ),
     "report": _make_schema(
         rows={"type": "array", "items": _ROW},
         page=_ANY_TEXT,
@@ -110,15 +130,16 @@ SCHEMAS: dict[str, Table] = {
         problems={"type": "array", "items": _TEXT},
     ),
 }
-"""Command (`describe` is `data describe`) -> the schema of what it prints with `--json`."""
+"""Command (`describe` is `data describe`, `sweep` is `sweep --dry-run`) -> the schema of what it
+prints with `--json`."""
 
 
-def add_flag(flags: argparse.ArgumentParser, command: str) -> None:
-    """Add the flag to a command."""
+def add_flag(flags: argparse.ArgumentParser, command: str, when: str = "") -> None:
+    """Add the flag to a command. `when`: what its help begins with."""
     flags.add_argument(
         "--json",
         action="store_true",
-        help=f"print JSON, errors included, as `cfljax schema --of {command}` describes it",
+        help=f"{when}print JSON, errors included, as `cfljax schema --of {command}` describes it",
     )
 
 

@@ -6,6 +6,8 @@ import functools
 import sys
 from typing import TYPE_CHECKING
 
+from cfljax.commands import as_json
+
 if TYPE_CHECKING:
     from cfljax.config import Spec
     from cfljax.engine.settings import Assembled
@@ -14,12 +16,13 @@ if TYPE_CHECKING:
 NO_DEVICE_HAS_LESS = 1 << 30
 
 
-def dry_run(spec: Spec) -> None:
-    """Print what would run; raise a SpecError for what a run would refuse, and for more than this
-    machine's memory."""
+def dry_run(spec: Spec, json: bool = False) -> None:
+    """Print what would run, in words or as JSON; raise a SpecError for what a run would refuse, and
+    for more than this machine's memory."""
     from cfljax.commands.methods import describe
     from cfljax.experiment import assemble, batching
     from cfljax.experiment.dry_run import dry_run as would_run
+    from cfljax.experiment.dry_run import to_table
     from cfljax.experiment.federations import check_clients, check_labels
     from cfljax.experiment.model_size import count_run_size
     from cfljax.experiment.privacy import Crowd, find_crowd
@@ -46,7 +49,12 @@ def dry_run(spec: Spec) -> None:
         f"  {label}: {about.communication}." if about else f"  {label}: as its docstring says"
         for label, about in abouts.items()
     ]
-    print(would_run(batches, size, crowd, sent))
+    if json:
+        table = to_table(batches, size) | {"warnings": list(spec.warnings)}
+        said = as_json.write(table)
+    else:
+        said = would_run(batches, size, crowd, sent)
+        print(said)
     if any(
         batching.count_client_state(batch.first, size(batch)) > NO_DEVICE_HAS_LESS
         for batch in batches
@@ -58,6 +66,9 @@ def dry_run(spec: Spec) -> None:
 
         for batch in batches:
             batching.check_memory(batch, size(batch), describe_machine().memory)
+    # One object: the error of a sweep that does not fit takes its place
+    if json:
+        print(said)
 
 
 def time_of(spec: Spec) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from cfljax.commands import (
     accuracy,
     add_flags_of_sweeps,
+    as_json,
     check_workers,
     format_link,
     list_sweep_flags,
@@ -47,6 +48,7 @@ def parser(prog: str = "python -m cfljax.sweep") -> argparse.ArgumentParser:
         action="store_true",
         help="print how clients would be trained, with predicted costs",
     )
+    as_json.add_flag(flags, "sweep", "with --dry-run: ")
     flags.add_argument("--retry-failed", action="store_true", help="run failed runs again")
     target = "report the rounds and bytes to this accuracy (a fraction)"
     flags.add_argument("--target", type=accuracy, metavar="ACCURACY", help=target)
@@ -140,7 +142,7 @@ def run(flags: argparse.Namespace) -> int:
     launch, chosen = _choose_launcher(flags)
     part = _parse_shard(flags.shard)
     if flags.dry_run:
-        preview.dry_run(spec)
+        preview.dry_run(spec, flags.json)
         if not flags.explain:
             return 0
     if not flags.no_cache:
@@ -230,7 +232,10 @@ def _check(flags: argparse.Namespace) -> None:
 
 
 def _check_unused(flags: argparse.Namespace) -> None:
-    """Refuse flags that have no effect with --dry-run or --explain, which train nothing."""
+    """Refuse flags that have no effect with --dry-run or --explain, which train nothing, and --json
+    without the first."""
+    if flags.json and (flags.explain or not flags.dry_run):
+        raise SpecError("--json: is for --dry-run alone; cfljax report --json has the results")
     if not (flags.dry_run or flags.explain):
         return
     asked = "--dry-run" if flags.dry_run else "--explain"

@@ -16,7 +16,7 @@ from cfljax.experiment.batching import (
     format_bytes,
 )
 from cfljax.experiment.times import describe_estimates, estimate
-from cfljax.registry.options import show
+from cfljax.registry.options import Table, show
 
 if TYPE_CHECKING:
     from cfljax.experiment.privacy import Crowd
@@ -48,19 +48,13 @@ def dry_run(
         f"runs {sum(len(batch.runs) for batch in batches)}, batches {len(batches)}, programs to "
         f"compile {len(programs)}"
     ]
-    sizes = [size(batch) if callable(size) else size for batch in batches]
-    seconds = estimate(batches, sizes)
-    planned = [_Planned(*each) for each in zip(batches, sizes, seconds, strict=True)]
+    planned = _plan(batches, size)
     lines += [
         _format_line(
             "data", "method", "runs", "batches", "programs", "memory", "down", "up", "a run"
         )
     ]
-    groups: dict[tuple[str, str], list[_Planned]] = {}
-    for each in planned:
-        run = each.batch.first
-        groups.setdefault((run.data.name, run.label), []).append(each)
-    lines += [_describe_group(names, group) for names, group in groups.items()]
+    lines += [_describe_group(names, group) for names, group in _group(planned).items()]
     lines += dict.fromkeys(note for each in planned for note in _list_notes(each, crowd))
     if batches:
         largest = max(estimate_memory(each.batch, each.size) for each in planned)
@@ -70,25 +64,76 @@ def dry_run(
             "participant and round; what is sent is",
             *sent,
         ]
-        lines.append(describe_estimates(seconds))
+        lines.append(describe_estimates([each.seconds for each in planned]))
     return "\n".join(lines)
 
 
-def _describe_group(names: tuple[str, str], group: list[_Planned]) -> str:
-    """Describe the batches of one data set and method in a line of the table."""
+def to_table(batches: list[Batch], size: Callable[[Batch], Size]) -> Table:
+    """Return the numbers of `dry_run` as a table, for `--json`: memory and traffic in bytes, and
+    seconds (None: not known) for all batches of a row, one after another."""
+    planned = _plan(batches, size)
+    rows = []
+    for (data, method), group in _group(planned).items():
+        counted = _count_group(group)
+        known = [each.seconds for each in group if each.seconds is not None]
+        rows.append(
+            {"data": data, "method": method}
+            | counted._asdict()
+            | {"seconds": sum(known) if len(known) == len(group) else None}
+        )
+    return {
+        "runs": sum(len(batch.runs) for batch in batches),
+        "batches": len(batches),
+        "programs": len({batch.program_key for batch in batches}),
+        "rows": rows,
+    }
+
+
+def _plan(batches: list[Batch], size: Size | Callable[[Batch], Size]) -> list[_Planned]:
+    """Join each batch with its sizes and its seconds."""
+    sizes = [size(batch) if callable(size) else size for batch in batches]
+    seconds = estimate(batches, sizes)
+    return [_Planned(*each) for each in zip(batches, sizes, seconds, strict=True)]
+
+
+def _group(planned: list[_Planned]) -> dict[tuple[str, str], list[_Planned]]:
+    """Group batches by their data set and the label of their method."""
+    groups: dict[tuple[str, str], list[_Planned]] = {}
+    for each in planned:
+        run = each.batch.first
+        groups.setdefault((run.data.name, run.label), []).append(each)
+    return groups
+
+
+class _Counted(NamedTuple):
+    """The numbers of the batches of one data set and method."""
+
+    runs: int
+    batches: int
+    programs: int
+    # Bytes of the largest batch (estimate)
+    memory: int
+    # Bytes (simulated) of all runs
+    down: float
+    up: float
+
+
+def _count_group(group: list[_Planned]) -> _Counted:
     traffic = [communication(run, each.size) for each in group for run in each.batch.runs]
     down, up = map(sum, zip(*traffic, strict=True))
     largest = max(estimate_memory(each.batch, each.size) for each in group)
     programs = len({each.batch.program_key for each in group})
+    return _Counted(len(traffic), len(group), programs, int(largest), down, up)
+
+
+def _describe_group(names: tuple[str, str], group: list[_Planned]) -> str:
+    """Describe the batches of one data set and method in a line of the table."""
+    counted = _count_group(group)
     of_runs = [each.seconds / len(each.batch.runs) for each in group if each.seconds is not None]
     return _format_line(
         *names,
-        len(traffic),
-        len(group),
-        programs,
-        format_bytes(largest),
-        format_bytes(down),
-        format_bytes(up),
+        *counted[:3],
+        *map(format_bytes, counted[3:]),
         f"{sum(of_runs) / len(of_runs):.3g} s" if of_runs else "?",
     )
 

@@ -57,6 +57,19 @@ def test_what_each_client_holds_is_counted(capsys):
     jsonschema.validate(json.loads(capsys.readouterr().out), SCHEMAS["describe"])
 
 
+def test_a_sweep_says_what_would_run(capsys):
+    sets = ["method=fedavg,ifca", "seeds=0:3", "data.clients=8", "train.rounds=2"]
+    words = [word for each in sets for word in ("--set", each)]
+    code, printed = said(capsys, "sweep", "--dry-run", *words)
+    assert code == 0 and printed["runs"] == 6 == sum(row["runs"] for row in printed["rows"])
+    assert [row["method"] for row in printed["rows"]] == ["fedavg", "ifca"]
+    assert all(row["memory"] > 0 and row["down"] >= row["up"] > 0 for row in printed["rows"])
+    code, printed = said(capsys, "sweep", "--dry-run", "--set", "train.roundz=2")
+    assert code == 2 and "roundz" in printed["error"]["message"]
+    code, printed = said(capsys, "sweep")
+    assert code == 2 and "--json: is for --dry-run" in printed["error"]["message"]
+
+
 @pytest.mark.parametrize(
     ("command", "words", "code"),
     [("methods", ["ifcaa"], 2), ("report", [], 2), ("report", ["nowhere"], 3)],
