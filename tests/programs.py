@@ -155,10 +155,11 @@ class Programs:
     def faults(self):
         """The functions that compiled more than they may, of a run of the whole suite. Where only
         some tests are run, one may be the first to use what another has made, or need a package
-        that README's test command does not install; and another version of JAX makes other
-        programs."""
+        that README's test command does not install; so may one whose file is dealt to several
+        processes, as it happens; and another version of JAX makes other programs."""
         option = self.config.option
-        some = option.keyword or getattr(option, "lf", False)
+        some = bool(option.keyword) or getattr(option, "lf", False)
+        some |= option.dist not in ("no", "loadfile")
         if not self.whole_folders() or some or self.version != jax.__version__:
             return []
         return exceeding(self.allowed, needed_by(self.programs, self.alone))
