@@ -154,7 +154,7 @@ def merge_equal(runs: Iterable[Run]) -> list[Run]:
         found.setdefault(run.cheap_id, run)
         rows.setdefault(run.cheap_id, {})[run.label, run.data.seed == "run"] = None
     for cheap_id, run in found.items():
-        # In place of a copy, which would lose the ids that the run has computed
+        # A copy would lose the ids that the run has computed
         object.__setattr__(run, "rows", tuple(rows[cheap_id]))
     return add_varies(list(found.values()))
 

@@ -63,7 +63,7 @@ class Material(NamedTuple):
     """What trains, and on what."""
 
     model: Model
-    # Of numpy arrays if its samples stay on the host, from where devices get those of their clients
+    # Of numpy arrays if samples stay on the host; each device fetches its own clients' samples
     federation: Federation
 
 

@@ -171,6 +171,6 @@ def replace_runs(spec: Spec, runs: Iterable[Run]) -> Spec:
     searched = {run.cheap_id: run.varies for run in given}
     merged = merge_equal(given)
     for run in merged:
-        # In place of a copy, which would lose the ids that the run has computed
+        # A copy would lose the ids that the run has computed
         object.__setattr__(run, "varies", {**searched[run.cheap_id], **run.varies})
     return dataclasses.replace(spec, warnings=(), _runs=tuple(merged))

@@ -27,7 +27,7 @@ def report(
         federation: The clients' data.
         cohort: The participants.
         updates: Their updates, as `Solver.fit` returns them. If participants train more than once,
-            `updates.steps` are those of all trainings together.
+            `updates.steps` are the sum over all trainings.
         start: f32[S, d] each participant's model before the round.
         end: f32[S, d] its model after aggregation.
         mixed: The models after aggregation, for the number of updates that were left out.
@@ -72,7 +72,7 @@ def report_trained(
         federation: The clients' data.
         cohort: The participants.
         trained: What `train_and_mix` has returned. If participants train more than once,
-            `trained.steps` are those of all trainings together.
+            `trained.steps` are the sum over all trainings.
         which: i32[S] the cluster of each participant.
         moved: f32[K, d] the clusters' models at the end of the round minus those at its start.
         traffic: What was sent.

@@ -1,5 +1,5 @@
-"""Names of `cfljax.extend` that were others until version 0.2.0: what a plug-in that still has an
-old one is told. An old name does not work; without this table an old function of a recipe would be
+"""Names of `cfljax.extend` that changed after version 0.2.0, for the message to a plug-in that has
+an old one. An old name does not work; without this table an old function of a recipe would be
 ignored in silence."""
 
 from __future__ import annotations

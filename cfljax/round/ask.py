@@ -416,7 +416,7 @@ def ask_all(
     client_params: Array | None = None,
 ) -> Ask:
     """Return the ask of all clients where `who` bool[C], outside of a round.
-    `client_params`: those of `ClientState`."""
+    `client_params` as in `ClientState`."""
     clients = jnp.arange(federation.clients, dtype=jnp.int32)
     kept = ClientState(client_params=client_params)
     cohort = Cohort(clients, who, jnp.ones(clients.shape), jnp.int32(0), kept)

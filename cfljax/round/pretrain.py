@@ -40,7 +40,7 @@ def pretrain(
 ) -> Updates:
     """Return the updates of the clients `ids` i32[n], trained from `start` f32[d]; zero where
     `mask` bool[n] is False. `solver` comes from `solver_before`. `key` is the run's or the round's;
-    draws are independent of the round's training. `client_params`: those of `ClientState`;
+    draws are independent of the round's training. `client_params` as in `ClientState`;
     residuals and optimisers are of another start, so they do not count."""
     n = ids.shape[0]
     first = jnp.zeros(n, jnp.int32)

@@ -39,7 +39,7 @@ class SummaryQuantity:
     least: int = 0
     """The number of evaluations after round 0 without which a run does not have it."""
     read: Callable[[Table], float] | None = None
-    """From the run's record; None: it stands in the record's summary."""
+    """From the run's record; None: the record's summary has it."""
     ask: str = ""
     """`module:function` of what computes it of many runs. Tables have it only if `--columns` names
     it; no record has it."""

@@ -32,7 +32,7 @@ class TopK(Compressor):
 
     # Nothing is drawn
     def encode(self, key: Array, row: Array) -> Array:  # noqa: ARG002
-        """Return the row with zeros in place of all but its largest numbers."""
+        """Return the row with all but its largest numbers set to 0."""
         largest = jax.lax.top_k(jnp.abs(row), self.count(row.shape[0]))[1]
         return jnp.zeros_like(row).at[largest].set(row[largest])
 
