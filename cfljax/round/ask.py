@@ -3,13 +3,14 @@ timed, whatever the method is."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
+from typing import NamedTuple
 
 from cfljax import keys
+from cfljax.errors import SpecError
 from cfljax.kernels.choose import clip_losses, least_loss, private_choice
 from cfljax.kernels.mix import usable
-from cfljax.lazy import jax, jnp
+from cfljax.lazy import core, jax, jnp
 from cfljax.local.rounds import Mixing, sizes
 from cfljax.local.solver import Solver
 from cfljax.round.choice import first_batches, is_private, mask_unavailable
@@ -19,21 +20,37 @@ from cfljax.round.similarity import train_and_compare
 from cfljax.types import Array, ClientState, Cohort, Federation, Hyper, Jobs, Traffic, Updates
 
 
-@dataclasses.dataclass
-class Counts:
-    """What the participants of a round were sent and have sent besides the model that they train.
-    An ask and all that come from it by `of`, however deep, count in one object."""
+class Charge(NamedTuple):
+    """What participants have received, sent or done once, when they were asked for something."""
 
-    # i32[S]: the vectors that each was sent
-    more: Array
-    # i32[S]: the vectors that each has sent
-    up: Array
-    # i32[]: the numbers that they have sent, all together
-    floats: Array
-    # i32[S]: the local steps that each has done beside its training
-    steps: Array
-    # i32[]: how many clients have trained before the first round, which that bills; None: nobody
-    pretrained_count: Array | None = None
+    kind: str
+    """A field of `Traffic`; "steps" for local steps beside the training of the round; "pretrained"
+    for clients that have trained before the first round, which that bills."""
+    # i32[S]: how many vectors, numbers, steps or trainings of each participant
+    each: Array
+
+
+class Charges:
+    """What an ask, and all asks that come from it by `of`, however deep, have asked for.
+
+    A function of a method returns what its paper defines, such as losses, and not also what they
+    have cost; so the ask has to remember that. A charge does not change, and a recipe sums all of
+    them once, at the end of the round. None can be added inside a branch, a loop or a `vmap` of
+    JAX, which is traced once, but may run never or often, and what is traced there cannot leave it.
+    """
+
+    def __init__(self) -> None:
+        self.made: list[Charge] = []
+        self._traced_in = core.get_opaque_trace_state()
+
+    def add(self, charge: Charge) -> None:
+        """Add a charge. Raises SpecError inside a transformation of JAX."""
+        if core.get_opaque_trace_state() != self._traced_in:
+            raise SpecError(
+                "a method asks participants inside a branch, loop or vmap of JAX, where what they "
+                "send cannot be counted: call `ask` outside, and use its answer inside"
+            )
+        self.made.append(charge)
 
 
 class Ask:
@@ -74,8 +91,7 @@ class Ask:
         sent."""
         self.active = active
         """bool[K]: which models are in use; None: all."""
-        nothing = jnp.zeros_like(cohort.ids)
-        self.counts = Counts(nothing, nothing, jnp.int32(0), nothing)
+        self.charges = Charges()
         self.diag: dict[str, Array] = {}
         """Further quantities of the round for the history, by name."""
 
@@ -126,7 +142,7 @@ class Ask:
         some = Ask(
             self.solver, self.key, self.federation, cohort, self.hyper, active, self.in_round
         )
-        some.counts, some.diag = self.counts, self.diag
+        some.charges, some.diag = self.charges, self.diag
         return some
 
     def least(self, costs: Array, width: Callable[[Hyper], Array | float] | None = None) -> Array:
@@ -189,7 +205,7 @@ class Ask:
         jobs = self._jobs(self.cohort.ids, self.cohort.mask, self.download(models))
         found = self.solver.gradient(self.federation, jobs)[0]
         self.models_of_all(models)
-        self.counts.up = self.counts.up + self.cohort.mask
+        self._count("vectors_up", 1)
         key = keys.fold(self.key, "gradients")
         lr = self.hyper["lr"]
         return (
@@ -209,9 +225,7 @@ class Ask:
         """
         solver = solver_before(self.solver, epochs, steps)
         everyone = self.cohort
-        count = jnp.sum(everyone.mask, dtype=jnp.int32)
-        before = self.counts.pretrained_count
-        self.counts.pretrained_count = count if before is None else before + count
+        self.charges.add(Charge("pretrained", everyone.mask.astype(jnp.int32)))
         return pretrain(
             solver,
             self.key,
@@ -233,7 +247,7 @@ class Ask:
             jobs: What each of the S participants trains.
         """
         updates = solver.train(key, self.federation, jobs, self.hyper)
-        self.counts.steps = self.counts.steps + updates.steps
+        self._count("steps", updates.steps)
         return updates
 
     def pretrained(
@@ -270,7 +284,7 @@ class Ask:
         if not self.in_round:
             return in_chunks(lambda ids, mask: then(some(ids, mask).delta), cohort.mask)
         updates = some(cohort.ids, cohort.mask)
-        self.counts.steps = self.counts.steps + updates.steps
+        self._count("steps", updates.steps)
         return then(updates.delta)
 
     def moves(self, start: Array, similarity: str, epochs: int) -> Array:
@@ -290,9 +304,9 @@ class Ask:
         trained, moves = train_and_compare(
             similarity, solver, key, self.federation, jobs, self.hyper, nothing
         )
-        self.counts.steps = self.counts.steps + trained.steps
+        self._count("steps", trained.steps)
         self.send(1)
-        self.counts.up = self.counts.up + who
+        self._count("vectors_up", 1)
         return jnp.where((who & usable(moves))[:, None], moves, 0.0)
 
     def batch_gradient(
@@ -333,8 +347,7 @@ class Ask:
             vectors: How many, i32[], i32[S] or an int.
             who: bool[S] to whom; True: to all.
         """
-        sent = jnp.where(self.cohort.mask & who, vectors, 0)
-        self.counts.more = self.counts.more + sent
+        self._count("vectors_down", vectors, who)
 
     def report(self, floats: int | Array, who: Array) -> None:
         """Count single numbers that participants send.
@@ -343,8 +356,7 @@ class Ask:
             floats: How many each sends, i32[] or an int.
             who: bool[S] who sends them.
         """
-        sent = floats * jnp.sum(self.cohort.mask & who, dtype=jnp.int32)
-        self.counts.floats = self.counts.floats + sent
+        self._count("floats_up", floats, who)
 
     def bill(self, vectors_up: int = 1, floats_down: int = 0, floats_up: int = 0) -> Traffic:
         """Return the traffic of the round: each participant is sent the model that it trains, and
@@ -356,13 +368,30 @@ class Ask:
             floats_up: Single numbers that each sends.
         """
         sent = traffic(self.cohort, 1, vectors_up, floats_down, floats_up)
-        more = jnp.sum(self.counts.more, dtype=jnp.int32)
-        up = sent.vectors_up + jnp.sum(self.counts.up, dtype=jnp.int32)
-        return sent._replace(
-            vectors_down=sent.vectors_down + more,
-            vectors_up=up,
-            floats_up=sent.floats_up + self.counts.floats,
-        )
+        asked = Traffic(*(jnp.sum(self.total(kind), dtype=jnp.int32) for kind in Traffic._fields))
+        return Traffic(*map(jnp.add, sent, asked))
+
+    @property
+    def pretrained_count(self) -> Array | None:
+        """i32[]: how many clients have trained before the first round, which that bills; None:
+        nobody was asked to."""
+        if not any(charge.kind == "pretrained" for charge in self.charges.made):
+            return None
+        return jnp.sum(self.total("pretrained"), dtype=jnp.int32)
+
+    def total(self, kind: str) -> Array:
+        """Return i32[S]: the sum of what each participant was asked for so far.
+
+        Args:
+            kind: A kind of `Charge`.
+        """
+        each = [charge.each for charge in self.charges.made if charge.kind == kind]
+        return sum(each, jnp.zeros_like(self.cohort.ids))
+
+    def _count(self, kind: str, each: int | Array, who: Array | bool = True) -> None:
+        """Add a charge on the participants `who`. Outside of a round nothing is sent."""
+        if self.in_round:
+            self.charges.add(Charge(kind, jnp.where(self.cohort.mask & who, each, 0)))
 
     def broadcast(self, vectors: int | Array) -> None:
         """Count vectors that everybody gets after each round, so that only those who missed the

@@ -190,7 +190,7 @@ def method_of(config: AtHome, model: Model, solver: Solver) -> Method[AtHomeStat
             return mean_over(cohort, cohort.mask, each)
 
         shown = config.compute_diagnostics(new, kept.new, mean)
-        updates = updates._replace(steps=updates.steps + ask.counts.steps)
+        updates = updates._replace(steps=updates.steps + ask.total("steps"))
         info = report(federation, cohort, updates, w[everyone], new[everyone], mixed, sent, **shown)
         return AtHomeState(new, state.home.at[cohort.ids].set(kept.new), drawn), info
 

@@ -157,7 +157,7 @@ class ClusteredMethod:
             models, labels, active=active, pretrained_count=count, global_model=global_model
         )
         state = config.first(ask, state)
-        trained = ask.counts.pretrained_count
+        trained = ask.pretrained_count
         if trained is None:
             return state
         return state._replace(pretrained_count=trained + (0 if count is None else count))
@@ -263,7 +263,7 @@ class ClusteredMethod:
         shown = ask.diag | config.compute_diagnostics(ask, state, after, done)
         sent, before = self._bill(ask, state, arrived)
         change = models - state.models
-        trained = trained._replace(steps=trained.steps + ask.counts.steps)
+        trained = trained._replace(steps=trained.steps + ask.total("steps"))
         info = report_trained(federation, cohort, trained, which, change, sent, **shown)
         info = info._replace(before=before)
         # Billed by now

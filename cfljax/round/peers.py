@@ -243,7 +243,7 @@ def method_of(config: Peers, model: Model, solver: Solver) -> Method[OwnModels]:
         after, down, up = config.exchange(ask, state, after, arrived, home)
         sent = ask.bill() if config.sends else traffic(cohort, 0, 0)
         sent = sent._replace(floats_down=_to_count(down), floats_up=sent.floats_up + _to_count(up))
-        updates = updates._replace(steps=updates.steps + ask.counts.steps)
+        updates = updates._replace(steps=updates.steps + ask.total("steps"))
         # The report compares with the models that clients have at the end of the exchange
         end = after.own[cohort.ids]
         return after, report(federation, cohort, updates, begin, end, mixed, sent)

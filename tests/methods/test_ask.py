@@ -14,7 +14,7 @@ from cfljax.errors import SpecError
 from cfljax.extend import AtHome, Clustered, OwnSteps, Peers
 from cfljax.local.compressors.sign import Sign
 from cfljax.local.send import Sending
-from cfljax.round.ask import Ask
+from cfljax.round.ask import Ask, ask_all
 from cfljax.round.entry import entry
 from tests import play, toy
 from tests.often import rarely
@@ -105,9 +105,46 @@ def test_what_some_are_asked_is_billed_to_the_round(name, depth, asked):
     question(some, jnp.zeros((3, toy.model().size)))
     bill = [int(each) for each in ask.bill()]
     assert bill == [5 + down * asked, 5 + up * asked, 0, floats * asked]
-    assert (ask.counts.pretrained_count if trained == 0 else int(ask.counts.pretrained_count)) == (
-        trained * asked or None
-    )
+    count = ask.pretrained_count
+    assert (count if trained == 0 else int(count)) == (trained * asked or None)
+
+
+INSIDE = {
+    "a branch": lambda asked, w: jax.lax.cond(w[0, 0] > 0, asked, jnp.sum, w),
+    "a loop": lambda asked, w: jax.lax.fori_loop(0, 2, lambda _, w: w + asked(w), w),
+    "map": lambda asked, w: jax.lax.map(lambda one: asked(one[None]), w),
+    "vmap": lambda asked, w: jax.vmap(lambda one: asked(one[None]))(w),
+    "jit": lambda asked, w: jax.jit(asked)(w),
+    "grad": lambda asked, w: jax.grad(asked)(w),
+}
+
+
+@pytest.mark.parametrize("where", INSIDE)
+@pytest.mark.parametrize("depth", [0, 1])
+def test_a_question_inside_of_what_jax_traces_is_an_error(where, depth):
+    """It would be billed once, however often it is asked there, or its count could not leave."""
+    federation, hyper = play.seven_clients(), {"lr": jnp.float32(0.1)}
+
+    def one_round(w):
+        cohort = play.drawn(keys.root(0), federation, 5, 0, hyper)
+        ask = Ask(toy.solver(toy.model()), keys.root(0), federation, cohort, hyper)
+        some = ask.of(cohort.mask) if depth else ask
+        return INSIDE[where](lambda models: jnp.sum(some.losses(models)), w)
+
+    with pytest.raises(SpecError, match="branch, loop or vmap of JAX") as error:
+        jax.eval_shape(one_round, jnp.zeros((3, toy.model().size)))
+    assert "\n" not in str(error.value)
+
+
+def test_clients_may_be_scored_inside_of_what_jax_traces():
+    """Outside of a round nothing is sent."""
+    federation, solver = play.seven_clients(), toy.solver(toy.model())
+
+    def score(w):
+        ask = ask_all(solver, keys.root(0), federation, federation.trains, {}, None)
+        return jax.lax.map(lambda one: ask.losses(one[None])[0], w)
+
+    assert jax.eval_shape(score, jnp.zeros((3, toy.model().size))).shape == (3, 7)
 
 
 def test_what_is_noted_of_some_is_noted_of_the_round():
