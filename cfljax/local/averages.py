@@ -7,7 +7,7 @@ client i is divided by ‖a_i‖₁, the sum of the absolute factors that its gr
 the learning rate), and the mean is multiplied by the mean of these lengths. For plain SGD ‖a_i‖₁ is
 the number of steps; with momentum and a proximal term it follows from their recursion (strong ones
 together make factors negative). Weight decay counts as a part of the gradient. Only the server's
-weights change; a client sends its length, one number, with its update, which `add_lengths` counts.
+weights change; a client sends its length, one number, with its update (`numbers_sent`).
 
 Readings:
 - Proximal terms. Paper: ‖a_i‖₁ for both factors; its authors' program takes plain steps, Σ p_i τ_i,
@@ -21,7 +21,7 @@ from cfljax.local.flight import select_arriving
 from cfljax.local.parts import find_sent_statistics
 from cfljax.local.schedule import train_steps
 from cfljax.local.solver import Solver
-from cfljax.types import Array, Cohort, Federation, Hyper, Jobs, LocalStep, Traffic
+from cfljax.types import Array, Cohort, Federation, Hyper, Jobs, LocalStep
 
 AVERAGES = ("samples", "uniform", "nova")
 
@@ -63,11 +63,9 @@ def averages(
     return mix if arriving.discount is None else mix * arriving.discount
 
 
-def add_lengths(sent: Traffic, cohort: Cohort, average: str) -> Traffic:
-    """Add the traffic of lengths: with "nova" one float up for each participant."""
-    if average != "nova":
-        return sent
-    return sent._replace(floats_up=sent.floats_up + jnp.sum(cohort.mask, dtype=jnp.int32))
+def numbers_sent(average: str) -> int:
+    """Return how many numbers a participant sends with its update: with "nova" its length."""
+    return 1 if average == "nova" else 0
 
 
 def sum_factors(steps: Array, numbers: LocalStep) -> Array:

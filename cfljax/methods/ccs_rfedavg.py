@@ -37,13 +37,13 @@ from cfljax.local.solver import OneGradient, Solver
 from cfljax.registry import Entry
 from cfljax.round.about import About, Reading
 from cfljax.round.recipes import (
+    Ask,
     MethodConfig,
     count_labels,
     first_model,
     need_clients,
     option,
     similarity,
-    traffic,
     train_and_compare,
 )
 from cfljax.types import (
@@ -259,11 +259,13 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper
     ) -> tuple[State, Info]:
         everyone = jnp.zeros_like(cohort.ids)
-        sent = traffic(cohort, floats_up=config.floats(federation.classes))
+        ask = Ask(solver, key, federation, cohort, hyper)
+        ask.upload()
+        ask.upload(config.floats(federation.classes))
         into = jnp.where(cohort.mask, cohort.ids, len(state.counts))
         counts = count_labels(solver, federation, cohort)
         state = state._replace(counts=state.counts.at[into].set(counts, mode="drop"))
-        jobs = jobs_from(cohort, state.models, everyone)
+        jobs = jobs_from(cohort, ask.download(state.models), everyone)
         received = collect(config, solver, key, federation, jobs, hyper)
         mix, loss0, diag = decide(config, key, state, federation, cohort, received, hyper)
 
@@ -283,7 +285,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
             )
             new = trained.mixed.new
             moved = new - state.models
-            info = report_trained(federation, cohort, trained, everyone, moved, sent, **diag)
+            info = report_trained(federation, cohort, trained, everyone, moved, ask.bill(), **diag)
         else:
             # w ← w − η Σ p_n g_n
             rule = solver.rule(key, hyper)
@@ -291,7 +293,9 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
             mixed = mixed._replace(nonfinite=count_missing(usable(received.updates.delta)))
             new = mixed.new
             start, end = state.models[everyone], new[everyone]
-            info = report(federation, cohort, received.updates, start, end, mixed, sent, **diag)
+            info = report(
+                federation, cohort, received.updates, start, end, mixed, ask.bill(), **diag
+            )
         return state._replace(models=new, loss0=loss0, reached=loss0 <= hyper["l_star"]), info
 
     def models(state: State) -> tuple[Array, Array]:

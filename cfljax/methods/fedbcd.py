@@ -20,6 +20,7 @@ from cfljax.lazy import jnp
 from cfljax.registry import Entry
 from cfljax.round.about import About, Reading
 from cfljax.round.recipes import (
+    Ask,
     PersonalConfig,
     Solver,
     Work,
@@ -28,7 +29,6 @@ from cfljax.round.recipes import (
     keep_own,
     option,
     report,
-    traffic,
 )
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model, Quantity
 
@@ -139,14 +139,18 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     def round(
         key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper
     ) -> tuple[State, Info]:
+        ask = Ask(solver, key, federation, cohort, hyper)
         mine = jnp.arange(cohort.ids.shape[0], dtype=jnp.int32)
         start = state.personal[cohort.ids]
         steps = draw_steps(key, federation.uid[cohort.ids], config.max_steps)
-        jobs = jobs_from(cohort, start, mine, anchor=state.z, anchor_of=jnp.zeros_like(mine))
+        jobs = jobs_from(
+            cohort, start, mine, anchor=ask.download(state.z), anchor_of=jnp.zeros_like(mine)
+        )
         # The number of steps as a share of the most, as all trainings of a program are as long
         jobs = jobs._replace(work=cohort.work * steps / config.max_steps)
         trainer = working.with_step(lambda hyper: local_step(hyper, cohort))
         updates = trainer.fit(key, federation, jobs, hyper)
+        ask.upload()
         mixed = keep_own(cohort, updates.delta, start)
         personal = state.personal.at[cohort.ids].set(mixed.new)
 
@@ -163,7 +167,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
             start,
             jnp.broadcast_to(z, start.shape),
             mixed,
-            traffic(cohort),
+            ask.bill(),
             personal_distance=jnp.sum(equal_shares(there) * distances),
         )
         return State(z, personal, state.labels, noise), info

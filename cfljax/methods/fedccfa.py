@@ -38,7 +38,6 @@ from cfljax.models.flat import cross_entropy, mask_head
 from cfljax.round.about import About, Reading
 from cfljax.round.recipes import (
     Ask,
-    Exchanged,
     GradientAt,
     OwnModels,
     OwnSteps,
@@ -314,7 +313,7 @@ class FedCCFA(Peers):
 
     def exchange(
         self, ask: Ask, before: OwnModels, after: OwnModels, arrived: Array, home: Array | None
-    ) -> Exchanged:
+    ) -> OwnModels:
         """Average bodies, and in the clusters of each class rows of the heads and prototypes."""
         assert before.shared is not None and home is not None
         model = ask.solver.model
@@ -346,13 +345,13 @@ class FedCCFA(Peers):
         this_round = jnp.full(len(ids), memory.last_round.max() + 1)
         shared = Memory(Prototypes(means, is_known), this_round).write()
         into = jnp.where(arrived, ids, ask.federation.clients)
-        down = width * jnp.sum(known.known & ask.cohort.mask[:, None])
-        up = rows.size * jnp.sum(ask.cohort.mask) + width * jnp.sum(there)
-        after = after._replace(
+        ask.download(width, each=jnp.sum(known.known, axis=1))
+        ask.upload(rows.size)
+        ask.upload(width, each=jnp.sum(there, axis=1))
+        return after._replace(
             own=after.own.at[into].set(new, mode="drop"),
             shared=before.shared.at[into].set(shared, mode="drop"),
         )
-        return after, down, up
 
 
 class Memory(NamedTuple):

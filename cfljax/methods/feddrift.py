@@ -182,10 +182,10 @@ class FedDrift(FedAvg):
 
         # One more model for those that get a new or a merged one
         is_merged = jnp.sum(root[None, :] == own[:, None], axis=1) > 1
-        ask.send(1, isolated | (look.who & is_merged))
+        ask.download(state.models, who=isolated | (look.who & is_merged))
         # One loss for each model; of one model there is nothing to compare
         compared = jnp.sum(look.there, dtype=jnp.int32)
-        ask.report(jnp.where(compared > 1, compared, 0), look.who & merges)
+        ask.upload(1, each=jnp.where(compared > 1, compared, 0), who=look.who & merges)
         counted = {
             "models": state.active_mask,
             "isolated": isolated,

@@ -145,7 +145,7 @@ class FedGWC(FedAvg):
         ids = ask.cohort.ids
         losses = done.notes
         assert losses is not None
-        ask.report(self.notes, ask.cohort.mask)
+        ask.upload(self.notes)
         member = members(which, before.clusters, ask.cohort.mask & done.finite)
         reward = _compute_rewards(losses, which, member * ask.sizes)
 

@@ -30,7 +30,6 @@ from cfljax.models.flat import head_of, part_of
 from cfljax.round.about import About, Reading
 from cfljax.round.recipes import (
     Ask,
-    Exchanged,
     GradientAt,
     OwnModels,
     OwnSteps,
@@ -159,7 +158,7 @@ class FedPAC(Peers):
 
     def exchange(
         self, ask: Ask, before: OwnModels, after: OwnModels, arrived: Array, home: Array | None
-    ) -> Exchanged:
+    ) -> OwnModels:
         """Average bodies and centroids, and mix heads. Clients whose features are not finite are
         left out."""
         assert before.shared is not None
@@ -207,7 +206,8 @@ class FedPAC(Peers):
             jnp.where(has_new, number, old.number),
         )
         width = trained_sums.shape[2]
-        down = width * jnp.sum(old.known) * jnp.sum(ask.cohort.mask)
+        ask.download(width, each=jnp.sum(old.known))
         # For each class two means and a number of samples, and V_j
-        up = (2 * width + 1) * jnp.sum(count > 0) + jnp.sum(there)
-        return after._replace(own=own, shared=new.write()), down, up
+        ask.upload(2 * width + 1, each=jnp.sum(count > 0, axis=1))
+        ask.upload(1, who=there)
+        return after._replace(own=own, shared=new.write())

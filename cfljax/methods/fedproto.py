@@ -25,7 +25,6 @@ from cfljax.models.flat import head_of, part_of
 from cfljax.round.about import About, Reading
 from cfljax.round.recipes import (
     Ask,
-    Exchanged,
     GradientAt,
     OwnModels,
     OwnSteps,
@@ -132,7 +131,7 @@ class FedProto(Peers):
 
     def exchange(
         self, ask: Ask, before: OwnModels, after: OwnModels, arrived: Array, home: Array | None
-    ) -> Exchanged:
+    ) -> OwnModels:
         """Average the participants' prototypes of each class."""
         assert before.shared is not None
         old = Prototypes.read(before.shared, ask.federation.classes)
@@ -148,9 +147,9 @@ class FedProto(Peers):
             jnp.where(has_new[:, None], mean, old.means), jnp.where(has_new, number, old.number)
         )
         width = sums.shape[2]
-        down = width * jnp.sum(old.known) * jnp.sum(ask.cohort.mask)
-        up = width * jnp.sum(sent)
-        return after._replace(shared=new.write()), down, up
+        ask.download(width, each=jnp.sum(old.known))
+        ask.upload(width, each=sent.sum(axis=1))
+        return after._replace(shared=new.write())
 
     def also(self, model: Model, state: OwnModels) -> dict[str, Array]:
         """Return f32[C, d]: models whose head finds the nearest prototype c, argmin ‖z − c‖² =

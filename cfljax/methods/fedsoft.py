@@ -30,6 +30,7 @@ from cfljax.local.rounds import jobs_from, sizes
 from cfljax.registry import Entry
 from cfljax.round.about import About, Reading
 from cfljax.round.recipes import (
+    Ask,
     PersonalConfig,
     Solver,
     first_model,
@@ -37,7 +38,6 @@ from cfljax.round.recipes import (
     keep_own,
     need_clients,
     option,
-    traffic,
 )
 from cfljax.round.soft import mean_over_samples
 from cfljax.types import (
@@ -252,7 +252,8 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         )
         # The report says how far each w_i is from its client's main cluster model
         end = mixed.new[state.largest[cohort.ids]]
-        sent = count_traffic(cohort, k, due & (federation.arrive <= cohort.round))
+        ask = Ask(solver, key, federation, cohort, hyper)
+        sent = bill_round(ask, state.centres, due & (federation.arrive <= cohort.round))
         return state, report(federation, cohort, updates, jobs.start, end, mixed, sent)
 
     def models(state: State) -> tuple[Array, Array]:
@@ -325,15 +326,17 @@ def draw_for_clusters(
     return drawn / jnp.maximum(jnp.sum(drawn, axis=1, keepdims=True), 1e-30)
 
 
-def count_traffic(cohort: Cohort, clusters: int, asked: Array) -> Traffic:
-    """Count what a round sends: a participant gets all cluster models and sends its own. In a
-    round of estimates the clients `asked` bool[C] get the cluster models, too, and send their
-    shares."""
-    sent = traffic(cohort, vectors_down=clusters)
-    estimates = clusters * jnp.sum(asked, dtype=jnp.int32)
-    return sent._replace(
-        vectors_down=sent.vectors_down + estimates, floats_up=sent.floats_up + estimates
-    )
+def bill_round(ask: Ask, models: Array, asked: Array) -> Traffic:
+    """Bill a round. A participant gets all cluster models f32[K, d] and sends its own. In a round
+    of estimates the clients `asked` bool[C] get the cluster models, too, and send their shares."""
+    clients = jnp.arange(len(asked), dtype=jnp.int32)
+    cohort = Cohort(clients, asked, jnp.ones(len(asked)), ask.cohort.round)
+    estimates = Ask(ask.solver, ask.key, ask.federation, cohort, ask.hyper)
+    for each in (ask, estimates):
+        each.download(models, each=len(models))
+    ask.upload()
+    estimates.upload(len(models))
+    return Traffic(*map(jnp.add, ask.bill(), estimates.bill()))
 
 
 fedsoft = Entry(Config, make)

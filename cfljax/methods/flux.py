@@ -113,8 +113,8 @@ class Flux(FedAvg):
     def join(self, ask: Ask, state: State) -> Array:
         """Return i32[S]: the nearest clusters, for which a client describes its data by the model
         of the clustering."""
-        ask.send(jnp.sign(state.memory))
-        ask.report(state.memory, jnp.bool_(True))
+        ask.download(state.models, each=jnp.sign(state.memory))
+        ask.upload(1, each=state.memory)
         return super().join(ask, state)
 
     def regroup_after(self, rounds: int) -> tuple[int, ...]:

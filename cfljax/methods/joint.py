@@ -136,6 +136,7 @@ class Joint(Clustered):
         lam = ask.hyper["lam"]
         summed = self.loss_reduction == "sum"
         moved = jnp.any(last != 0)
+        models = ask.download_all(state.models)
 
         def score_block(clients: Array, mask: Array) -> Array:
             def judge(of_model: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -145,15 +146,14 @@ class Joint(Clustered):
                 alike = move_similarity(gradient, move, self.similarity, ask.hyper["lr"])
                 return loss, jnp.where(moved, alike, 0.0)
 
-            loss, alike = jax.lax.map(judge, (state.models, last))
+            loss, alike = jax.lax.map(judge, (models, last))
             if ask.private:
                 # Rounding can take a cosine out of the bounds of a private choice
                 alike = jnp.clip(alike, -1.0, 1.0)
             return joint_cost(ask.bound(loss), alike, lam)
 
-        ask.models_of_all(state.models)
         # The models' moves, which those who took part in the last round can compute
-        ask.broadcast(state.in_use)
+        ask.download(last, each=state.in_use, who=ask.missed_last_round)
         size = ask.solver.model.size
         return ask.by_blocks(score_block, max(1, BLOCK[not ask.solver.sequential] // size))
 

@@ -4,7 +4,7 @@ timed, whatever the method is."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from cfljax import keys
 from cfljax.errors import SpecError
@@ -14,10 +14,11 @@ from cfljax.lazy import core, jax, jnp
 from cfljax.local.rounds import Mixing, sizes
 from cfljax.local.solver import Solver
 from cfljax.round.choice import first_batches, is_private, mask_unavailable
-from cfljax.round.common import traffic
 from cfljax.round.pretrain import in_chunks, pretrain, solver_before
 from cfljax.round.similarity import train_and_compare
 from cfljax.types import Array, ClientState, Cohort, Federation, Hyper, Jobs, Traffic, Updates
+
+Message = TypeVar("Message", Array, int)
 
 
 class Charge(NamedTuple):
@@ -112,14 +113,62 @@ class Ask:
         kept = ClientState(client_params=self.cohort.kept.client_params)
         return Jobs(clients, mask, shares, models, first, kept=kept)
 
-    def download(self, models: Array) -> Array:
-        """Return f32[K, d]: models as participants receive them, which `train.compress` may have
-        changed on the way. `models_of_all` and `send` count them.
+    def download(
+        self, message: Message, *, each: int | Array = 1, who: Array | bool = True
+    ) -> Message:
+        """Send messages of one kind to participants. Returns one as it arrives.
+
+        Args:
+            message: f32[n, d] models of the server, some of which each participant receives, and
+                which `train.compress` may change on the way; or how many single numbers a message
+                has, which arrive as they are.
+            each: How many models or messages of numbers each receives: i32[], i32[S] or an int.
+            who: bool[S] who receives them; True: all.
+
+        Example:
+            ```python
+            w = ask.download(state.global_model)
+            # a class has a prototype of `width` numbers
+            ask.download(width, each=jnp.sum(state.known))
+            ```
+        """
+        if isinstance(message, int):
+            self._charge("floats_down", message * each, who)
+            return message
+        self._charge("vectors_down", each, who)
+        return self.solver.download(self.key, message) if self.in_round else message
+
+    def download_all(self, models: Array) -> Array:
+        """Send all models in use to each participant. The one that it trains is among them, and is
+        not sent twice. Returns them as they arrive, f32[K, d].
 
         Args:
             models: f32[K, d] the server's models.
         """
-        return self.solver.download(self.key, models) if self.in_round else models
+        in_use = models.shape[0] if self.active is None else jnp.sum(self.active, dtype=jnp.int32)
+        return self.download(models, each=in_use - 1)
+
+    def upload(
+        self, numbers: int | None = None, *, each: int | Array = 1, who: Array | bool = True
+    ) -> None:
+        """Bill what participants send to the server.
+
+        Args:
+            numbers: How many single numbers a message has; None: it is a vector of a model's size,
+                which `Solver.fit` or `Solver.send` sends.
+            each: How many messages each sends: i32[], i32[S] or an int.
+            who: bool[S] who sends them; True: all.
+
+        Example:
+            ```python
+            # a loss of each model
+            ask.upload(1, each=len(state.models))
+            ```
+        """
+        if numbers is None:
+            self._charge("vectors_up", each, who)
+        else:
+            self._charge("floats_up", numbers * each, who)
 
     def bound(self, losses: Array) -> Array:
         """Return the losses, within the bounds that a private choice needs, if it is private.
@@ -170,12 +219,12 @@ class Ask:
             batch: On the first mini-batch of this size with which local training begins; None: on
                 all samples.
         """
-        self.models_of_all(models)
+        arrived = self.download_all(models)
         seen = first_batches(self.key, self.federation, self.cohort, batch, self.solver.sequential)
         return self.bound(
             self.solver.losses(
                 seen,
-                self.download(models),
+                arrived,
                 self.cohort.ids,
                 self.cohort.mask,
                 self.cohort.kept.client_params,
@@ -189,10 +238,9 @@ class Ask:
         Args:
             models: f32[K, d] the models, which are sent.
         """
-        self.models_of_all(models)
         cohort = self.cohort
         return self.solver.sample_losses(
-            self.federation, self.download(models), cohort.ids, cohort.mask
+            self.federation, self.download_all(models), cohort.ids, cohort.mask
         )
 
     def gradients(self, models: Array) -> Array:
@@ -202,10 +250,9 @@ class Ask:
         Args:
             models: f32[K, d] the models, all of which are sent.
         """
-        jobs = self._jobs(self.cohort.ids, self.cohort.mask, self.download(models))
+        jobs = self._jobs(self.cohort.ids, self.cohort.mask, self.download_all(models))
         found = self.solver.gradient(self.federation, jobs)[0]
-        self.models_of_all(models)
-        self._count("vectors_up", 1)
+        self.upload()
         key = keys.fold(self.key, "gradients")
         lr = self.hyper["lr"]
         return (
@@ -247,7 +294,7 @@ class Ask:
             jobs: What each of the S participants trains.
         """
         updates = solver.train(key, self.federation, jobs, self.hyper)
-        self._count("steps", updates.steps)
+        self._charge("steps", updates.steps)
         return updates
 
     def pretrained(
@@ -284,7 +331,7 @@ class Ask:
         if not self.in_round:
             return in_chunks(lambda ids, mask: then(some(ids, mask).delta), cohort.mask)
         updates = some(cohort.ids, cohort.mask)
-        self._count("steps", updates.steps)
+        self._charge("steps", updates.steps)
         return then(updates.delta)
 
     def moves(self, start: Array, similarity: str, epochs: int) -> Array:
@@ -304,9 +351,8 @@ class Ask:
         trained, moves = train_and_compare(
             similarity, solver, key, self.federation, jobs, self.hyper, nothing
         )
-        self._count("steps", trained.steps)
-        self.send(1)
-        self._count("vectors_up", 1)
+        self._charge("steps", trained.steps)
+        self.upload()
         return jnp.where((who & usable(moves))[:, None], moves, 0.0)
 
     def batch_gradient(
@@ -316,13 +362,13 @@ class Ask:
         mini-batch of some of the participants.
 
         Args:
-            model: f32[d] the model.
+            model: f32[d] the model, as it has arrived (`download_all`).
             batch: The number of samples.
             summed: Whether both are of the sum over the mini-batch; False: of the mean.
             clients: i32[n] positions on the client axis.
             mask: bool[n] which of them are computed.
         """
-        jobs = self._jobs(clients, mask, self.download(model[None]))
+        jobs = self._jobs(clients, mask, model[None])
         gradient, loss = self.solver.batch_gradient(self.key, self.federation, jobs, batch, summed)
         if summed:
             loss *= jnp.minimum(jnp.asarray(self.federation.train.count)[clients], batch).astype(
@@ -330,46 +376,9 @@ class Ask:
             )
         return gradient, loss
 
-    def models_of_all(self, models: Array) -> None:
-        """Count that each participant is sent all models in use.
-
-        Args:
-            models: f32[K, d] the models.
-        """
-        self.send(
-            (models.shape[0] if self.active is None else jnp.sum(self.active, dtype=jnp.int32)) - 1
-        )
-
-    def send(self, vectors: int | Array, who: Array | bool = True) -> None:
-        """Count vectors that are sent to participants beyond the model that they train.
-
-        Args:
-            vectors: How many, i32[], i32[S] or an int.
-            who: bool[S] to whom; True: to all.
-        """
-        self._count("vectors_down", vectors, who)
-
-    def report(self, floats: int | Array, who: Array) -> None:
-        """Count single numbers that participants send.
-
-        Args:
-            floats: How many each sends, i32[] or an int.
-            who: bool[S] who sends them.
-        """
-        self._count("floats_up", floats, who)
-
-    def bill(self, vectors_up: int = 1, floats_down: int = 0, floats_up: int = 0) -> Traffic:
-        """Return the traffic of the round: each participant is sent the model that it trains, and
-        what it was asked for, and sends these numbers, besides what it answered.
-
-        Args:
-            vectors_up: Vectors of a model's size that each sends.
-            floats_down: Single numbers that each receives.
-            floats_up: Single numbers that each sends.
-        """
-        sent = traffic(self.cohort, 1, vectors_up, floats_down, floats_up)
-        asked = Traffic(*(jnp.sum(self.total(kind), dtype=jnp.int32) for kind in Traffic._fields))
-        return Traffic(*map(jnp.add, sent, asked))
+    def bill(self) -> Traffic:
+        """Return the traffic of the round: all that was sent until now."""
+        return Traffic(*(jnp.sum(self.total(kind), dtype=jnp.int32) for kind in Traffic._fields))
 
     @property
     def pretrained_count(self) -> Array | None:
@@ -388,26 +397,20 @@ class Ask:
         each = [charge.each for charge in self.charges.made if charge.kind == kind]
         return sum(each, jnp.zeros_like(self.cohort.ids))
 
-    def _count(self, kind: str, each: int | Array, who: Array | bool = True) -> None:
+    def _charge(self, kind: str, each: int | Array, who: Array | bool = True) -> None:
         """Add a charge on the participants `who`. Outside of a round nothing is sent."""
         if self.in_round:
             self.charges.add(Charge(kind, jnp.where(self.cohort.mask & who, each, 0)))
 
-    def broadcast(self, vectors: int | Array) -> None:
-        """Count vectors that everybody gets after each round, so that only those who missed the
-        last round are sent them now.
-
-        Args:
-            vectors: How many, i32[] or an int.
-        """
+    @property
+    def missed_last_round(self) -> Array:
+        """bool[S]: which participants may have missed what everybody was sent after the last round,
+        so that it has to be sent to them now."""
         cohort, devices = self.cohort, self.cohort.kept.devices
         drawn = cohort.ids.shape[0] < jnp.sum(self.federation.real)
         comes = (self.federation.arrive[cohort.ids] == cohort.round) & (cohort.round > 0)
         away = devices is not None and devices.there is not None
-        self.send(
-            vectors,
-            comes | drawn | ("dropout" in self.hyper) | ("clock.deadline_s" in self.hyper) | away,
-        )
+        return comes | drawn | ("dropout" in self.hyper) | ("clock.deadline_s" in self.hyper) | away
 
     def by_blocks(self, one: Callable[[Array, Array], Array], most: int) -> Array:
         """Return f32[K, S]: what a function says of the participants, a block of them at a time, so

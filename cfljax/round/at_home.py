@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cfljax.kernels.mix import mix_updates, usable
 from cfljax.lazy import jnp
-from cfljax.local.averages import add_lengths, averages
+from cfljax.local.averages import averages, numbers_sent
 from cfljax.local.reports import mean_over, report
 from cfljax.local.rounds import jobs_from
 from cfljax.round.ask import Ask
@@ -159,10 +159,10 @@ def method_of(config: AtHome, model: Model, solver: Solver) -> Method[AtHomeStat
     def round(
         key: Array, state: AtHomeState, federation: Federation, cohort: Cohort, hyper: Hyper
     ) -> tuple[AtHomeState, Info]:
-        w = state.w
         old = state.home[cohort.ids]
         everyone = jnp.zeros_like(cohort.ids)
         ask = Ask(solver, key, federation, cohort, hyper)
+        w = ask.download(state.w)
         held = config.receive(ask, state) if together else None
         updates = both.fit(key, federation, jobs_from(cohort, w, everyone, home=held), hyper)
         if together:
@@ -177,21 +177,23 @@ def method_of(config: AtHome, model: Model, solver: Solver) -> Method[AtHomeStat
             updates = updates._replace(steps=updates.steps + mine_alone.steps)
 
         mix = averages(both, federation, cohort, everyone, 1, config.average, hyper)
-        mixed = mix_updates(mix, updates.delta, w, solver.rule(key, hyper))
+        mixed = mix_updates(mix, updates.delta, state.w, solver.rule(key, hyper))
         kept = keep_own(cohort, change, old)
-        new = config.move(w, mixed.new, hyper)
+        new = config.move(state.w, mixed.new, hyper)
         # A participant is counted once, whichever of its two results is not finite
         broken = cohort.mask & ~(usable(updates.delta) & usable(change))
         mixed = mixed._replace(new=new, nonfinite=jnp.sum(broken, dtype=jnp.int32))
         drawn = state.drawn.at[cohort.ids].max(cohort.mask & usable(change))
-        sent = add_lengths(ask.bill(), cohort, config.average)
+        ask.upload()
+        ask.upload(numbers_sent(config.average))
 
         def mean(each: Array) -> Array:
             return mean_over(cohort, cohort.mask, each)
 
         shown = config.compute_diagnostics(new, kept.new, mean)
         updates = updates._replace(steps=updates.steps + ask.total("steps"))
-        info = report(federation, cohort, updates, w[everyone], new[everyone], mixed, sent, **shown)
+        start, end = w[everyone], new[everyone]
+        info = report(federation, cohort, updates, start, end, mixed, ask.bill(), **shown)
         return AtHomeState(new, state.home.at[cohort.ids].set(kept.new), drawn), info
 
     def global_model(state: AtHomeState) -> tuple[Array, Array]:

@@ -12,7 +12,7 @@ from cfljax.federation import cohort as cohorts
 from cfljax.kernels.choose import reseed_empty
 from cfljax.kernels.mix import weights_by
 from cfljax.lazy import jax, jnp
-from cfljax.local.averages import add_lengths, averages
+from cfljax.local.averages import averages, numbers_sent
 from cfljax.local.optimiser import decay_rate
 from cfljax.local.reports import report_trained
 from cfljax.local.rounds import Mixing, Trained, choose_and_train, jobs_from, sizes, train_and_mix
@@ -226,8 +226,11 @@ class ClusteredMethod:
         ask = Ask(self.solver, key, federation, cohort, hyper, state.active)
         state = config.prepare(ask, state)
         # Both trainings begin with the global model as it was before the round
-        whole = self._train_global(ask, state) if config.trains_twice else None
-        which, mix, trained = self._train_clusters(ask, state)
+        global_model = whole = None
+        if state.global_model is not None:
+            global_model = ask.download(state.global_model)
+            whole = self._train_global(ask, state.global_model, global_model)
+        which, mix, trained = self._train_clusters(ask, state, global_model)
         if config.reassigns:
             which, mix, trained = average_in_new_clusters(
                 config, self.trainer, ask, state, which, trained
@@ -292,9 +295,12 @@ class ClusteredMethod:
         """Return the state after a round, in which models may be shared in part."""
         return after
 
-    def _train_clusters(self, ask: Ask, state: State) -> tuple[Array, Array, Trained]:
+    def _train_clusters(
+        self, ask: Ask, state: State, global_model: Array | None
+    ) -> tuple[Array, Array, Trained]:
         """Let the participants choose their clusters, and train them. Return the clusters i32[S],
-        the mixing matrix f32[K, S], and the result."""
+        the mixing matrix f32[K, S], and the result. `global_model` f32[1, d]: as it has arrived;
+        None: there is none."""
         config = self.config
         key = ask.key
         federation = ask.federation
@@ -308,9 +314,9 @@ class ClusteredMethod:
             return averages(self.trainer, federation, cohort, which, k, config.average, hyper)
 
         if self._at_once(ask):
-            # The participants choose while they train, where the losses are computed. This call
-            # puts them on the bill; its result is not used, so XLA leaves it out
-            ask.losses(state.models)
+            # The participants choose while they train: they receive all models, and compute the
+            # losses there
+            ask.download_all(state.models)
             jobs = jobs_from(cohort, ask.download(state.models), None)
             trained, which = choose_and_train(
                 self.trainer, key, federation, jobs, hyper, mix_of, state.models
@@ -322,7 +328,7 @@ class ClusteredMethod:
             which = reseed_empty(key, which, cohort.mask, k, uid, config.reseed, state.in_use)
         mix = mix_of(which)
         arrived = ask.download(state.models)
-        jobs = jobs_from(cohort, arrived, which, **self._start_with(ask, state))
+        jobs = jobs_from(cohort, arrived, which, **self._start_with(ask, state, global_model))
         mixing = Mixing(mix, state.models)
         if config.buffers:
             # Buffers are means over the members, whatever the weights of gradients are
@@ -342,27 +348,26 @@ class ClusteredMethod:
         trained = train_and_mix(self.trainer, key, federation, jobs, hyper, mixing, rule=rule)
         return which, mix, trained
 
-    def _start_with(self, ask: Ask, state: State) -> dict[str, Array]:
+    def _start_with(self, ask: Ask, state: State, global_model: Array | None) -> dict[str, Array]:
         """Return what participants begin with besides their cluster's model, as fields of `Jobs`:
         the global model that theirs is pulled to, empty notes, or momentum buffers."""
         config, ids = self.config, ask.cohort.ids
-        if state.global_model is not None:
-            return {"anchor": ask.download(state.global_model), "anchor_of": jnp.zeros_like(ids)}
+        if global_model is not None:
+            return {"anchor": global_model, "anchor_of": jnp.zeros_like(ids)}
         if config.notes:
             return {"home": jnp.full((ids.shape[0], config.notes), jnp.nan)}
         return {"velocity": ask.download(state.memory)} if config.buffers else {}
 
-    def _train_global(self, ask: Ask, state: State) -> Trained:
-        """Train the global model with all participants, as if they were one cluster."""
+    def _train_global(self, ask: Ask, model: Array, arrived: Array) -> Trained:
+        """Train the global model f32[1, d] with all participants, as if they were one cluster.
+        `arrived` f32[1, d]: the model as they have received it."""
         federation = ask.federation
         cohort = ask.cohort
         hyper = ask.hyper
-        global_model = state.global_model
-        assert global_model is not None
         everyone = jnp.zeros_like(cohort.ids)
         mix = averages(self.solver, federation, cohort, everyone, 1, self.config.average, hyper)
-        jobs = jobs_from(cohort, ask.download(global_model), everyone)
-        mixing = Mixing(mix, global_model)
+        jobs = jobs_from(cohort, arrived, everyone)
+        mixing = Mixing(mix, model)
         return train_and_mix(self.solver, ask.key, federation, jobs, hyper, mixing)
 
     def _at_once(self, ask: Ask) -> bool:
@@ -385,12 +390,11 @@ class ClusteredMethod:
         last one; None: nothing. `arrived` i32[]: how many clients joined on their arrival, for
         which they have trained."""
         config, cohort = self.config, ask.cohort
-        if config.buffers or config.trains_twice:
-            # A buffer, or the global model
-            ask.send(1)
         # Of a gradient the server makes the buffer itself
         sends_two = config.trains_twice or (config.buffers and config.aggregate == "model")
-        sent = add_lengths(ask.bill(2 if sends_two else 1), cohort, config.average)
+        ask.upload(each=2 if sends_two else 1)
+        ask.upload(numbers_sent(config.average))
+        sent = ask.bill()
         trained = arrived
         if (
             state.labels_if_joining is not None

@@ -13,7 +13,8 @@ from cfljax.lazy import jnp
 from cfljax.local.attacks import attackers
 from cfljax.local.reports import report
 from cfljax.local.rounds import jobs_from, sizes
-from cfljax.round.common import first_model, traffic
+from cfljax.round.ask import Ask
+from cfljax.round.common import first_model
 from cfljax.round.config import PersonalConfig
 from cfljax.types import (
     Array,
@@ -122,21 +123,26 @@ def method_of(config: Controlled, model: Model, solver: Solver) -> Method[Vector
     def round(
         key: Array, state: Vectors, federation: Federation, cohort: Cohort, hyper: Hyper
     ) -> tuple[Vectors, Info]:
+        ask = Ask(solver, key, federation, cohort, hyper)
         # One model for all
         which = jnp.zeros_like(cohort.ids)
         own = state.own[cohort.ids]
-        start = state.models[which]
+        arrived = ask.download(state.models)
+        start = arrived[which]
         if config.own_steps:
-            jobs = jobs_from(cohort, state.models, which, home=state.control[which] - own)
+            control = ask.download(state.control)
+            jobs = jobs_from(cohort, arrived, which, home=control[which] - own)
         else:
             mine = jnp.arange(cohort.ids.shape[0], dtype=jnp.int32)
-            jobs = jobs_from(cohort, state.models, which, anchor=start - own, anchor_of=mine)
+            jobs = jobs_from(cohort, arrived, which, anchor=start - own, anchor_of=mine)
         updates = trainer.train(key, federation, jobs, hyper)
         # Control vectors and updates have noise of their own
         control_key = keys.fold(key, "control")
         sent = _send(config, solver, (key, control_key), federation, jobs, updates, own, hyper)
+        # An update, and the change of c_i
+        ask.upload(each=2 if config.own_steps else 1)
 
-        mixed, control = _step_server(
+        mixed, new_control = _step_server(
             config,
             rules=(solver.rule(key, hyper), solver.rule(control_key, hyper)),
             state=state,
@@ -151,8 +157,6 @@ def method_of(config: Controlled, model: Model, solver: Solver) -> Method[Vector
         new = own + own_view_of_change(solver, federation, cohort, hyper, sent.meant, sent.change)
         vectors = state.own.at[into].set(new, mode="drop")
         lost = jnp.sum(cohort.mask & ~sent.finite, dtype=jnp.int32)
-        # An update and a change are a vector each, down (model and c) and up
-        each = 2 if config.own_steps else 1
         info = report(
             federation,
             cohort,
@@ -160,9 +164,9 @@ def method_of(config: Controlled, model: Model, solver: Solver) -> Method[Vector
             start,
             mixed.new[which],
             mixed._replace(nonfinite=lost),
-            traffic(cohort, each, each),
+            ask.bill(),
         )
-        return Vectors(mixed.new, control, vectors, state.labels), info
+        return Vectors(mixed.new, new_control, vectors, state.labels), info
 
     def models(state: Vectors) -> tuple[Array, Array]:
         return state.models, state.labels

@@ -6,12 +6,13 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, NamedTuple
 
+from cfljax.errors import SpecError
 from cfljax.kernels.mix import usable, weighted_sum
 from cfljax.lazy import jax, jnp
 from cfljax.local.reports import report
 from cfljax.local.rounds import jobs_from
 from cfljax.round.ask import Ask
-from cfljax.round.common import first_model, keep_own, traffic
+from cfljax.round.common import first_model, keep_own
 from cfljax.round.config import PersonalConfig
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model
 
@@ -51,9 +52,6 @@ class OwnModels(NamedTuple):
             weights: f32[S, C] the weight of each client's model in each mixture.
         """
         return weighted_sum(weights, self.own)[0]
-
-
-Exchanged = tuple[OwnModels, Array | int, Array | int]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,9 +158,9 @@ class Peers(PersonalConfig):
 
     def exchange(
         self, ask: Ask, before: OwnModels, after: OwnModels, arrived: Array, home: Array | None
-    ) -> Exchanged:
-        """Return the state for the next round, and how many numbers all participants have received
-        and have sent besides models.
+    ) -> OwnModels:
+        """Return the state for the next round. What participants have received and have sent
+        besides models is billed by `ask.download` and `ask.upload`.
 
         Args:
             ask: What participants can be asked.
@@ -171,7 +169,7 @@ class Peers(PersonalConfig):
             arrived: bool[S] whose models are finite.
             home: f32[S, m] what participants had at home, of `receive`; None: nothing.
         """
-        return after, 0, 0
+        return after
 
     def also(self, model: Model, state: OwnModels) -> dict[str, Array]:
         """Return further models of the clients, f32[C, d] each, by name, whose accuracy is
@@ -226,6 +224,9 @@ def method_of(config: Peers, model: Model, solver: Solver) -> Method[OwnModels]:
     ) -> tuple[OwnModels, Info]:
         ask = Ask(solver, key, federation, cohort, hyper)
         begin, pull = config.start(state, cohort.ids, state.own[cohort.ids], hyper)
+        if config.sends:
+            begin = ask.download(begin)
+            ask.upload()
         begin, home = config.receive(ask, state, begin)
         mine = jnp.arange(cohort.ids.shape[0], dtype=jnp.int32)
         pull_of = None if pull is None else mine
@@ -240,13 +241,16 @@ def method_of(config: Peers, model: Model, solver: Solver) -> Method[OwnModels]:
             own=state.own.at[into].set(mixed.new, mode="drop"),
             drawn=state.drawn.at[into].set(True, mode="drop"),
         )
-        after, down, up = config.exchange(ask, state, after, arrived, home)
-        sent = ask.bill() if config.sends else traffic(cohort, 0, 0)
-        sent = sent._replace(floats_down=_to_count(down), floats_up=sent.floats_up + _to_count(up))
+        after = config.exchange(ask, state, after, arrived, home)
+        if not isinstance(after, OwnModels):
+            raise SpecError(
+                f"{type(config).__qualname__}.exchange returns the state alone now: count numbers "
+                "by ask.download and ask.upload"
+            )
         updates = updates._replace(steps=updates.steps + ask.total("steps"))
         # The report compares with the models that clients have at the end of the exchange
         end = after.own[cohort.ids]
-        return after, report(federation, cohort, updates, begin, end, mixed, sent)
+        return after, report(federation, cohort, updates, begin, end, mixed, ask.bill())
 
     def models(state: OwnModels) -> tuple[Array, Array]:
         mine = jnp.arange(state.own.shape[0], dtype=jnp.int32)
@@ -272,9 +276,3 @@ def method_of(config: Peers, model: Model, solver: Solver) -> Method[OwnModels]:
 
     mixes = type(config).weights is not Peers.weights
     return Method(init, round, models, also=also, chooses=False, shares=shares if mixes else None)
-
-
-def _to_count(number: Array | int) -> Array:
-    """Return a count as i32[]. It may be a sum of floats just below the number that it stands
-    for."""
-    return jnp.round(jnp.asarray(number)).astype(jnp.int32)

@@ -14,11 +14,11 @@ from cfljax.round.at_home import AtHome, AtHomeState
 from cfljax.round.before import Before
 from cfljax.round.choice import join, need_clients
 from cfljax.round.clustered import Clustered
-from cfljax.round.common import first_model, first_models, keep_own, traffic
+from cfljax.round.common import first_model, first_models, keep_own
 from cfljax.round.config import MethodConfig, PersonalConfig
 from cfljax.round.control import Controlled
 from cfljax.round.entry import entry
-from cfljax.round.peers import Exchanged, OwnModels, Peers
+from cfljax.round.peers import OwnModels, Peers
 from cfljax.round.recluster import every
 from cfljax.round.similarity import (
     compared_columns,
@@ -47,7 +47,6 @@ __all__ = [
     "Clustered",
     "Controlled",
     "RoundResult",
-    "Exchanged",
     "GradientAt",
     "AtHomeState",
     "MethodConfig",
@@ -81,6 +80,5 @@ __all__ = [
     "sample_labels",
     "sketch_on_host_if",
     "similarity",
-    "traffic",
     "train_and_compare",
 ]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from cfljax.lazy import jax, jnp
-from cfljax.local.averages import AVERAGES, add_lengths, averages
+from cfljax.local.averages import AVERAGES, averages, numbers_sent
 from cfljax.local.reports import report_trained
 from cfljax.local.rounds import Mixing, jobs_from, train_and_mix
 from cfljax.local.solver import Solver
@@ -199,10 +199,12 @@ def method_of(name: str, config: Soft, model: Model, solver: Solver) -> Method[M
         mix = averages(solver, federation, each, which, k, config.average, hyper)
         trained = train_and_mix(solver, key, federation, jobs, hyper, Mixing(mix, state.models))
 
-        floats = config.floats(federation.classes)
-        sent = add_lengths(ask.bill(k, floats, floats), cohort, config.average)
+        numbers = config.floats(federation.classes)
+        ask.download(numbers)
+        ask.upload(each=k)
+        ask.upload(numbers + numbers_sent(config.average))
         new = trained.mixed.new
-        info = report_trained(federation, each, trained, which, new - state.models, sent)
+        info = report_trained(federation, each, trained, which, new - state.models, ask.bill())
         into = jnp.where(cohort.mask, cohort.ids, federation.clients)
         after = MixtureState(
             models=new,

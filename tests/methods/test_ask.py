@@ -46,12 +46,12 @@ class Listening(AtHome):
 
 @dataclasses.dataclass(frozen=True)
 class Curious(Peers):
-    """Participants compare three models after they have trained. What they send is counted in
-    floats, which rounding has left below 7."""
+    """Participants compare three models after they have trained, and send seven numbers."""
 
     def exchange(self, ask, before, after, arrived, home):
         ask.losses(jnp.tile(before.first, (3, 1)))
-        return after, 0, jnp.float32(7 - 2**-21)
+        ask.upload(7)
+        return after
 
 
 def one_round(recipe, **sending):
@@ -74,28 +74,33 @@ def one_round(recipe, **sending):
     [rarely(Steep, 3, 2, 0), rarely(Listening, 3, 1, 0), (Curious, 3, 1, 7)],
 )
 def test_questions_are_billed(recipe, down, up, floats):
-    assert [int(each) for each in one_round(recipe).traffic] == [5 * down, 5 * up, 0, floats]
+    """Three models, one of which is trained: two more than without the question."""
+    assert [int(each) for each in one_round(recipe).traffic] == [5 * each for each in (down, up, 0, floats)]
 
 
 COUNTED = {
-    "send": (lambda ask, models: ask.send(2), (2, 0, 0, 0)),
-    "models_of_all": (lambda ask, models: ask.models_of_all(models), (2, 0, 0, 0)),
-    "losses": (lambda ask, models: ask.losses(models), (2, 0, 0, 0)),
-    "sample_losses": (lambda ask, models: ask.sample_losses(models), (2, 0, 0, 0)),
-    "gradients": (lambda ask, models: ask.gradients(models), (2, 1, 0, 0)),
-    "moves": (lambda ask, models: ask.moves(models[0], "updates", 1), (1, 1, 0, 0)),
-    "report": (lambda ask, models: ask.report(7, True), (0, 0, 7, 0)),
-    "broadcast": (lambda ask, models: ask.broadcast(3), (3, 0, 0, 0)),
-    "updates": (lambda ask, models: ask.updates(models[0], epochs=1), (0, 0, 0, 1)),
+    "download": (lambda ask, models: ask.download(models), (1, 0, 0, 0, 0)),
+    "two models": (lambda ask, models: ask.download(models, each=2), (2, 0, 0, 0, 0)),
+    "some": (lambda ask, models: ask.download(models, who=jnp.arange(5) < 0), (0, 0, 0, 0, 0)),
+    "numbers down": (lambda ask, models: ask.download(4, each=jnp.int32(2)), (0, 0, 8, 0, 0)),
+    "download_all": (lambda ask, models: ask.download_all(models), (2, 0, 0, 0, 0)),
+    "upload": (lambda ask, models: ask.upload(), (0, 1, 0, 0, 0)),
+    "losses": (lambda ask, models: ask.losses(models), (2, 0, 0, 0, 0)),
+    "sample_losses": (lambda ask, models: ask.sample_losses(models), (2, 0, 0, 0, 0)),
+    "gradients": (lambda ask, models: ask.gradients(models), (2, 1, 0, 0, 0)),
+    "moves": (lambda ask, models: ask.moves(models[0], "updates", 1), (1, 1, 0, 0, 0)),
+    "numbers up": (lambda ask, models: ask.upload(7, who=True), (0, 0, 0, 7, 0)),
+    "updates": (lambda ask, models: ask.updates(models[0], epochs=1), (0, 0, 0, 0, 1)),
 }
-"""What asks, and what it counts for each participant: vectors down and up, numbers up, trainings."""
+"""What asks, and what it bills for each participant: vectors down and up, numbers down and up; and
+trainings before the round."""
 
 
 @pytest.mark.parametrize("name", COUNTED)
 @pytest.mark.parametrize(("depth", "asked"), [rarely(0, 5), rarely(1, 3), (2, 2)])
 def test_what_some_are_asked_is_billed_to_the_round(name, depth, asked):
     """`depth`: asked of all five participants, of three of them, or of two of these three."""
-    question, (down, up, floats, trained) = COUNTED[name]
+    question, (*sent, trained) = COUNTED[name]
     federation, hyper = play.seven_clients(), {"lr": jnp.float32(0.1)}
     cohort = play.drawn(keys.root(0), federation, 5, 0, hyper)
     ask = Ask(toy.solver(toy.model()), keys.root(0), federation, cohort, hyper)
@@ -103,8 +108,7 @@ def test_what_some_are_asked_is_billed_to_the_round(name, depth, asked):
     for number in (3, 2)[:depth]:
         some = some.of(jnp.arange(5) < number)
     question(some, jnp.zeros((3, toy.model().size)))
-    bill = [int(each) for each in ask.bill()]
-    assert bill == [5 + down * asked, 5 + up * asked, 0, floats * asked]
+    assert [int(each) for each in ask.bill()] == [each * asked for each in sent]
     count = ask.pretrained_count
     assert (count if trained == 0 else int(count)) == (trained * asked or None)
 
@@ -174,3 +178,13 @@ def test_clusters_that_nobody_joins_are_an_error():
         match="method.idle: no client joins its 3 clusters; set chooses = True, or write begin",
     ):
         type("Idle", (Clustered,), {"clusters": 3})().check_run("method.idle", Train(), None, None)
+
+
+def test_an_exchange_that_returns_counts_is_told_how_to_bill_them():
+    class Old(Curious):
+        def exchange(self, ask, before, after, arrived, home):
+            return after, 0, 7
+
+    with pytest.raises(SpecError, match="Old.exchange returns the state alone now") as error:
+        one_round(Old)
+    assert "\n" not in str(error.value)
