@@ -16,11 +16,12 @@ from cfljax.config.train_tables import (
     check_asynchronous,
     read_server,
 )
-from cfljax.config.transit import Privacy
 from cfljax.errors import SpecError, suggest
 from cfljax.local.aggregation import Robust
 from cfljax.local.attacks import Attack
 from cfljax.local.compressors import Compressor
+from cfljax.local.privacy import Privacy
+from cfljax.local.send import Sending
 from cfljax.registry.options import Table, Value, check, option, show
 
 
@@ -273,19 +274,14 @@ class Train:
         """The optimiser of the server; None: it takes means. Stages ask for it by this name."""
         return self.server
 
-    def vector_bytes(self, d: int, uncompressed: int = 0) -> int:
-        """Return the bytes of an update of d numbers as a participant sends it, of which
-        `uncompressed` are sent as they are."""
-        if self.compress is None:
-            return 4 * d
-        return 4 * uncompressed + self.compress.bytes(d - uncompressed)
+    def vector_bytes(self, d: int) -> int:
+        """Return the bytes of an update of d numbers as a participant sends it."""
+        return Sending(self.compress).bytes_up(d)
 
-    def vector_bytes_down(self, d: int, uncompressed: int = 0) -> int | None:
-        """Return the bytes of a model of d numbers as a participant receives it, as `vector_bytes`
-        does; None: four for each number that travels."""
-        if self.compress is None or not self.compress.changes_downloads:
-            return None
-        return 4 * uncompressed + self.compress.bytes_down(d - uncompressed)
+    def vector_bytes_down(self, d: int) -> int | None:
+        """Return the bytes of a model of d numbers as a participant receives it; None: four for
+        each number that travels."""
+        return Sending(self.compress).bytes_down(d)
 
     def slots(self, training: int, clients: int) -> int:
         """Return the size S of the cohort axis if `training` of all clients train: the number of
@@ -315,23 +311,15 @@ class Train:
         for name, value in (("momentum", self.momentum), ("dropout", self.dropout)):
             if value >= 1:
                 raise SpecError(f"{where}.{name} = {value}: must be less than 1")
-        noise = self.privacy.noise if self.privacy else 0.0
-        if self.clock and self.clock.trace and noise > 0:
-            why = "ε is computed for draws from clients that are all available; leave out one"
-            raise SpecError(f"{where}.clock.trace with {where}.privacy.noise = {noise}: {why}")
-        if self.compress and self.compress.changes_downloads and self.divided_by:
-            raise SpecError(
-                f'{where}.compress.name = "{self.compress.name}" with {self.divided_by}: models '
-                "that change on their way down travel whole; leave out one"
-            )
         check_asynchronous(
             self.asynchronous,
             self.clock,
-            self.transit,
             self.plan_options.stream,
             self.participation,
         )
-        _check_robust(self, self.plan_options, where)
+        for table in (self.privacy, self.compress, self.robust):
+            if table is not None:
+                table.check_train(where, self)
         if self.metrics:
             from cfljax.engine.metrics import METRICS
 
@@ -380,24 +368,6 @@ def read_frozen(value: Value) -> tuple[str, ...] | None:
             f'train.freeze = {show(value)}: must name a part, such as "head", or a list of parts'
         )
     return tuple(sorted(set(names)))
-
-
-def _check_robust(train: Train, forced: PlanOptions, where: str) -> None:
-    """Reject options that exclude a robust rule, which needs all updates at once and without
-    noise."""
-    privacy, _, _, robust = train.transit
-    if robust is None:
-        return
-    if privacy is not None and privacy.noise > 0:
-        raise SpecError(
-            f"{where}.robust with {where}.privacy.noise = {privacy.noise}: noise is defined "
-            "for weighted sums only; leave out one"
-        )
-    if forced.stream:
-        raise SpecError(
-            f"{where}.plan.stream = {forced.stream}: {where}.robust needs all updates at "
-            "once; leave out one"
-        )
 
 
 def _check_optimizer_state(train: Train, where: str) -> None:

@@ -6,7 +6,6 @@ import dataclasses
 
 from cfljax.config.frozen import FrozenTable
 from cfljax.config.optimisers import check_optimiser
-from cfljax.config.transit import Transit
 from cfljax.errors import SpecError
 from cfljax.federation.traces import read_trace
 from cfljax.registry.options import Table, Value, check, option
@@ -75,7 +74,6 @@ class AsynchronousTable:
 def check_asynchronous(
     asynchronous: AsynchronousTable | None,
     clock: ClockTable | None,
-    transit: Transit,
     stream: int | None,
     participation: int | float,
 ) -> None:
@@ -90,13 +88,6 @@ def check_asynchronous(
     if clock.deadline_s is not None:
         limit = "an asynchronous server has no deadline; leave out one"
         raise SpecError(f"{ASYNCHRONOUS} with train.clock.deadline_s = {clock.deadline_s}: {limit}")
-    if transit.privacy is not None and (transit.privacy.noise > 0 or transit.choice is not None):
-        key = f"noise = {transit.privacy.noise}" if transit.privacy.noise > 0 else "choice"
-        why = (
-            "ε is computed for rounds in which all clients can be drawn; here some are still "
-            "training"
-        )
-        raise SpecError(f"{ASYNCHRONOUS} with train.privacy.{key}: {why}; leave out one")
     if stream:
         raise SpecError(
             f"train.plan.stream = {stream}: {ASYNCHRONOUS} keeps all pending updates; leave out one"

@@ -5,7 +5,6 @@ models, and mean the same for every method."""
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 from typing import Any, NamedTuple, get_type_hints
 
 from cfljax.config.values import list_fields
@@ -13,6 +12,7 @@ from cfljax.errors import SpecError
 from cfljax.local import compressors
 from cfljax.local.aggregation import Robust
 from cfljax.local.attacks import Attack
+from cfljax.local.privacy import ChoiceTable, Privacy
 from cfljax.registry.gone import check_gone
 from cfljax.registry.options import (
     Table,
@@ -23,47 +23,6 @@ from cfljax.registry.options import (
     show,
 )
 from cfljax.round.config import MethodConfig
-
-INSTALL_COMMAND = 'pip install ".[privacy]" in the checkout'
-
-
-@dataclasses.dataclass(frozen=True)
-class ChoiceTable:
-    """The table `train.privacy.choice`: participants choose their cluster by the exponential
-    mechanism."""
-
-    epsilon: float = option(help="ε of one choice", above=0, traced=True)
-    clip: float = option(5.0, "a loss counts as no larger than this", above=0, traced=True)
-
-
-@dataclasses.dataclass(frozen=True)
-class Privacy:
-    """The table `train.privacy`: differential privacy of clients, with a trusted server."""
-
-    clip: float = option(help="no update is longer than this (l2 norm)", above=0, traced=True)
-    noise: float = option(
-        0.0, "deviation of the noise on a sum, over clip · its largest weight", low=0, traced=True
-    )
-    delta: float = option(1e-5, "ε is computed for this δ", above=0, high=0.5)
-    choice: ChoiceTable | None = option(
-        None,
-        "make the choice of a cluster by loss private: { epsilon = 1.0, clip = 5.0 }",
-        written=Table | None,
-    )
-
-    def __post_init__(self) -> None:
-        if isinstance(self.choice, dict):
-            object.__setattr__(
-                self, "choice", check(ChoiceTable, self.choice, "train.privacy.choice")
-            )
-
-    def check(self, where: str) -> None:
-        """Reject noise if the package that computes ε is not installed."""
-        if self.noise > 0 and importlib.util.find_spec("dp_accounting") is None:
-            raise SpecError(
-                f"{where}.noise = {self.noise}: its ε is computed by dp-accounting, which is "
-                f"not installed: {INSTALL_COMMAND}"
-            )
 
 
 def _list_compress_options() -> type:

@@ -344,8 +344,8 @@ def _make_settings(
     one after another."""
     train = run.train
     federation = material.federation
-    vector_up = train.vector_bytes(message.length, len(message.statistics))
-    vector_down = train.vector_bytes_down(message.length, len(message.statistics))
+    vector_up = message.sending.bytes_up(message.length)
+    vector_down = message.sending.bytes_down(message.length)
     clock = asynchronous = None
     if train.clock:
         clock = vector_bytes(method.travels, material.model.size, vector_down, vector_up)

@@ -36,8 +36,9 @@ import numpy.typing as npt
 
 from cfljax.config import Run
 from cfljax.config.rules import has_client_side_parts
-from cfljax.config.transit import INSTALL_COMMAND, uses_error_feedback
+from cfljax.config.transit import uses_error_feedback
 from cfljax.errors import SpecError
+from cfljax.local.privacy import INSTALL_COMMAND
 from cfljax.types import Federation
 
 # The most draws that are distinguished if who was drawn is known; of more, neighbours are joined

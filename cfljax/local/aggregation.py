@@ -5,6 +5,7 @@ its own (`round.stages.server`)."""
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from cfljax import keys
 from cfljax.errors import SpecError
@@ -37,6 +38,26 @@ class Robust(NamedTable):
         for name in ("trim", "liars"):
             if (value := getattr(self, name)) is not None and not value < 0.5:
                 raise SpecError(f"{where}.{name} = {value}: must be less than 0.5")
+
+    def check_train(self, where: str, train: Any) -> None:
+        """Reject other options of the table `train`, named `where`: a rule needs all updates at
+        once, and without noise.
+
+        Args:
+            where: The name of the table.
+            train: Its options.
+        """
+        noise = train.privacy.noise if train.privacy else 0.0
+        if noise > 0:
+            raise SpecError(
+                f"{where}.robust with {where}.privacy.noise = {noise}: noise is defined "
+                "for weighted sums only; leave out one"
+            )
+        if stream := train.plan_options.stream:
+            raise SpecError(
+                f"{where}.plan.stream = {stream}: {where}.robust needs all updates at "
+                "once; leave out one"
+            )
 
 
 def server_rule(robust: str, key: Array, hyper: Hyper, unit: Array | float | None = None) -> Rule:

@@ -9,6 +9,7 @@ import numpy as np
 
 from cfljax import keys
 from cfljax.lazy import jax, jnp
+from cfljax.local.links import Link, Passage
 from cfljax.registry.options import NamedTable, option
 from cfljax.types import Array, Federation, Hyper, View
 
@@ -17,7 +18,7 @@ _SCORES = 1 << 24
 
 
 @dataclasses.dataclass(frozen=True)
-class Attack(NamedTable):
+class Attack(NamedTable, Link):
     """The table `train.attack`: clients that send false updates, or have false labels. Its numbers
     are in `hyper`."""
 
@@ -34,10 +35,17 @@ class Attack(NamedTable):
         high=2**31 - 1,
     )
 
-    @property
-    def changes_updates(self) -> bool:
-        """Whether attackers change their updates; False: their labels."""
+    def acts(self, hyper: Hyper) -> bool:  # noqa: ARG002
+        """Return whether attackers change their updates; False: their labels."""
         return self.name in ("sign_flip", "noise")
+
+    def encode(
+        self, passage: Passage, row: Array, residual: Array | None
+    ) -> tuple[Array, Array | None]:
+        """Return what the client sends: if it is an attacker, a false update."""
+        hyper = passage.hyper
+        false_row = self.falsify(hyper, keys.fold(passage.key, "lie"), row)
+        return jnp.where(self.attacks(hyper, passage.uid), false_row, row), residual
 
     def attacks(self, hyper: Hyper, uid: Array) -> Array:
         """Return whether the client of this identity i32[] is an attacker, bool[]."""

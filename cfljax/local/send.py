@@ -1,26 +1,16 @@
-"""An update's way from a participant to the server, and a model's way down (`download`).
-
-Attackers change their updates; then the update is compressed, and clipped to the largest norm that
-`train.privacy` allows. Updates are handled one at a time, and random draws depend on the client's
-identity, not on padding, order, blocks or devices.
-
-With error feedback (Seide et al. 2014; Karimireddy et al. 2019) a client adds its residual, the
-part of its earlier updates that compression has dropped, to its update, and sends the compressed
-sum; the sum minus the sent vector is its new residual. The residual is not clipped: the server
-clips the received vector, and the clipped part is lost, as without feedback. An attacker's false
-update is treated in the same way. An update that is not finite leaves the residual unchanged."""
+"""An update's way from a participant to the server, and a model's way down: the links of a run in
+their order. Attackers change their updates; then an update is compressed, and clipped to the
+largest norm that `train.privacy` allows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
-import numpy as np
-
-from cfljax import keys
-from cfljax.lazy import jax, jnp
 from cfljax.local.attacks import Attack
+from cfljax.local.compression import Compression
 from cfljax.local.compressors import Compressor
+from cfljax.local.links import Link, Passage
+from cfljax.local.privacy import Clip
 from cfljax.types import Array, Hyper
 
 
@@ -36,18 +26,37 @@ class Sending(NamedTuple):
     robust: str = ""
     # Whether clients keep what compression drops, and add it to their next update
     feedback: bool = False
-    # The positions of numbers that are not compressed: running statistics of batches. They are no
-    # steps, so that their size has nothing to do with that of the others
+    # The positions of numbers that are not compressed
     uncompressed: tuple[int, ...] = ()
+
+    @property
+    def compression(self) -> Compression | None:
+        """The link that compresses; None: there is none."""
+        return None if self.compress is None else Compression(self.compress, self.uncompressed)
+
+    @property
+    def links(self) -> tuple[Link, ...]:
+        """What happens to a vector on its way up, in this order."""
+        return tuple(link for link in (self.attack, self.compression, Clip()) if link is not None)
+
+    def bytes_up(self, d: int) -> int:
+        """Return the bytes of an update of d numbers as a participant sends it."""
+        size = 4 * d
+        for link in self.links:
+            size = link.bytes(d, size)
+        return size
+
+    def bytes_down(self, d: int) -> int | None:
+        """Return the bytes of a model of d numbers as a participant receives it; None: four for
+        each number that travels."""
+        if self.compress is None or self.compression is None or not self.compress.changes_downloads:
+            return None
+        return self.compression.bytes_down(d)
 
 
 def modifies(sending: Sending, hyper: Hyper) -> bool:
     """Return whether updates are modified on their way to the server."""
-    return (
-        sending.compress is not None
-        or (sending.attack is not None and sending.attack.changes_updates)
-        or "privacy.clip" in hyper
-    )
+    return any(link.acts(hyper) for link in sending.links)
 
 
 def receive(
@@ -72,31 +81,11 @@ def receive(
       unit: The factor from the row to an update, for the clipping: 1 for an update, the learning
         rate for a gradient.
     """
-    if sending.attack is not None and sending.attack.changes_updates:
-        false_row = sending.attack.falsify(hyper, keys.fold(key, "lie"), row)
-        row = jnp.where(sending.attack.attacks(hyper, uid), false_row, row)
-    if sending.compress is not None:
-        whole = row if residual is None else row + residual
-        row = _encode(sending.compress.encode, sending, keys.fold(key, "compress"), whole)
-        if residual is not None:
-            # A broken update must not break the client's later ones
-            residual = jnp.where(jnp.isfinite(whole - row).all(), whole - row, residual)
-    if "privacy.clip" in hyper:
-        shorter = jnp.minimum(1.0, hyper["privacy.clip"] / (jnp.linalg.norm(row) * unit))
-        # With a unit of 0 the server adds no noise (`server_rule`), so that nothing may be sent
-        row = row * jnp.where(jnp.asarray(unit) > 0, shorter, 0.0)
+    passage = Passage(hyper, key, uid, unit)
+    for link in sending.links:
+        if link.acts(hyper):
+            row, residual = link.encode(passage, row, residual)
     return row, residual
-
-
-def _encode(
-    encode: Callable[[Array, Array], Array], sending: Sending, key: Array, row: Array
-) -> Array:
-    """Encode the row f32[d] by a function (key, row) -> row of the compressor, apart from what is
-    not compressed, and return it as the receiver reconstructs it, f32[d]."""
-    if not sending.uncompressed:
-        return encode(key, row)
-    rest = np.delete(np.arange(row.shape[0]), sending.uncompressed)
-    return row.at[rest].set(encode(key, row[rest]))
 
 
 def download(sending: Sending, key: Array, models: Array) -> Array:
@@ -107,13 +96,6 @@ def download(sending: Sending, key: Array, models: Array) -> Array:
       key: The random key of the round.
       models: f32[K, d] the models that are sent.
     """
-    compressor = sending.compress
-    if compressor is None or not compressor.changes_downloads:
+    if sending.compress is None or not sending.compress.changes_downloads:
         return models
-    # The same for all that ask for a model in this round
-    each = keys.fold_each(keys.fold(key, "download"), "model", jnp.arange(models.shape[0]))
-
-    def arrive(of: tuple[Array, Array]) -> Array:
-        return _encode(compressor.encode_down, sending, *of)
-
-    return jax.lax.map(arrive, (each, models))
+    return Compression(sending.compress, sending.uncompressed).download(key, models)

@@ -300,7 +300,7 @@ def own_view_of_change(
       arrived: f32[S, d] the changes as the server has them.
     """
     attack = solver.sending.attack
-    if attack is None or not attack.changes_updates:
+    if attack is None or not attack.acts(hyper):
         return arrived
     lies = attackers(attack, hyper, federation)[cohort.ids]
     return jnp.where(lies[:, None], meant, arrived)

@@ -75,7 +75,9 @@ def one_round(recipe, **sending):
 )
 def test_questions_are_billed(recipe, down, up, floats):
     """Three models, one of which is trained: two more than without the question."""
-    assert [int(each) for each in one_round(recipe).traffic] == [5 * each for each in (down, up, 0, floats)]
+    assert [int(each) for each in one_round(recipe).traffic] == [
+        5 * each for each in (down, up, 0, floats)
+    ]
 
 
 COUNTED = {

@@ -6,6 +6,7 @@ import pytest
 
 import cfljax
 from cfljax.config import plugins, read_spec
+from cfljax.engine.outputs import vector_bytes
 from cfljax.errors import SpecError
 from cfljax.experiment import dry_run
 from cfljax.experiment.batching import Size
@@ -78,7 +79,9 @@ def test_the_bill_the_clock_and_the_forecast_have_its_bytes():
     parts, batch = assembled("fedavg", [feature])
     d = parts.model.size
     assert parts.settings.clock == (d, 4 * d)
-    assert (parts.settings.vector_down, parts.settings.vector_up) == (d, 4 * d)
+    settings = parts.settings
+    found = vector_bytes(parts.method.travels, d, settings.vector_down, settings.vector_up)
+    assert found == (d, 4 * d)
     train = batch.first.train
     forecast = dry_run.communication(batch.first, Size(parameters=d, clients=12, learners=12))
     assert forecast == (train.rounds * 5 * d, train.rounds * 5 * 4 * d)

@@ -5,7 +5,9 @@ one by `cfljax.register_compressor`."""
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
+from cfljax.errors import SpecError
 from cfljax.registry import Entry, Registry
 from cfljax.registry.options import option
 from cfljax.types import Array
@@ -76,6 +78,19 @@ class Compressor:
             d: The numbers of the model.
         """
         return 4 * d
+
+    def check_train(self, where: str, train: Any) -> None:
+        """Reject other options of the table `train`, named `where`.
+
+        Args:
+            where: The name of the table.
+            train: Its options.
+        """
+        if self.changes_downloads and train.divided_by:
+            raise SpecError(
+                f'{where}.compress.name = "{self.name}" with {train.divided_by}: models that '
+                "change on their way down travel whole; leave out one"
+            )
 
     @property
     def changes_downloads(self) -> bool:
