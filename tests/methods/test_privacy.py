@@ -20,6 +20,7 @@ from cfljax.local.aggregation import server_rule
 from cfljax.methods import METHODS
 from tests import play, toy
 from tests.kernels.compiled import mix_models
+from tests.methods import golden
 from tests.often import rarely
 
 CLIENTS, DRAWN, NOISE, DELTA = 20, 2, 2.0, 1e-3
@@ -288,3 +289,31 @@ def test_a_deadline_tells_who_sends():
         assert privacy.hides_draw(run, True) == ("deadline_s" not in more.get("clock", {}))
         found.append(privacy.epsilon(run, crowd()))
     assert found[0] == found[1] < found[2]
+
+
+SENDS_MORE = {
+    "cfl_gp": "clusters clients by updates after each round, of which a line says that ε does not "
+    "include them",
+    "fedsoft": "adds one model to the sums of all clusters that have drawn its client",
+}
+
+
+def test_epsilon_counts_a_noised_sum_for_each_vector_that_is_billed():
+    """By the bills on record: the vectors that a participant sends in the last round. Of a model
+    that travels in part a vector is shorter."""
+    counted, billed = {}, {}
+    for name in METHODS:
+        options = {k: v for k, v in play.options(name).items() if k != "model"}
+        config = METHODS.check(name, options, f"method.{name}")
+        refused = {"privacy", "privacy.noise"} & set(config.without)
+        if refused or config.parts or not config.sends or name in SENDS_MORE:
+            continue
+        numbers = golden.read_record()[name][1]
+        participants = 9 if name in play.EVERYBODY else 5
+        size = 4 * numbers["models"].shape[-1] * participants
+        up = numbers["bytes"][0]
+        over_participants, over_all = config.releases(play.ROUNDS)
+        counted[name] = math.ceil(over_participants / play.ROUNDS) or over_all // play.ROUNDS
+        billed[name] = int(up[-1] - up[-2]) // size
+    assert len(counted) > 25 and {1, 2} == set(counted.values())
+    assert counted == billed
