@@ -59,7 +59,7 @@ class SolverSettings:
     """Which parts of a model stay with the client, and which do not train; None: all train and
     travel."""
     keeps_state: bool = False
-    """Whether optimisers go on from round to round (`ClientState.optimiser`)."""
+    """Whether optimisers go on from round to round (`ClientState.rows`)."""
 
     @property
     def sequential(self) -> bool:
@@ -236,7 +236,8 @@ def make_trainer(
             task.velocity,
             None if choice is None else jnp.int32(0),
             task.home,
-            optimiser=task.optimiser,
+            # A residual is read and written when the update is sent
+            rows={name: row for name, row in task.rows.items() if name != "residual"},
         )
 
     def train(task: Task) -> Updates:

@@ -205,9 +205,13 @@ def send_parts(
 
     # Padding sends nothing, and takes no time if clients train one after another
     delta, velocity, left = jax.lax.cond(
-        task.mask, arrive, lambda of: of, (updates.delta, updates.velocity, task.residual)
+        task.mask,
+        arrive,
+        lambda of: of,
+        (updates.delta, updates.velocity, task.rows.get("residual")),
     )
-    return updates._replace(delta=delta, velocity=velocity, residual=left)
+    rows = updates.rows if left is None else updates.rows | {"residual": left}
+    return updates._replace(delta=delta, velocity=velocity, rows=rows)
 
 
 def make_turns(parts: ModelParts | None, epochs: int) -> Turns | None:

@@ -42,9 +42,7 @@ def report(
     """
     delta = updates.delta
     norm = jnp.linalg.norm(updates.delta, axis=1)
-    kept = PerUpdate(
-        updates.loss, usable(delta), norm, delta, updates.home, updates.residual, updates.optimiser
-    )
+    kept = PerUpdate(updates.loss, usable(delta), norm, delta, updates.home, updates.rows)
     return _make_info(
         federation,
         cohort,
@@ -102,18 +100,13 @@ def _make_info(
 ) -> Info:
     """Report on a round. `steps` i32[S]: the local steps of the participants. `distance` f32[S]: of
     each trained model from its cluster's model after the round."""
-    # Padding has an index past the last client, which `mode="drop"` leaves out
-    into = jnp.where(cohort.mask, cohort.ids, federation.clients)
     present = cohort.mask
-    new = {"residual": kept.residual, "optimiser": kept.optimiser}
-    rows = {
-        name: getattr(cohort.kept, name).at[into].set(each, mode="drop")
-        for name, each in new.items()
-        if each is not None
-    }
+    rows = {name: cohort.write(cohort.kept.rows[name], new) for name, new in kept.rows.items()}
     by_client = None
     if cohort.kept.devices is not None:
-        # A client of several jobs does the steps of all of them
+        # A client of several jobs does the steps of all of them. Padding has an index past the last
+        # client, which `mode="drop"` leaves out
+        into = jnp.where(cohort.mask, cohort.ids, federation.clients)
         by_client = jnp.zeros(federation.clients).at[into].add(steps, mode="drop")
     if (flight := find_flight(cohort.kept)) is not None and flight.arrives is not None:
         # Means are over the updates that arrive
@@ -124,7 +117,7 @@ def _make_info(
     discrepancy = mean_over(cohort, counted, distance)
     drift = mean_over(cohort, counted, kept.norm)
     loss = mean_loss(federation, cohort, kept.loss)
-    rows_after = ClientState(**rows)
+    rows_after = ClientState(rows=rows)
     return Info(traffic, loss, discrepancy, drift, nonfinite, lost, diag, rows_after, by_client)
 
 

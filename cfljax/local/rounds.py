@@ -36,10 +36,8 @@ class PerUpdate(NamedTuple):
     participants that it trained."""
     # f32[S, n]: the updates of client-side parameters; None: there are none
     home: Array | None = None
-    # f32[S, d]: what compression has dropped of the participants' updates so far; None: it is lost
-    residual: Array | None = None
-    # f32[S, m]: the states of the participants' optimisers; None: they are lost
-    optimiser: Array | None = None
+    # f32[S, n] by name: the participants' new rows of `ClientState.rows`
+    rows: dict[str, Array] = {}
 
 
 class Mixing(NamedTuple):
@@ -269,7 +267,7 @@ def _sum_part(
         buffers = sum_by(without_noise, mixing.members, rows)[0]
     moves = delta if size is None else sketch(delta, size)
     return (moved, buffers), PerUpdate(
-        updates.loss, finite, norm, moves, updates.home, updates.residual, updates.optimiser
+        updates.loss, finite, norm, moves, updates.home, updates.rows
     )
 
 

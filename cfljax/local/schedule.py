@@ -73,10 +73,8 @@ class Task(NamedTuple):
     weights: Array | None = None
     # f32[m] its client-side numbers; None: there are none
     home: Array | None = None
-    # f32[d] what compression has dropped of its updates; None: it is lost
-    residual: Array | None = None
-    # f32[m] the state of its optimiser, which is not finite if it is to begin; None: it begins
-    optimiser: Array | None = None
+    # f32[n] by name: its rows of `ClientState.rows`
+    rows: dict[str, Array] = {}
 
 
 class Course(NamedTuple):

@@ -199,8 +199,6 @@ class Solver(SolverSettings):
             anchor_of = which if anchor_of is None else anchor_of
             velocity = None if velocity is None else velocity[which]
             which = jnp.arange(number, dtype=jnp.int32)
-        residual = jobs.kept.residual
-        optimiser = jobs.kept.optimiser
         task = Task(
             each_key,
             jobs.client,
@@ -211,8 +209,7 @@ class Solver(SolverSettings):
             None,
             jobs.weights,
             jobs.home,
-            None if residual is None else residual[jobs.client],
-            None if optimiser is None else optimiser[jobs.client],
+            jobs.kept.take(jobs.client),
         )
         numbers = {name: jnp.broadcast_to(value, number) for name, value in hyper.items()}
         rows = QueuedJobs(task, which, which if anchor_of is None else anchor_of, numbers)
@@ -474,8 +471,6 @@ class Solver(SolverSettings):
             mask = jobs.mask[s] & (s >= 0)
             client = jobs.client[s]
             start = insert_home(self.parts, jobs.kept.client_params, client, jobs.start[which])
-            residual = None if jobs.kept.residual is None else jobs.kept.residual[client]
-            optimiser = None if jobs.kept.optimiser is None else jobs.kept.optimiser[client]
             task = Task(
                 each_key[s],
                 client,
@@ -486,8 +481,7 @@ class Solver(SolverSettings):
                 velocity,
                 weights,
                 home,
-                residual,
-                optimiser,
+                jobs.kept.take(client),
             )
             return one(task)
 

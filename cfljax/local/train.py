@@ -214,9 +214,10 @@ def make_training(
 
     def begin() -> Position:
         position = start_at(rule, params, velocity)
-        if task.optimiser is None:
+        if "optimiser" not in task.rows:
             return position
-        return position._replace(optimiser=_resume_optimiser(position.optimiser, task.optimiser))
+        state = _resume_optimiser(position.optimiser, task.rows["optimiser"])
+        return position._replace(optimiser=state)
 
     def visit(position: Position, seen: StepSamples | None, number: Array) -> Position:
         # Crops and dropout depend on the number of the step alone, not on how steps are grouped
@@ -238,13 +239,11 @@ def make_training(
         worked = course.total > 0
         delta = jnp.where(worked, model.ravel(position.params) - task.start, 0.0)
         buffers = None if task.velocity is None else model.ravel(position.optimiser)
-        state = None
-        if task.optimiser is not None:
-            flat_state = flatten_util.ravel_pytree(position.optimiser)[0]
-            state = jnp.where(worked, flat_state, task.optimiser)
-        return Updates(
-            delta, position.loss / course.visited, course.total, buffers, optimiser=state
-        )
+        rows = {}
+        if "optimiser" in task.rows:
+            state = flatten_util.ravel_pytree(position.optimiser)[0]
+            rows["optimiser"] = jnp.where(worked, state, task.rows["optimiser"])
+        return Updates(delta, position.loss / course.visited, course.total, buffers, rows=rows)
 
     return Stepwise(begin, visit, end)
 

@@ -153,14 +153,12 @@ class Sattler(FedAvg):
         """Return the cosines of the updates, and their norms."""
         ids = ask.cohort.ids
         mask = ask.cohort.mask
-        clients = len(after.labels)
         cosines = cosine_matrix(done.moves, mask=mask)
         similarity = jnp.zeros_like(before.memory.similarity)
         similarity = similarity.at[ids[:, None], ids[None, :]].set(cosines)
         # An update that is not finite counts as none
         norms = jnp.where(jnp.isfinite(done.norms), done.norms, 0.0)
-        into = jnp.where(mask, ids, clients)
-        norms = jnp.full(clients, -1.0).at[into].set(norms, mode="drop")
+        norms = ask.cohort.write(jnp.full(len(after.labels), -1.0), norms)
         return before.memory._replace(similarity=similarity, norms=norms)
 
     def remember_after_server_step(self, before: State, after: State) -> SplitStatistics:

@@ -152,7 +152,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         updates = trainer.fit(key, federation, jobs, hyper)
         ask.upload()
         mixed = keep_own(cohort, updates.delta, start)
-        personal = state.personal.at[cohort.ids].set(mixed.new)
+        personal = cohort.write(state.personal, mixed.new)
 
         # The mean of all x_i, also of those that have not taken part
         there = present(federation, cohort.round)

@@ -344,13 +344,12 @@ class FedCCFA(Peers):
         # Rounds are counted from 1; those without participants do not count
         this_round = jnp.full(len(ids), memory.last_round.max() + 1)
         shared = Memory(Prototypes(means, is_known), this_round).write()
-        into = jnp.where(arrived, ids, ask.federation.clients)
         ask.download(width, each=jnp.sum(known.known, axis=1))
         ask.upload(rows.size)
         ask.upload(width, each=jnp.sum(there, axis=1))
         return after._replace(
-            own=after.own.at[into].set(new, mode="drop"),
-            shared=before.shared.at[into].set(shared, mode="drop"),
+            own=ask.cohort.write(after.own, new, arrived),
+            shared=ask.cohort.write(before.shared, shared, arrived),
         )
 
 

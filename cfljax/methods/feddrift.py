@@ -219,10 +219,9 @@ def record_losses(ask: Ask, state: State, look: LossComparison, step: Array) -> 
     """Return the state after those that have compared the models in time step `step` i32[] have
     taken the best one, and their least loss is noted."""
     known = state.memory
-    into = jnp.where(look.who, ask.cohort.ids, state.labels.shape[0])
     known = known._replace(
-        looked=known.looked.at[into].set(step, mode="drop"),
-        loss=known.loss.at[into].set(look.least, mode="drop"),
+        looked=ask.cohort.write(known.looked, step, look.who),
+        loss=ask.cohort.write(known.loss, look.least, look.who),
     )
     return state._replace(labels=join(state.labels, ask.cohort, look.best), memory=known)
 

@@ -192,8 +192,7 @@ class FedPAC(Peers):
         by_samples = size / jnp.maximum(size.sum(), 1.0)
         weights = jnp.append(alpha, by_samples[None], axis=0)
         mixed = jnp.matmul(weights, trained, precision=HIGHEST)
-        into = jnp.where(there, ids, len(after.own))
-        own = after.own.at[into].set(mixed[:-1], mode="drop")
+        own = ask.cohort.write(after.own, mixed[:-1], there)
         # All have the mean body; heads are those just mixed, or as they were
         own = jnp.where(head | ~jnp.any(there), own, mixed[-1])
 

@@ -120,10 +120,7 @@ class FedRC(Soft):
         sums = jax.lax.map(
             of, (jnp.where(here[:, None, :], shares, 0.0), labels), batch_size=TOGETHER
         )
-        there = jnp.where(
-            cohort.mask & jnp.isfinite(sums).all(axis=(1, 2)), cohort.ids, federation.clients
-        )
-        return state.memory.at[there].set(sums, mode="drop")
+        return cohort.write(state.memory, sums, jnp.isfinite(sums).all(axis=(1, 2)))
 
     def floats(self, classes: int) -> int:
         """Return the size of C, which is sent down, and of the sums of q, which are sent up."""

@@ -243,12 +243,11 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         change = jnp.where(cohort.mask[:, None], received - own, 0.0)
         kept = keep_own(cohort, change, own)
         # One whose update is not finite has no new model: it goes on as it was
-        into = jnp.where(cohort.mask & ~kept.lost, cohort.ids, federation.clients)
         state = State(
             centres=mixed.new,
-            personal=state.personal.at[into].set(kept.new, mode="drop"),
+            personal=cohort.write(state.personal, kept.new, ~kept.lost),
             shares=shares,
-            trained=state.trained.at[into].set(True, mode="drop"),
+            trained=cohort.write(state.trained, True, ~kept.lost),
         )
         # The report says how far each w_i is from its client's main cluster model
         end = mixed.new[state.largest[cohort.ids]]

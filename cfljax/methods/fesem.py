@@ -118,9 +118,8 @@ class Centres(Clustered):
     ) -> Array:
         """Return f32[C, p]: the weights `own`, in which the participants that have trained have
         their new ones, of a model's vector these `columns`."""
-        into = jnp.where(ask.cohort.mask & done.finite, ask.cohort.ids, own.shape[0])
         new = (before.models[done.which] + done.moves)[:, columns]
-        return own.at[into].set(new, mode="drop")
+        return ask.cohort.write(own, new, done.finite)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -183,7 +183,8 @@ def method_of(config: AtHome, model: Model, solver: Solver) -> Method[AtHomeStat
         # A participant is counted once, whichever of its two results is not finite
         broken = cohort.mask & ~(usable(updates.delta) & usable(change))
         mixed = mixed._replace(new=new, nonfinite=jnp.sum(broken, dtype=jnp.int32))
-        drawn = state.drawn.at[cohort.ids].max(cohort.mask & usable(change))
+        home = cohort.write(state.home, kept.new, usable(change))
+        drawn = cohort.write(state.drawn, True, usable(change))
         ask.upload()
         ask.upload(numbers_sent(config.average))
 
@@ -194,7 +195,7 @@ def method_of(config: AtHome, model: Model, solver: Solver) -> Method[AtHomeStat
         updates = updates._replace(steps=updates.steps + ask.total("steps"))
         start, end = w[everyone], new[everyone]
         info = report(federation, cohort, updates, start, end, mixed, ask.bill(), **shown)
-        return AtHomeState(new, state.home.at[cohort.ids].set(kept.new), drawn), info
+        return AtHomeState(new, home, drawn), info
 
     def global_model(state: AtHomeState) -> tuple[Array, Array]:
         return state.w, jnp.zeros(state.drawn.shape, jnp.int32)

@@ -32,8 +32,7 @@ def join(labels: Array, cohort: Cohort, which: Array) -> Array:
         cohort: The participants.
         which: i32[S] the cluster of each.
     """
-    there = jnp.where(cohort.mask, cohort.ids, labels.shape[0])
-    return labels.at[there].set(which.astype(labels.dtype), mode="drop")
+    return cohort.write(labels, which.astype(labels.dtype))
 
 
 def is_private(hyper: Hyper) -> bool:
@@ -68,11 +67,10 @@ def first_batches(
     ids = jnp.asarray(cohort.ids)
     each = keys.fold_each(key, "client", jnp.asarray(federation.uid)[ids])
     rows = jax.lax.map(first, (each, ids)) if sequential else jax.vmap(first)((each, ids))
-    there = jnp.where(cohort.mask, ids, federation.clients)
     nothing = jnp.zeros(federation.clients, jnp.int32)
     begin = jnp.arange(rows.shape[0], dtype=jnp.int32) * size
     held = jnp.minimum(jnp.asarray(split.count)[ids], size)
-    start, count = (nothing.at[there].set(v, mode="drop") for v in (begin, held))
+    start, count = (cohort.write(nothing, each) for each in (begin, held))
     return dataclasses.replace(federation, train=Split(rows.reshape(-1), start, count, size))
 
 

@@ -153,9 +153,8 @@ def method_of(config: Controlled, model: Model, solver: Solver) -> Method[Vector
         )
 
         # The clients: one whose message is not finite, or padding, keeps its c_i
-        into = jnp.where(sent.finite, cohort.ids, federation.clients)
         new = own + own_view_of_change(solver, federation, cohort, hyper, sent.meant, sent.change)
-        vectors = state.own.at[into].set(new, mode="drop")
+        vectors = cohort.write(state.own, new, sent.finite)
         lost = jnp.sum(cohort.mask & ~sent.finite, dtype=jnp.int32)
         info = report(
             federation,

@@ -236,10 +236,9 @@ def method_of(config: Peers, model: Model, solver: Solver) -> Method[OwnModels]:
         mixed = keep_own(cohort, updates.delta, begin)
         arrived = cohort.mask & usable(updates.delta)
         # A client whose update is not finite keeps its model
-        into = jnp.where(arrived, cohort.ids, federation.clients)
         after = state._replace(
-            own=state.own.at[into].set(mixed.new, mode="drop"),
-            drawn=state.drawn.at[into].set(True, mode="drop"),
+            own=cohort.write(state.own, mixed.new, arrived),
+            drawn=cohort.write(state.drawn, True, arrived),
         )
         after = config.exchange(ask, state, after, arrived, home)
         if not isinstance(after, OwnModels):

@@ -205,11 +205,10 @@ def method_of(name: str, config: Soft, model: Model, solver: Solver) -> Method[M
         ask.upload(numbers + numbers_sent(config.average))
         new = trained.mixed.new
         info = report_trained(federation, each, trained, which, new - state.models, ask.bill())
-        into = jnp.where(cohort.mask, cohort.ids, federation.clients)
         after = MixtureState(
             models=new,
-            mixture=state.mixture.at[into].set(mixture, mode="drop"),
-            drawn=state.drawn.at[into].set(True, mode="drop"),
+            mixture=cohort.write(state.mixture, mixture),
+            drawn=cohort.write(state.drawn, True),
             memory=config.remember(state, solver, federation, cohort, q),
         )
         return after, info

@@ -372,16 +372,18 @@ class ClientState(NamedTuple):
 
     client_params: Array | None = None
     """f32[C, n]: the parameters that stay with each client (`train.parts`)."""
-    residual: Array | None = None
-    """f32[C, d]: what compression has dropped of each client's updates
-    (`train.compress.feedback`)."""
-    optimiser: Array | None = None
-    """f32[C, m]: the state of each client's optimiser (`train.optimizer_state`); one whose row is
-    not finite starts fresh."""
+    rows: dict[str, Array] = {}
+    """f32[C, n] by name: what stages keep for clients from round to round. "residual" is what
+    compression has dropped of a client's updates (`train.compress.feedback`); "optimiser" the state
+    of its optimiser (`train.optimizer_state`), which starts fresh where its row is not finite."""
     flight: Flight | None = None
     """The updates in flight (`train.asynchronous`); None: every update arrives in its round."""
     devices: DevicesNow | None = None
     """The clients' devices in this round (`train.clock`)."""
+
+    def take(self, client: Array) -> dict[str, Array]:
+        """Return the `rows` of a client i32[], or of some clients i32[n], by name."""
+        return {name: table[client] for name, table in self.rows.items()}
 
 
 class Cohort(NamedTuple):
@@ -415,6 +417,23 @@ class Cohort(NamedTuple):
         """
         ids, mask, work = (jnp.repeat(each, times) for each in (self.ids, self.mask, self.work))
         return self._replace(ids=ids, mask=mask, work=work)
+
+    def write(self, table: Array, rows: Array | bool, who: Array | bool = True) -> Array:
+        """Return a table with new rows of participants. All other clients keep theirs.
+
+        Args:
+            table: [C, …] a row of each client.
+            rows: [S, …] the new rows of the participants, or one for all of them.
+            who: bool[S] whose rows are written; True: those of all participants.
+
+        Example:
+            ```python
+            own = cohort.write(state.own, trained, usable(trained))
+            ```
+        """
+        # An index past the last client is left out: padding, and who takes no part
+        into = jnp.where(self.mask & who, self.ids, table.shape[0])
+        return table.at[into].set(rows, mode="drop")
 
 
 def _clients(uid: Array, count: Array, arrive: Array) -> tuple[Array, Array]:

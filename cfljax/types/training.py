@@ -191,9 +191,5 @@ class Updates(NamedTuple):
     """f32[S, m]: the client-side numbers of each participant, never sent: after its own steps
     (`Jobs.home`), or the update of its parts (`ClientState.client_params`), where `delta` is zero.
     None: there are none."""
-    residual: Array | None = None
-    """f32[S, d]: what compression has dropped of each participant's updates so far
-    (`ClientState.residual`); None: it is lost."""
-    optimiser: Array | None = None
-    """f32[S, m]: the state of each participant's optimiser after training
-    (`ClientState.optimiser`); None: it is lost."""
+    rows: dict[str, Array] = {}
+    """f32[S, n] by name: the new rows of the participants (`ClientState.rows`)."""

@@ -291,5 +291,7 @@ def test_without_it_local_training_is_the_same_program():
     )
     fit = jax.jit(lambda jobs: solver.fit(keys.root(0), federation(), jobs, {"lr": 0.1}))
     text = fit.lower(jobs).as_text()
-    more = fit.lower(jobs._replace(kept=ClientState(residual=jnp.zeros((7, 28))))).as_text()
+    more = fit.lower(
+        jobs._replace(kept=ClientState(rows={"residual": jnp.zeros((7, 28))}))
+    ).as_text()
     assert "7x28" not in text and "7x28" in more

@@ -65,7 +65,7 @@ class ClientRows(Stage):
     """A stage that keeps a row for each client, f32[C, n]: participants get theirs, and bring a new
     one back."""
 
-    # A field of `ClientState`
+    # The name of the rows in `ClientState.rows`
     field = ""
     # The option's dotted name, for errors
     option = ""
@@ -74,14 +74,14 @@ class ClientRows(Stage):
 
     def before(self, own: Array, state: Tree, cohort: Cohort, hyper: Hyper) -> tuple[Tree, Cohort]:
         """Hand the rows over."""
-        rows: dict[str, Any] = {self.field: own}
-        return state, cohort._replace(kept=cohort.kept._replace(**rows))
+        rows = cohort.kept.rows | {self.field: own}
+        return state, cohort._replace(kept=cohort.kept._replace(rows=rows))
 
     def after(
         self, own: Array, before: Tree, state: Tree, info: Info, hyper: Hyper
     ) -> tuple[Array, Tree]:
         """Take the new rows back. SpecError if the round has brought none."""
-        if (new := getattr(info.kept, self.field)) is None:
+        if (new := info.kept.rows.get(self.field)) is None:
             raise SpecError(
                 f"train.{self.option}: method.{self.method} sends no updates of Solver.fit; "
                 "leave it out for this method"
