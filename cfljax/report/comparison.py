@@ -6,16 +6,17 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from cfljax.report.configurations import Configuration, Unit
 from cfljax.results.statistics import (
-    FEWEST,
+    FEWEST_TESTED,
     LEVEL,
     Difference,
     difference,
     holm,
+    holm_levels,
     interval,
     mean_and_deviation,
     paired_t,
@@ -51,13 +52,20 @@ class Cell(NamedTuple):
     p: float | None = None
     # The 95 % interval of the mean; None for fewer than FEWEST runs
     interval: tuple[float, float] | None = None
-    # How far it is from the best, over the seeds that both have; None: it was not tested
+    # How far it is from the best, over the seeds that both have, with the interval that belongs to
+    # the corrected p; None: it was not tested
     behind: Difference | None = None
+    # The p value before the correction
+    p_raw: float | None = None
 
     @property
     def tied(self) -> bool:
         """Tested, and not significantly different from the best."""
         return self.p is not None and self.p >= LEVEL
+
+
+# (seed, number of earlier runs with this seed) of a run -> a quantity of it
+Seeds = dict[tuple[int, int], float]
 
 
 class Row(NamedTuple):
@@ -154,14 +162,13 @@ def _fill_column(block: list[Row], column: Column) -> None:
     against it."""
     by_seed = []
     for row in block:
-        done = row.configuration.by_status("done")
-        values = {key: v for key, unit in _key_units(done) if math.isfinite(v := column.of(unit))}
+        values = map_by_seed(row.configuration, column)
         by_seed.append(values)
         numbers = list(values.values())
         row.cells[column.key] = Cell(
             *mean_and_deviation(numbers),
             len(values),
-            len(done),
+            len(row.configuration.by_status("done")),
             interval=_make_interval(numbers, column),
         )
     cells = [row.cells[column.key] for row in block]
@@ -175,18 +182,43 @@ def _fill_column(block: list[Row], column: Column) -> None:
     # Only rows that lost no run are compared: the mean of the runs that are left may flatter a row
     best = max(whole, key=lambda i: column.better * cells[i].mean)
     others = [i for i in whole if cells[i].mean != cells[best].mean]
-    shared = {i: [seed for seed in by_seed[i] if seed in by_seed[best]] for i in others}
-    pairs = {
-        i: ([by_seed[i][s] for s in seeds], [by_seed[best][s] for s in seeds])
-        for i, seeds in shared.items()
-        if len(seeds) >= FEWEST
-    }
-    corrected = dict(zip(pairs, holm([paired_t(*pair) for pair in pairs.values()]), strict=True))
-    behind = {i: difference(*pair) for i, pair in pairs.items()}
+    tests = test_against(by_seed[best], {i: by_seed[i] for i in others})
     for i in whole:
         block[i].cells[column.key] = cells[i]._replace(
-            best=i not in others, p=corrected.get(i), behind=behind.get(i)
+            best=i not in others, **tests[i]._asdict() if i in tests else {}
         )
+
+
+class PairedTest(NamedTuple):
+    """A method against the best one."""
+
+    behind: Difference
+    # Of the paired t-test, before and after Holm's correction
+    p_raw: float
+    p: float
+
+
+def test_against(best: Seeds, others: Mapping[int, Seeds]) -> dict[int, PairedTest]:
+    """Test methods against the best one over the seeds that they share with it, by paired t-tests
+    with Holm's correction. Methods that share fewer than FEWEST_TESTED are left out."""
+    pairs = {
+        i: ([values[s] for s in seeds], [best[s] for s in seeds])
+        for i, values in others.items()
+        if len(seeds := [seed for seed in values if seed in best]) >= FEWEST_TESTED
+    }
+    raw = [paired_t(*pair) for pair in pairs.values()]
+    return {
+        i: PairedTest(difference(*pair, level), p_raw, p)
+        for (i, pair), p_raw, p, level in zip(
+            pairs.items(), raw, holm(raw), holm_levels(raw), strict=True
+        )
+    }
+
+
+def map_by_seed(configuration: Configuration, column: Column) -> Seeds:
+    """Map each run that has ended well and has the quantity to it."""
+    done = configuration.by_status("done")
+    return {key: v for key, unit in _key_units(done) if math.isfinite(v := column.of(unit))}
 
 
 def _make_interval(numbers: Sequence[float], column: Column) -> tuple[float, float] | None:

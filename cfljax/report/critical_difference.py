@@ -29,6 +29,8 @@ class Stroke(NamedTuple):
     x2: float
     y2: float
     width: float = 1.0
+    # One of the eight colours of curves; None: the colour of text
+    colour: int | None = None
 
 
 class Word(NamedTuple):
@@ -100,12 +102,12 @@ def picture(ranks: Ranks) -> Picture:
     return Picture(strokes, words, below + ROW * (half + (1.4 if shown < k else 0.4)))
 
 
-def svg(ranks: Ranks) -> str:
+def svg(drawn: Picture, label: str = "critical differences") -> str:
     """Draw the picture as an SVG element in the colour of the text around it."""
-    drawn = picture(ranks)
     lines = [
         f'<line x1="{s.x1:.1f}" y1="{s.y1:.1f}" x2="{s.x2:.1f}" y2="{s.y2:.1f}" '
-        f'stroke="currentColor" stroke-width="{s.width:g}"/>'
+        f'stroke="{"currentColor" if s.colour is None else f"var(--c{s.colour})"}" '
+        f'stroke-width="{s.width:g}"/>'
         for s in drawn.strokes
     ]
     lines += [
@@ -115,6 +117,6 @@ def svg(ranks: Ranks) -> str:
     ]
     size = f'viewBox="0 0 {WIDTH:.0f} {drawn.height:.0f}" width="{WIDTH:.0f}"'
     return (
-        f'<svg {size} role="img" aria-label="critical differences" font-size="11" '
+        f'<svg {size} role="img" aria-label="{label}" font-size="11" '
         f'style="max-width:100%">{"".join(lines)}</svg>'
     )

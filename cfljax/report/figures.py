@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from cfljax.report import profile_picture
 from cfljax.report.comparison import headline_of
-from cfljax.report.critical_difference import WIDTH, picture
+from cfljax.report.critical_difference import WIDTH, Picture, picture
 from cfljax.report.curves import Band, Curves
 from cfljax.report.figure_panels import COLOURS, PANELS
+from cfljax.report.over_settings import compare_over_settings
 from cfljax.report.page_data import PARTS_OF_SECONDS, finals_of, styles, timing
 from cfljax.report.report_data import ReportData
 from cfljax.report.tested import compute_mean_ranks
@@ -306,15 +308,22 @@ def _waited(data: ReportData) -> Figure | None:
 def _draw_ranks(data: ReportData) -> Figure | None:
     """Draw the critical differences of mean ranks."""
     over = compute_mean_ranks(data.table)
-    if over is None:
-        return None
-    drawn = picture(over)
+    return None if over is None else _draw_picture(picture(over))
+
+
+def _draw_profiles(data: ReportData) -> Figure | None:
+    """Draw the performance profiles."""
+    over = compare_over_settings(data.table)
+    return None if over is None else _draw_picture(profile_picture.picture(over))
+
+
+def _draw_picture(drawn: Picture) -> Figure:
     figure, axes = _axes(height=drawn.height * FIGURE_SIZE[0] / WIDTH)
     for stroke in drawn.strokes:
         axes.plot(
             [stroke.x1, stroke.x2],
             [stroke.y1, stroke.y2],
-            color="black",
+            color="black" if stroke.colour is None else COLOURS[stroke.colour],
             linewidth=0.8 * stroke.width,
             solid_capstyle="butt",
         )
@@ -361,4 +370,5 @@ FIGURES: dict[str, Draw] = {
     **PANELS,
     "time": _time,
     "critical_difference": _draw_ranks,
+    "performance_profile": _draw_profiles,
 }

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from cfljax.report.columns import columns_of
 from cfljax.report.comparison import Row, headline
-from cfljax.results.statistics import BOOTSTRAP, FEWEST, LEVEL
+from cfljax.report.over_settings import group_blocks
+from cfljax.results.statistics import BOOTSTRAP, FEWEST_TESTED, LEVEL
 
 TEST_IN_WORDS = (
     f"two-sided paired t-test over shared seeds, Holm-corrected within the column, {LEVEL:.0%} "
@@ -42,10 +43,12 @@ def _note_marks(table: Sequence[Row], best: str, tied: str) -> list[str]:
         said.append(f"{tied} not significantly different from the best ({TEST_IN_WORDS})")
     elif any(cell.p is not None for cell in cells):
         said.append(f"all others differ significantly from the best ({TEST_IN_WORDS})")
+    if untested := explain_untested(table):
+        return [*said, untested]
     marked = [c.key for c in columns_of(table) if c.better and not c.reaches]
     compared = [row.cells[key] for row in table if not row.configuration.lost for key in marked]
     if any(cell.p is None and not cell.best and cell.n for cell in compared):
-        said.append(f"not tested: fewer than {FEWEST} seeds in common with the best")
+        said.append(f"not tested: fewer than {FEWEST_TESTED} seeds in common with the best")
     return said
 
 
@@ -98,3 +101,21 @@ def _note_draws(table: Sequence[Row]) -> list[str]:
 def draws_data(row: Row) -> bool:
     """Return whether each seed of the row draws who holds which data."""
     return (row.configuration.units[0].record["config"].get("data") or {}).get("seed") == "run"
+
+
+def count_seeds(table: Sequence[Row]) -> int:
+    """Return the most runs of a row that have the headline; 0 for a table without it."""
+    column = headline(table)
+    return 0 if column is None else max((row.cells[column.key].n for row in table), default=0)
+
+
+def explain_untested(table: Sequence[Row]) -> str:
+    """Say that a comparison has too few seeds to test; "" if it has enough, or nothing to
+    compare."""
+    seeds = count_seeds(table)
+    if not 0 < seeds < FEWEST_TESTED or max(map(len, group_blocks(table))) < 2:
+        return ""
+    return (
+        f"{seeds} seed{'' if seeds == 1 else 's'}: too few to test "
+        f'(seeds = "0:{FEWEST_TESTED}" is enough)'
+    )

@@ -16,13 +16,14 @@ import numpy as np
 
 from cfljax.methods import find_about
 from cfljax.quantity import Quantity
-from cfljax.report import tested
+from cfljax.report import critical_difference, over_settings, profile_picture, tested
 from cfljax.report.cells import printable
 from cfljax.report.comparison import MAXIMUM, Column, Row, list_columns, window_of
 from cfljax.report.configurations import Configuration
 from cfljax.report.critical_difference import MAX_DRAWN_METHODS, svg
 from cfljax.report.curves import MOST_SEEDS, Band, Curves
 from cfljax.report.mixture_pictures import Mixture
+from cfljax.report.notes import explain_untested
 from cfljax.report.quantities import describe_diagnostic, describe_history, key_diagnostics
 from cfljax.report.report_data import ReportData
 from cfljax.report.run_pictures import OverRounds, RunPictures
@@ -302,6 +303,11 @@ def tests(table: Sequence[Row]) -> str:
             "<details><summary>All that was "
             f"tested</summary>{_write_copyable('long', tested.write_paragraph(table))}</details>"
         )
+    if untested := explain_untested(table):
+        parts.append(f'<p class="notes">{escape_html(untested)}</p>')
+    if (compared := over_settings.compare_over_settings(table)) is not None:
+        # The profiles test nothing
+        parts.append(_write_over_settings(compared))
     if (over := tested.compute_mean_ranks(table)) is not None:
         about = (
             "Mean ranks over the data sets and partitions, by the means over the seeds; bars: no "
@@ -316,7 +322,9 @@ def tests(table: Sequence[Row]) -> str:
             '<figure id="fig-ranks"><figcaption><h3>Critical '
             f"differences</h3><p>{about}{more}</p></figcaption>"
         )
-        parts.append(f'<div class="plot scroll">{svg(over)}</div></figure>')
+        parts.append(
+            f'<div class="plot scroll">{svg(critical_difference.picture(over))}</div></figure>'
+        )
     if blocks := tested.compare_with_best(table):
         inside = "".join(_write_block(*block) for block in blocks)
         head = "".join(
@@ -325,7 +333,7 @@ def tests(table: Sequence[Row]) -> str:
         )
         about = (
             "Points of accuracy over the n shared seeds; effect: Hedges’ g of the paired "
-            "differences; p: by Holm."
+            "differences; intervals: Student’s, at the level of their step of Holm’s procedure."
         )
         parts.append(
             "<details><summary>Differences from the best</summary><p "
@@ -345,6 +353,26 @@ def _write_copyable(name: str, words: str) -> str:
 _WORD = ' class="word"'
 
 
+def _write_over_settings(over: over_settings.OverSettings) -> str:
+    """Write the methods over all settings as a table."""
+    head = "".join(f"<th>{escape_html(name)}</th>" for name in over_settings.HEADINGS)
+    rows = "".join(
+        f"<tr><th>{escape_html(name)}</th>"
+        f"{''.join(f'<td>{escape_html(cell)}</td>' for cell in cells)}</tr>"
+        for name, *cells in over_settings.list_lines(over)
+    )
+    about = escape_html(over_settings.describe(over))
+    drawn = svg(profile_picture.picture(over), "performance profiles")
+    return (
+        f'<h3>Over the settings</h3><p class="notes">{about}.</p><div class="scroll" '
+        f'id="over-settings"><table class="plain"><thead><tr>{head}</tr></thead>'
+        f'<tbody>{rows}</tbody></table></div><figure id="fig-profiles"><figcaption><h3>Performance '
+        "profiles</h3><p>The share of the settings on which a method is at most so many points "
+        'behind the best one there.</p></figcaption><div class="plot '
+        f'scroll">{drawn}</div></figure>'
+    )
+
+
 def _write_block(heading: str, best: str, lines: list[tested.Line]) -> str:
     """Write the differences from the best on one data set as a body of the table."""
     title = escape_html(f"against {best}{f', {heading}' if heading else ''}")
@@ -355,8 +383,8 @@ def _write_block(heading: str, best: str, lines: list[tested.Line]) -> str:
         for line, numbers in zip(shown, cells, strict=True)
     )
     more = (
-        f'<tr><th colspan="6">and {len(lines) - len(shown)} more; table.csv has all</th></tr>'
+        f'<tr><th colspan="7">and {len(lines) - len(shown)} more; table.csv has all</th></tr>'
         if len(lines) > len(shown)
         else ""
     )
-    return f'<tbody><tr><th class="block" colspan="6">{title}</th></tr>{rows}{more}</tbody>'
+    return f'<tbody><tr><th class="block" colspan="7">{title}</th></tr>{rows}{more}</tbody>'

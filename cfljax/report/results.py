@@ -50,10 +50,18 @@ class Results(result.Results):
 
         Of a quantity such as `accuracy_last` there are `accuracy_last_mean`, `_std` (of a sample),
         `_n` (runs), `_low` and `_high` (the 95 % interval of the mean); against the best method on
-        the same data `_best`, `_difference`, `_difference_low`, `_difference_high`, `_effect`
-        (Hedges' g) and `_p` (paired t-test, corrected by Holm). A number that cannot be computed is
-        NaN, such as an interval of fewer than three runs. The tests are of the column that methods
-        are compared by, and of every other that has a best.
+        the same data `_best`, `_difference`, `_effect` (Hedges' g), `_p` and `_p_raw` (paired
+        t-test, with and without Holm's correction), and `_difference_low` and `_difference_high`,
+        an interval that agrees with `_p` and holds `_confidence`. A number that cannot be computed
+        is NaN, such as an interval of fewer than three runs, or a test of fewer than five. The
+        tests are of the column that methods are compared by, and of every other that has a best.
+
+        If several settings (data sets and partitions) are compared, a method has in each of its
+        rows `iqm` with `iqm_low` and `iqm_high`, the interquartile mean of all its runs;
+        `better_here`, the probability that the best method is better on these settings (1 − p / 2,
+        with Holm's p; five seeds at least); and `better_anywhere` and `equal_anywhere`, the
+        probabilities that it is better by more than a point on a new setting, and that neither is
+        (Bayesian signed-rank test; five settings at least).
 
         Args:
             columns: only these quantities, by their headings in the report, the first words of

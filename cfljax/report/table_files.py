@@ -12,6 +12,7 @@ from cfljax.report.columns import columns_of
 from cfljax.report.comparison import Cell, Column, Row
 from cfljax.report.configurations import Configuration
 from cfljax.report.notes import list_notes
+from cfljax.report.over_settings import MethodOverSettings, compare_over_settings
 from cfljax.results.frames import format_value, no_formula
 from cfljax.store.records import STATUSES
 
@@ -105,19 +106,25 @@ def option_names(configurations: Iterable[Configuration]) -> list[str]:
 
 # What a frame has of a column: of all, and of those that are compared with the best as well
 NUMBERS = ("mean", "std", "n", "low", "high")
-COMPARED_NUMBERS = ("best", "difference", "difference_low", "difference_high", "effect", "p")
+COMPARED_NUMBERS = (
+    *("best", "difference", "difference_low", "difference_high", "effect", "p", "p_raw"),
+    "confidence",
+)
+# What it has of a method if several settings are compared, the same in all rows of the method
+OVER_SETTINGS = ("iqm", "iqm_low", "iqm_high", "better_here", "better_anywhere", "equal_anywhere")
 
 
 def to_frame(table: Sequence[Row]) -> pandas.DataFrame:
     """Return a row per configuration with unrounded numbers (accuracies as fractions): mean, std,
     n, the 95 % interval, best, and against the best the mean difference with its interval, the
-    effect and the corrected p."""
+    effect, the corrected p and the raw one, and what the interval holds; then OVER_SETTINGS."""
     import pandas as pd
 
     columns = columns_of(table)
     options = option_names(row.configuration for row in table)
     lines: list[dict[str, str | float | None]] = []
-    for row in table:
+    over = _list_over_settings(table)
+    for row, of_method in zip(table, over, strict=True):
         each = row.configuration
         values = _list_option_values(each)
         line: dict[str, str | float | None] = {"method": each.method, "label": each.label}
@@ -126,12 +133,33 @@ def to_frame(table: Sequence[Row]) -> pandas.DataFrame:
         for column in columns:
             numbers = _list_numbers(column, row.cells[column.key])
             line |= {f"{column.key}_{name}": number for name, number in numbers.items()}
-        lines.append(line)
+        lines.append({**line, **of_method})
     frame = pd.DataFrame(lines)
     # A column in which all numbers are missing has objects
     counts = tuple(f"_{name}" for name in ("n", "best"))
     heads = [f"{column.key}_{name}" for column in columns for name in _name_numbers(column)]
+    heads += over[0] if over else []
     return frame.astype({name: float for name in heads if not name.endswith(counts)})
+
+
+def _list_over_settings(table: Sequence[Row]) -> list[dict[str, float | None]]:
+    """List what a frame has of the method of each row over the settings; empty dicts if it has one
+    setting."""
+    over = compare_over_settings(table)
+    if over is None:
+        return [{} for _ in table]
+    return [
+        dict.fromkeys(OVER_SETTINGS) if method is None else _describe_over_settings(method)
+        for method in over.rows
+    ]
+
+
+def _describe_over_settings(method: MethodOverSettings) -> dict[str, float | None]:
+    low, high = method.typical.interval or (None, None)
+    here = None if method.here is None else method.better_here
+    better, equal, _ = method.anywhere or (None,) * 3
+    numbers = (method.typical.mean, low, high, here, better, equal)
+    return dict(zip(OVER_SETTINGS, numbers, strict=True))
 
 
 def _list_option_values(configuration: Configuration) -> dict[str, str | float | None]:
@@ -149,8 +177,10 @@ def to_csv(table: Sequence[Row]) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     heads = [f"{column.key}_{name}" for column in columns for name in _name_numbers(column)]
+    over = _list_over_settings(table)
+    heads += over[0] if over else []
     writer.writerow(["folder", "method", "label", *options, *STATUSES, *heads])
-    for row in table:
+    for row, of_method in zip(table, over, strict=True):
         each = row.configuration
         chosen = dict(each.options)
         numbers = [
@@ -158,6 +188,7 @@ def to_csv(table: Sequence[Row]) -> str:
             for column in columns
             for name, number in _list_numbers(column, row.cells[column.key]).items()
         ]
+        numbers += [_write_number(name, number) for name, number in of_method.items()]
         writer.writerow(
             [
                 *map(no_formula, (each.folder, each.method, each.label)),
@@ -178,16 +209,20 @@ def _list_numbers(column: Column, cell: Cell) -> dict[str, float | None]:
     """Map what a frame has of a column to the numbers of a cell; None for one that is missing."""
     low, high = cell.interval or (None, None)
     far = (None,) * 4 if cell.behind is None else cell.behind[:4]
+    confidence = None if cell.behind is None else cell.behind.confidence
     mean = cell.mean if cell.n else None
-    numbers = (mean, cell.std, cell.n, low, high, cell.best, *far, cell.p)
+    numbers = (
+        *(mean, cell.std, cell.n, low, high, cell.best),
+        *(*far, cell.p, cell.p_raw, confidence),
+    )
     # Of a column that has no best, the last ones are left out
     return dict(zip(_name_numbers(column), numbers, strict=False))
 
 
 def _write_number(name: str, value: float | None) -> str:
-    """Write a number with nine digits, a p value with six, and "best" as 0 or 1."""
+    """Write a number with nine digits, p values with six, and "best" as 0 or 1."""
     if value is None:
         return ""
     if name in ("n", "best"):
         return str(int(value))
-    return f"{value:.{6 if name == 'p' else 9}g}"
+    return f"{value:.{6 if name in ('p', 'p_raw') else 9}g}"

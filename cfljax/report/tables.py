@@ -10,6 +10,7 @@ from cfljax.report.columns import columns_of
 from cfljax.report.comparison import Cell, Column, Row, rows
 from cfljax.report.configurations import collect
 from cfljax.report.notes import list_notes
+from cfljax.report.over_settings import compare_over_settings, describe, terminal
 from cfljax.results.result import Results
 from cfljax.store.quantities import NEW_CLIENTS, new_steps
 
@@ -52,6 +53,8 @@ def to_terminal(table: Sequence[Row], width: int | None = None, bold: bool = Fal
         for row in table
     ):
         text += ["", *list_notes(table, "*", "≈")[1:]]
+    if (over := compare_over_settings(table)) is not None and over.tested:
+        text += ["", *align(terminal(over)), f"{describe(over)}."]
     if left_out:
         text.append(f"left out for lack of space: {', '.join(left_out)}")
     return "\n".join(text)

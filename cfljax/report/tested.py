@@ -9,17 +9,25 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from cfljax.report import over_settings
 from cfljax.report.cells import escape_latex, escape_markdown, format_cell
-from cfljax.report.comparison import Column, Row, headline
-from cfljax.report.notes import draws_data
-from cfljax.results.statistics import BOOTSTRAP, FEWEST, LEVEL, Difference, Ranks, ranks
+from cfljax.report.comparison import Cell, Column, Row, headline
+from cfljax.report.notes import count_seeds, draws_data, explain_untested
+from cfljax.report.over_settings import compare_over_settings, group_blocks, name_rows
+from cfljax.results.statistics import (
+    FEWEST_TESTED,
+    LEVEL,
+    Difference,
+    Ranks,
+    ranks,
+)
 
-HEADINGS = ("method", "difference from the best", "95 % interval", "effect", "p", "n")
+HEADINGS = ("method", "difference from the best", "interval", "effect", "p", "p by Holm", "n")
 # The most rows of the table of differences on the page and in Markdown and LaTeX; the CSV has all
 MOST_ROWS = 200
 # The most rows that lost runs which the sentence names
 MOST_LOST = 12
-Line = tuple[str, str, str, str, str, str]
+Line = tuple[str, str, str, str, str, str, str]
 
 
 def compare_with_best(table: Sequence[Row]) -> list[tuple[str, str, list[Line]]]:
@@ -27,34 +35,33 @@ def compare_with_best(table: Sequence[Row]) -> list[tuple[str, str, list[Line]]]
     against it) for each block."""
     column = headline(table)
     found = []
-    for block in _group_blocks(table):
+    for block in group_blocks(table):
         best = _find_best(block, column)
-        lines = (
-            []
-            if column is None
-            else [
-                _make_line(row, row.cells[column.key].behind, row.cells[column.key].p)
-                for row in block
-            ]
-        )
+        lines = [] if column is None else [_make_line(row, row.cells[column.key]) for row in block]
         if best is not None and (tested := [line for line in lines if line is not None]):
             found.append((block[0].configuration.heading, best.configuration.title, tested))
     return found
 
 
-def _make_line(row: Row, behind: Difference | None, p: float | None) -> Line | None:
+def _make_line(row: Row, cell: Cell) -> Line | None:
     """Return the line of a method in the table of differences; None if it was not tested."""
-    if behind is None or p is None:
+    if cell.behind is None or cell.p is None or cell.p_raw is None:
         return None
-    mean, low, high = (_format_signed(100 * value) for value in behind[:3])
+    mean, low, high = (_format_signed(100 * value) for value in cell.behind[:3])
     return (
         row.configuration.title,
         mean,
-        f"{low} to {high}",
-        format_effect(behind),
-        format_p(p),
-        str(behind.n),
+        f"{low} to {high} ({format_confidence(cell.behind)})",
+        format_effect(cell.behind),
+        format_p(cell.p_raw),
+        format_p(cell.p),
+        str(cell.behind.n),
     )
+
+
+def format_confidence(behind: Difference) -> str:
+    """Format what an interval holds: `95 %`, `99.7 %`."""
+    return f"{100 * behind.confidence:.4g} %"
 
 
 def _format_signed(value: float, digits: int = 1) -> str:
@@ -75,14 +82,6 @@ def format_p(p: float) -> str:
     return "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
-def _group_blocks(table: Sequence[Row]) -> list[list[Row]]:
-    """Group the rows that were trained on the same data."""
-    found: dict[str, list[Row]] = {}
-    for row in table:
-        found.setdefault(row.configuration.block, []).append(row)
-    return list(found.values())
-
-
 def _find_best(block: Sequence[Row], column: Column | None) -> Row | None:
     """Return the best row of a block; None if the table has no headline or the block no best."""
     if column is None:
@@ -95,55 +94,35 @@ def compute_mean_ranks(table: Sequence[Row]) -> Ranks | None:
     counts if it has runs on all of them and lost none; None for fewer than three such methods, or
     fewer than three data sets."""
     column = headline(table)
-    blocks = _group_blocks(table)
+    blocks = group_blocks(table)
     if column is None or len(blocks) < 3:
         return None
-    scores = [_map_by_name(block, column) for block in blocks]
-    names = [name for name in scores[0] if all(name in each for each in scores)]
+    named = [name_rows(block, column) for block in blocks]
+    names = [name for name in named[0] if all(name in each for each in named)]
     if len(names) < 3:
         return None
-    return ranks(names, np.array([[each[name] for name in names] for each in scores]))
-
-
-def _map_by_name(block: Sequence[Row], column: Column) -> dict[str, float]:
-    """Map the name of a method, with its folder if the block has the name twice, to its mean over
-    the seeds."""
-    names = [row.configuration.title for row in block]
-    means = [(row.configuration, row.cells[column.key].mean) for row in block]
-    every = (
-        (each.title, each.folder, mean)
-        for each, mean in means
-        if math.isfinite(mean) and not each.lost
-    )
-    return {
-        name if names.count(name) == 1 else f"{folder}:{name}": mean for name, folder, mean in every
-    }
+    scores = [[each[name].cells[column.key].mean for name in names] for each in named]
+    return ranks(names, np.array(scores))
 
 
 def write_paragraph(table: Sequence[Row]) -> str:
-    """Say what was computed and tested, in sentences for a paper; "" where nothing can be said."""
+    """Say what was computed and tested, in sentences for a paper; "" where nothing can be said, and
+    for fewer than FEWEST_TESTED seeds."""
     column = headline(table)
     counts = (
         [row.cells[column.key].n for row in table if row.cells[column.key].n]
         if column is not None
         else []
     )
-    if column is None or not counts:
+    if column is None or max(counts, default=0) < FEWEST_TESTED:
         return ""
     seeds = str(min(counts)) if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
-    runs = f"{seeds} run{'' if max(counts) == 1 else 's'}"
     parts = [
         f"We report the {column.sentence} in per cent (mean ± sample standard deviation of "
-        f"{runs} with different seeds)"
+        f"{seeds} runs with different seeds), with the 95 % confidence interval of the mean in "
+        "brackets (bootstrap over the seeds, expanded percentiles)"
     ]
-    if max(counts) >= FEWEST:
-        way = (
-            "bootstrap over the seeds, expanded percentiles"
-            if max(counts) >= BOOTSTRAP
-            else "Student's t"
-        )
-        parts[0] += f", with the 95 % confidence interval of the mean in brackets ({way})"
-    if max(counts) > 1 and len(follows := {draws_data(row) for row in table}) == 1:
+    if len(follows := {draws_data(row) for row in table}) == 1:
         shared = "all of them share one partition of the data among the clients"
         parts.append(
             "Each seed draws the partition of the data, the initial model and the participants"
@@ -151,22 +130,25 @@ def write_paragraph(table: Sequence[Row]) -> str:
             else f"Seeds draw the initial model and the participants; {shared}"
         )
     parts += _describe_lost(table) + _describe_tests(table, column)
+    if (compared := compare_over_settings(table)) is not None:
+        parts += [said] if (said := over_settings.summarise(compared)) else []
     if (over := compute_mean_ranks(table)) is not None:
         parts.append(describe_ranks(over))
     return ". ".join(parts) + "."
 
 
 def summarise(table: Sequence[Row]) -> str:
-    """Say the result in a sentence or two, of three lines at most; "" if nothing can be said."""
+    """Say the result in a sentence or two, of three lines at most; "" if nothing can be said, and
+    for fewer than FEWEST_TESTED seeds."""
     column = headline(table)
-    known = [] if column is None else [row for row in table if row.cells[column.key].n]
-    if column is None or not known:
+    if column is None or count_seeds(table) < FEWEST_TESTED:
         return ""
+    known = [row for row in table if row.cells[column.key].n]
     tested = [row for row in known if row.cells[column.key].behind is not None]
     tied = [row.configuration.title for row in tested if row.cells[column.key].tied]
     apart = f"{len(tested) - len(tied)} of the {len(tested)}"
     how = f"(two-sided paired t-tests over the shared seeds, Holm-corrected, α = {LEVEL:g})"
-    if len(_group_blocks(table)) > 1:
+    if len(group_blocks(table)) > 1:
         # Data sets have different best methods: there is no single one to name
         if not tested:
             return write_paragraph(table)
@@ -226,11 +208,11 @@ def _describe_tests(table: Sequence[Row], column: Column) -> list[str]:
     if not tested:
         whole = sum(not row.configuration.lost for row in table)
         return (
-            [f"Differences were not tested, because fewer than {FEWEST} seeds are shared"]
+            [f"Differences were not tested, because fewer than {FEWEST_TESTED} seeds are shared"]
             if whole > 1
             else []
         )
-    blocks = [block for block in _group_blocks(table) if any(row in tested for row in block)]
+    blocks = [block for block in group_blocks(table) if any(row in tested for row in block)]
     where = "" if len(blocks) == 1 else " on the same data"
     how = "two-sided paired t-tests over the shared seeds, Holm-corrected for the"
     family = "comparisons on each data set"
@@ -238,7 +220,8 @@ def _describe_tests(table: Sequence[Row], column: Column) -> list[str]:
         family = f"{len(tested)} comparison{'s' if len(tested) > 1 else ''}"
     said = [
         f"The method with the highest mean{where} was compared with each other one by {how} "
-        f"{family} (α = {LEVEL:g})"
+        f"{family} (α = {LEVEL:g}); intervals of differences are Student's, at the level of their "
+        "step of the correction"
     ]
     if len(blocks) > 1:
         apart = sum(not row.cells[column.key].tied for row in tested)
@@ -262,15 +245,15 @@ def _describe_comparison(row: Row, column: Column) -> str:
     """Say by how much the best is better than this row. The signs are turned round: cells have the
     difference from the best, sentences what the best has more."""
     cell = row.cells[column.key]
-    assert cell.behind is not None and cell.p is not None
+    assert cell.behind is not None and cell.p is not None and cell.p_raw is not None
     far = cell.behind
-    p = format_p(cell.p)
+    p = f"{_add_equals(format_p(cell.p))} (uncorrected {_add_equals(format_p(cell.p_raw))})"
     # 0.0 − x, because −x would write a zero as −0.0
-    ends = f"95 % CI {0.0 - 100 * far.high:.1f} to {0.0 - 100 * far.low:.1f}"
+    ends = f"{format_confidence(far)} CI {0.0 - 100 * far.high:.1f} to {0.0 - 100 * far.low:.1f}"
     effect = format_effect(far._replace(effect=-far.effect))
     return (
         f"{row.configuration.title} (by {-100 * far.mean:.1f} points, {ends}, g "
-        f"{_add_equals(effect)}, p {_add_equals(p)}, n = {far.n})"
+        f"{_add_equals(effect)}, p {p}, n = {far.n})"
     )
 
 
@@ -320,10 +303,12 @@ def markdown(table: Sequence[Row]) -> str:
             "effect: Hedges' g.",
             "",
         ]
-        lines += [f"| {' | '.join(HEADINGS)} |", "| --- | ---: | ---: | ---: | ---: | ---: |"]
+        lines += [f"| {' | '.join(HEADINGS)} |", f"| --- |{' ---: |' * (len(HEADINGS) - 1)}"]
         lines += [
             f"| {' | '.join(map(escape_markdown, line))} |" for line in tested[:MOST_ROWS]
         ] + [""]
+    if (over := compare_over_settings(table)) is not None and over.tested:
+        lines += over_settings.markdown(over)
     if said := write_paragraph(table):
         lines.append(f"For a paper: {escape_markdown(said)}")
     return "\n".join(lines) + "\n" if lines else ""
@@ -335,19 +320,23 @@ def latex(table: Sequence[Row]) -> str:
     blocks = compare_with_best(table)
     said = write_paragraph(table)
     lines = (
-        [r"% needs \usepackage{booktabs}", r"\begin{tabular}{lrrrrr}", r"\toprule"]
+        [r"% needs \usepackage{booktabs}", r"\begin{tabular}{lrrrrrr}", r"\toprule"]
         if blocks
         else []
     )
     lines += [" & ".join(map(escape_latex, HEADINGS)) + r" \\"] if blocks else []
     for heading, best, tested in blocks:
         title = escape_latex(f"against {best}{f', {heading}' if heading else ''}")
-        lines += [r"\midrule", rf"\multicolumn{{6}}{{l}}{{{title}}} \\"]
+        lines += [r"\midrule", rf"\multicolumn{{7}}{{l}}{{{title}}} \\"]
         lines += [
             " & ".join(_write_cell(cell) for cell in line) + r" \\" for line in tested[:MOST_ROWS]
         ]
     lines += [r"\bottomrule", r"\end{tabular}"] if blocks else []
-    return "\n".join([*lines, *([f"% for a paper: {escape_latex(said)}"] if said else [])]) + "\n"
+    if (over := compare_over_settings(table)) is not None and over.tested:
+        lines += over_settings.latex(over)
+    remarks = (explain_untested(table), said and f"for a paper: {said}")
+    comments = [f"% {escape_latex(remark)}" for remark in remarks if remark]
+    return "\n".join([*lines, *comments]) + "\n"
 
 
 def _write_cell(cell: str) -> str:

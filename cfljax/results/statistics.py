@@ -1,5 +1,5 @@
-"""Statistics over seeds: means, deviations, 95 % intervals, paired differences, p values, and mean
-ranks."""
+"""Statistics over seeds and over settings: means, deviations, intervals, paired differences,
+p values, mean ranks, interquartile means, and what is to be expected on a new setting."""
 
 from __future__ import annotations
 
@@ -12,26 +12,32 @@ import numpy as np
 
 # The significance level of the tests; intervals hold 1 − LEVEL
 LEVEL = 0.05
-# The fewest seeds for an interval or a test
+# The fewest seeds for an interval
 FEWEST = 3
+# The fewest seeds, or settings, for a test: fewer differ by chance too often in too few ways
+FEWEST_TESTED = 5
 BOOTSTRAP = 5
 """The fewest seeds for a bootstrap. Of fewer, resamples hardly go beyond the numbers themselves (of
 three, they cover the mean in 75 % of cases), and the interval is Student's."""
 RESAMPLES = 10_000
+# Two methods whose accuracies differ by a point at most are equivalent in practice
+EQUIVALENT = 0.01
 
 
 class Difference(NamedTuple):
     """How far one method is from another on the seeds that both have."""
 
     mean: float
+    # Student's interval of the mean
     low: float
-    # The 95 % interval of the mean
     high: float
     effect: float
     """The mean in standard deviations of the differences, corrected for few seeds (Hedges' g of
     paired values); ±∞ where all differences are the same, 0 where all are zero."""
     # The number of seeds that both have
     n: int
+    # What the interval holds: 1 − α of the test beside it
+    confidence: float = 1 - LEVEL
 
 
 def mean_and_deviation(values: Iterable[float]) -> tuple[float, float | None]:
@@ -52,19 +58,27 @@ def interval(values: Sequence[float]) -> tuple[float, float] | None:
     (2015) does: plain percentiles are too narrow, because the normal distribution is narrower than
     Student's, and a deviation over n smaller than one over n − 1."""
     # scipy.stats takes half a second to import
-    from scipy.special import ndtr, stdtrit
+    from scipy.special import stdtrit
 
     n = len(values)
     if n < FEWEST:
         return None
     sample = np.asarray(values, np.float64)
-    t = float(stdtrit(n - 1, 1 - LEVEL / 2))
     if n < BOOTSTRAP:
+        t = float(stdtrit(n - 1, 1 - LEVEL / 2))
         half = t * float(sample.std(ddof=1)) / math.sqrt(n)
         return float(sample.mean()) - half, float(sample.mean()) + half
-    tail = float(ndtr(-math.sqrt(n / (n - 1)) * t))
+    tail = _expand_tail(n, n - 1)
     low, high = np.quantile(_resamples(n) @ sample, [tail, 1 - tail])
     return float(low), float(high)
+
+
+def _expand_tail(n: int, freedom: int) -> float:
+    """Return the share of the resamples of n values that an interval leaves out on either side.
+    `freedom`: the degrees of freedom of the deviation."""
+    from scipy.special import ndtr, stdtrit
+
+    return float(ndtr(-math.sqrt(n / (n - 1)) * stdtrit(freedom, 1 - LEVEL / 2)))
 
 
 @functools.lru_cache(maxsize=8)
@@ -76,11 +90,13 @@ def _resamples(n: int) -> np.ndarray:
     return np.stack([np.bincount(each, minlength=n) for each in drawn]) / n
 
 
-def difference(one: Sequence[float], other: Sequence[float]) -> Difference:
+def difference(one: Sequence[float], other: Sequence[float], level: float = LEVEL) -> Difference:
     """Compare `one` with `other`, which have a value for each shared seed, of which there must be
-    FEWEST."""
+    two. The interval is Student's: it is without 0 if and only if the p of `paired_t` is below
+    `level`."""
+    from scipy.special import stdtrit
+
     each = np.asarray(one, np.float64) - np.asarray(other, np.float64)
-    low, high = interval(list(each)) or (math.nan, math.nan)
     mean = float(each.mean())
     n = len(each)
     deviation = _deviation(each)
@@ -89,8 +105,10 @@ def difference(one: Sequence[float], other: Sequence[float]) -> Difference:
     else:
         # All differences are equal: the effect is infinite, unless they are zero
         effect = math.copysign(math.inf, mean) if mean else 0.0
+    half = float(stdtrit(n - 1, 1 - level / 2)) * deviation / math.sqrt(n)
     # Hedges' correction of the bias of small samples
-    return Difference(mean, low, high, effect * (1 - 3 / (4 * (n - 1) - 1)), n)
+    effect *= 1 - 3 / (4 * (n - 1) - 1)
+    return Difference(mean, mean - half, mean + half, effect, n, 1 - level)
 
 
 def _deviation(each: np.ndarray) -> float:
@@ -120,6 +138,85 @@ def holm(values: Sequence[float]) -> list[float]:
         highest = max(highest, min(1.0, (len(values) - rank) * values[i]))
         corrected[i] = highest
     return corrected
+
+
+def holm_levels(values: Sequence[float]) -> list[float]:
+    """Return the level of each p value's step in Holm's procedure; those that are not significant
+    have the level of the step at which it stopped. A p is below its level if and only if the
+    corrected p is below LEVEL, so that an interval of this level agrees with the corrected p."""
+    levels = [LEVEL] * len(values)
+    left = len(values)
+    for i in sorted(range(len(values)), key=lambda i: values[i]):
+        levels[i] = LEVEL / max(left, 1)
+        # From the first p that is not significant on, the step does not advance
+        left -= values[i] < levels[i]
+    return levels
+
+
+class NewSetting(NamedTuple):
+    """What to expect of two methods on a setting like those that were tried (probabilities)."""
+
+    # That the first is better by more than EQUIVALENT, that neither is, that the second is
+    better: float
+    equal: float
+    worse: float
+
+
+def expect_on_new_setting(differences: Sequence[float], within: float = EQUIVALENT) -> NewSetting:
+    """Compute the posterior of the Bayesian signed-rank test (Benavoli et al. 2014) with a region
+    of practical equivalence, of the differences f64[N] of two methods on N settings. Its prior is
+    one more setting of half a weight, on which both are equal."""
+    each = np.append(np.asarray(differences, np.float64), 0.0)
+    prior = np.append(np.ones(len(each) - 1), 0.5)
+    drawn = np.random.default_rng([1, len(each)]).dirichlet(prior, size=2000)
+    # Walsh averages of all pairs, as in Wilcoxon's test
+    averages = (each[:, None] + each) / 2
+    shares = [
+        ((drawn @ chosen.astype(np.float64)) * drawn).sum(axis=1)
+        for chosen in (averages > within, abs(averages) <= within, averages < -within)
+    ]
+    wins = np.bincount(np.argmax(shares, axis=0), minlength=3) / len(drawn)
+    return NewSetting(*map(float, wins))
+
+
+class Typical(NamedTuple):
+    """The interquartile mean of runs on several settings (Agarwal et al. 2021)."""
+
+    # The mean of the middle half of all runs
+    mean: float
+    # Its 95 % interval; None for settings of fewer than BOOTSTRAP seeds
+    interval: tuple[float, float] | None
+
+
+def interquartile_mean(settings: Sequence[Sequence[float]]) -> Typical:
+    """Compute the interquartile mean of the runs of all settings, with the interval of a bootstrap
+    that draws seeds again within each setting, widened as in `interval`."""
+    return _interquartile_mean(tuple(tuple(map(float, each)) for each in settings))
+
+
+# A report asks for the same several times, and a bootstrap over many settings takes a while
+@functools.lru_cache(maxsize=1024)
+def _interquartile_mean(settings: tuple[tuple[float, ...], ...]) -> Typical:
+    from scipy.stats import trim_mean
+
+    mean = float(trim_mean(np.concatenate([np.asarray(each) for each in settings]), 0.25))
+    if min(map(len, settings)) < BOOTSTRAP:
+        return Typical(mean, None)
+    random = np.random.default_rng([2, len(settings)])
+    drawn = [random.choice(np.asarray(each), (2000, len(each))) for each in settings]
+    means = trim_mean(np.concatenate(drawn, axis=1), 0.25, axis=1)
+    fewest = min(map(len, settings))
+    tail = _expand_tail(fewest, len(settings) * (fewest - 1))
+    low, high = np.quantile(means, [tail, 1 - tail])
+    return Typical(mean, (float(low), float(high)))
+
+
+def performance_profile(scores: np.ndarray, behind: np.ndarray) -> np.ndarray:
+    """Return f64[T, k]: the share of the settings on which each method is at most `behind` f64[T]
+    behind the best one (Dolan and Moré 2002, with differences for ratios). `scores`: f64[N, k]."""
+    gaps = scores.max(axis=1, keepdims=True) - scores
+    # Rounding makes no gap of a point larger than a point
+    return (gaps[None] <= behind[:, None, None] + 1e-12).mean(axis=1)
 
 
 class Ranks(NamedTuple):

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from cfljax.errors import DataError
-from cfljax.report.critical_difference import svg
+from cfljax.report.critical_difference import picture, svg
 from cfljax.report.tested import describe_ranks
 from cfljax.results.statistics import Ranks, mean_and_deviation, ranks
 from cfljax.store.quantities import NEW_CLIENTS
@@ -133,7 +133,7 @@ def _find_size(ranked: list[str]) -> str:
 
 def _draw_ranks(over: Ranks) -> str:
     """Draw the picture of critical differences as a file of its own, black on white."""
-    head, inside = svg(over).split(">", 1)
+    head, inside = svg(picture(over)).split(">", 1)
     named = head.replace(
         "<svg ", '<svg xmlns="http://www.w3.org/2000/svg" font-family="sans-serif" color="#000" ', 1
     )

@@ -155,7 +155,7 @@ def test_the_picture_has_every_name_and_stays_inside():
     assert all(
         0 <= s.x1 <= WIDTH and 0 <= s.x2 <= WIDTH and 0 < s.y2 < drawn.height for s in drawn.strokes
     )
-    assert svg(found._replace(names=["<b>", *found.names[1:]])).count("&lt;b&gt;") == 1
+    assert svg(picture(found._replace(names=["<b>", *found.names[1:]]))).count("&lt;b&gt;") == 1
 
 
 @pytest.mark.parametrize("methods", [33, MAX_DRAWN_METHODS, MAX_DRAWN_METHODS + 7])
@@ -175,13 +175,15 @@ def test_a_picture_of_many_methods_says_what_it_leaves_out_and_no_number_of_its_
 
 
 def test_one_partition_of_the_data_is_told_from_a_draw_per_seed(tmp_path):
-    shared, drawn = grid(tmp_path / "a"), grid(tmp_path / "b", follow=True)
+    shared, drawn = (
+        grid(tmp_path / str(follow), seeds=5, follow=follow) for follow in (False, True)
+    )
     assert any("cover seeds only" in note for note in list_notes(shared, "*", "≈"))
     assert any('data.seed = "run"' in note for note in list_notes(drawn, "*", "≈"))
     assert "share one partition" in tested.write_paragraph(
         shared
     ) and "Each seed draws the partition" in tested.write_paragraph(drawn)
-    assert len(drawn) == 12 and {row.cells["accuracy_last"].n for row in drawn} == {3}
+    assert len(drawn) == 12 and {row.cells["accuracy_last"].n for row in drawn} == {5}
 
 
 def test_the_sentence_has_the_numbers_of_the_table(tmp_path):
@@ -196,9 +198,10 @@ def test_the_sentence_has_the_numbers_of_the_table(tmp_path):
         and "3 comparisons" in said
     )
     assert (
-        f"Local only (by {-100 * worst.behind.mean:.1f} points, 95 % CI "
-        f"{-100 * worst.behind.high:.1f}" in said
+        f"Local only (by {-100 * worst.behind.mean:.1f} points, "
+        f"{100 * worst.behind.confidence:.4g} % CI {-100 * worst.behind.high:.1f}" in said
     )
+    assert worst.p_raw < worst.p and said.count("(uncorrected ") == 3
     assert f"g = {-worst.behind.effect:+.2f}" in said and said.count(", n = 5)") == 3
     assert said.endswith(".") and said.count("  ") == 0
 
@@ -218,7 +221,7 @@ def test_all_forms_have_intervals_and_tests(tmp_path):
     assert over.names[-1] == "Local only" and over.data_sets == 3
     assert "fig-ranks" in page and "Friedman" in page and "Hedges" in page
     latex = tested.latex(table)
-    assert latex.count(r"\midrule") == 3 and all(ord(c) < 128 for c in latex)
+    assert latex.count(r"\midrule") == 4 and all(ord(c) < 128 for c in latex)
     assert (
         tested.markdown([]) == "" and page_data.tests([]) == "" and tested.write_paragraph([]) == ""
     )
@@ -226,7 +229,7 @@ def test_all_forms_have_intervals_and_tests(tmp_path):
 
 def test_validation_is_the_headline_where_there_is_one(tmp_path):
     store = Store(tmp_path)
-    for seed in range(3):
+    for seed in range(5):
         summary = {"accuracy_last": 0.5, "accuracy_at_best_val": 0.6 + seed / 100}
         store.write(
             f"a-{seed}", synthetic.record_of(f"a-{seed}", seed, {}, timings={}, summary=summary), {}
@@ -239,10 +242,11 @@ def test_validation_is_the_headline_where_there_is_one(tmp_path):
 
 
 def test_the_figure_and_the_files_are_written(tmp_path):
-    grid(tmp_path / "a")
+    grid(tmp_path / "a", seeds=5)
     page = write.write(read([tmp_path / "a"]), tmp_path / "out")
     assert "Critical differences" in page.read_text(encoding="utf-8")
     assert (tmp_path / "out/figures/critical_difference.png").read_bytes()[:4] == b"\x89PNG"
+    assert (tmp_path / "out/figures/performance_profile.png").read_bytes()[:4] == b"\x89PNG"
     assert "tabular" in (tmp_path / "out/tests.tex").read_text()
 
 
@@ -298,7 +302,7 @@ def test_the_sentence_names_no_survivor_as_the_best(tmp_path):
 
 
 def test_rows_that_all_lost_runs_are_not_compared(tmp_path):
-    store = synthetic.sweep(tmp_path, methods=(("fedavg", 0.5), ("ifca", 0.8)))
+    store = synthetic.sweep(tmp_path, methods=(("fedavg", 0.5), ("ifca", 0.8)), seeds=6)
     for name in ("fedavg-0", "ifca-1"):
         record, arrays = store.read(name)
         store.write(name, record | {"status": "diverged"}, arrays)
@@ -308,7 +312,7 @@ def test_rows_that_all_lost_runs_are_not_compared(tmp_path):
     ) and "not compared: 2 of 2 rows" in tables.to_terminal(table)
     assert "is significantly" not in tested.write_paragraph(
         table
-    ) and "1 diverged of 3 runs" in tested.write_paragraph(table)
+    ) and "1 diverged of 6 runs" in tested.write_paragraph(table)
 
 
 def test_the_end_of_an_interval_keeps_its_sign():

@@ -81,5 +81,5 @@ function save(figure, kind) {
   image.src = "data:image/svg+xml;charset=utf-8," + encodeURIComponent(text);
 }
 
-const savers = figure => tag("span", { class: "save" }, ...["png", "svg", ...(figure.id === "fig-ranks" ? [] : ["csv"])].map(kind =>
+const savers = figure => tag("span", { class: "save" }, ...["png", "svg", ...(["fig-ranks", "fig-profiles"].includes(figure.id) ? [] : ["csv"])].map(kind =>
   tag("button", { type: "button", class: "plain", title: `Download this figure as ${kind.toUpperCase()}`, onclick: () => save(figure, kind) }, kind.toUpperCase())));
