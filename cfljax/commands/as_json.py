@@ -125,6 +125,7 @@ SCHEMAS: dict[str, Table] = {
     ),
     "report": _make_schema(
         rows={"type": "array", "items": _ROW},
+        worth_a_look={"type": "array", "items": _TEXT},
         page=_ANY_TEXT,
         figures={"type": "array", "items": _TEXT},
         problems={"type": "array", "items": _TEXT},

@@ -112,6 +112,7 @@ def run(flags: argparse.Namespace) -> int:
 
 def _write_all(data: ReportData, flags: argparse.Namespace) -> Table:
     """Write what the flags ask for, and return what `--json` prints."""
+    from cfljax.report.notes import list_advice
     from cfljax.report.table_files import to_frame
     from cfljax.report.write import default_folder, write, write_figures
 
@@ -126,6 +127,7 @@ def _write_all(data: ReportData, flags: argparse.Namespace) -> Table:
     folders = [row.configuration.folder for row in data.table]
     return {
         "rows": [{"folder": f} | row for f, row in zip(folders, rows, strict=True)],
+        "worth_a_look": list_advice(data.table),
         "page": None if page is None else str(page),
         "figures": [str(path) for path in drawn],
         "problems": data.problems,

@@ -20,6 +20,7 @@ from cfljax.launch.rung import Climber
 from cfljax.launch.search_plan import SearchPlan, Setting
 from cfljax.launch.sweep import SweepOptions, carry_out, format_name, format_result, prepare_batches
 from cfljax.registry.options import Table
+from cfljax.results.advice import advise_on_search, find_edges
 from cfljax.store import Store
 from cfljax.store.units import write_search
 
@@ -190,6 +191,8 @@ def _store_scores(plan: SearchPlan, table: Table, at: int, todo: Todo, climber: 
             tuning.average_curves(curves)
             | {"scores": [*written["scores"], tuning.average_scores(curves, until)]}
         )
+    if at + 1 == len(plan.steps):
+        _add_advice(table)
     if todo:
         write_search(store, table)
     if at + 1 == len(plan.steps):
@@ -202,6 +205,16 @@ def _store_scores(plan: SearchPlan, table: Table, at: int, todo: Todo, climber: 
     )
     for name in {run.id for run in _list_all_runs(plan)} - {run.id for run in on}:
         store.remove_checkpoint(name)
+
+
+def _add_advice(table: Table) -> None:
+    """Add what is worth a look to the record of a search that has ended."""
+    for group in table["groups"]:
+        group["at_edge"] = [
+            {"option": edge.option, "value": edge.value, "end": edge.end}
+            for edge in find_edges(group, table)
+        ]
+    table["worth_a_look"] = advise_on_search(table)
 
 
 def _make_reporter(progress: Progress) -> Callable[[batching.Batch], OnProgress]:

@@ -34,6 +34,7 @@ def start_record(plan: SearchPlan, store: Store) -> Table:
         {
             "label": group.label,
             "data": group.data,
+            "method": group.settings[0].runs[0].method,
             "settings": [
                 {
                     "varies": each.varies,

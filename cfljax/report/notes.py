@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from cfljax.report.columns import columns_of
 from cfljax.report.comparison import Row, headline
 from cfljax.report.over_settings import group_blocks
+from cfljax.results.advice import Entrant, advise_on_runs
 from cfljax.results.statistics import BOOTSTRAP, FEWEST_TESTED, LEVEL
 
 TEST_IN_WORDS = (
@@ -101,6 +102,19 @@ def _note_draws(table: Sequence[Row]) -> list[str]:
 def draws_data(row: Row) -> bool:
     """Return whether each seed of the row draws who holds which data."""
     return (row.configuration.units[0].record["config"].get("data") or {}).get("seed") == "run"
+
+
+def list_advice(table: Sequence[Row]) -> list[str]:
+    """Return what is worth a look in the runs of a table."""
+    configurations = [row.configuration for row in table]
+    return advise_on_runs(
+        Entrant(
+            f"{each.title} ({each.heading})" if each.heading else each.title,
+            each.block,
+            [unit.record for unit in each.by_status("done")],
+        )
+        for each in configurations
+    )
 
 
 def count_seeds(table: Sequence[Row]) -> int:

@@ -21,7 +21,7 @@ from cfljax.report.columns import columns_of
 from cfljax.report.comparison import Column, Row, headline, headline_of, seconds_in_all
 from cfljax.report.configurations import Unit
 from cfljax.report.curves import MOST_CURVES
-from cfljax.report.notes import list_notes
+from cfljax.report.notes import list_advice, list_notes
 from cfljax.report.page_data import escape_html, page_json
 from cfljax.report.report_data import ReportData
 from cfljax.store import count_busy_seconds
@@ -55,6 +55,7 @@ def page(data: ReportData, live: bool = False) -> str:
             for table in map(read_search, data.collected.stores)
             if table is not None
         ),
+        "advice": page_data.list_advice(list_advice(data.table)),
         "tests": page_data.tests(data.table),
         "drawn": escape_html(_note_drawn(data)),
         "stopped": _note_stopped(data),

@@ -293,6 +293,14 @@ def escape_html(words: object) -> str:
     return html.escape(printable(str(words)))
 
 
+def list_advice(lines: Sequence[str]) -> str:
+    """Write the box of what is worth a look; "" for nothing."""
+    if not lines:
+        return ""
+    items = "".join(f"<li>{escape_html(line)}</li>" for line in lines)
+    return f'<div class="warning"><b>Worth a look</b><ul>{items}</ul></div>'
+
+
 def tests(table: Sequence[Row]) -> str:
     """Write the sentences for a paper, the differences from the best, and the critical-difference
     picture; "" where there is nothing."""

@@ -9,7 +9,7 @@ from cfljax.report.cells import format_cell, printable
 from cfljax.report.columns import columns_of
 from cfljax.report.comparison import Cell, Column, Row, rows
 from cfljax.report.configurations import collect
-from cfljax.report.notes import list_notes
+from cfljax.report.notes import list_advice, list_notes
 from cfljax.report.over_settings import compare_over_settings, describe, terminal
 from cfljax.results.result import Results
 from cfljax.store.quantities import NEW_CLIENTS, new_steps
@@ -55,9 +55,15 @@ def to_terminal(table: Sequence[Row], width: int | None = None, bold: bool = Fal
         text += ["", *list_notes(table, "*", "≈")[1:]]
     if (over := compare_over_settings(table)) is not None and over.tested:
         text += ["", *align(terminal(over)), f"{describe(over)}."]
+    text += write_advice(list_advice(table))
     if left_out:
         text.append(f"left out for lack of space: {', '.join(left_out)}")
     return "\n".join(text)
+
+
+def write_advice(lines: Sequence[str]) -> list[str]:
+    """Write what is worth a look, for a terminal; [] for nothing."""
+    return ["", "worth a look:", *(f"- {printable(line)}" for line in lines)] if lines else []
 
 
 def _align_rows(table: Sequence[Row], columns: list[Column]) -> list[str]:

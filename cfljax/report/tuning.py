@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cfljax.registry.options import Table, show
 from cfljax.report.cells import printable
-from cfljax.report.page_data import escape_html
-from cfljax.report.tables import align
+from cfljax.report.page_data import escape_html, list_advice
+from cfljax.report.tables import align, write_advice
+from cfljax.results.advice import advise_on_search, find_best, sort_settings
 
 if TYPE_CHECKING:
     from cfljax.launch.search_plan import SearchPlan
@@ -56,32 +57,12 @@ def text(table: Table) -> str:
             else ("none reached the end", "–")
         )
         lines.append([_format_name(group), *words, f"{count_spent_runs(group, table):.1f}"])
-    return "\n".join(
-        align([["method", "best setting", table["metric"], "runs spent"], *lines], lefts=2)
-    )
+    grid = [["method", "best setting", table["metric"], "runs spent"], *lines]
+    return "\n".join([*align(grid, lefts=2), *write_advice(advise_on_search(table))])
 
 
 def _format_name(group: Table) -> str:
     return printable(" ".join(filter(None, (str(group["label"]), str(group.get("data", ""))))))
-
-
-def sort_settings(group: Table, metric: str) -> list[Table]:
-    """Sort the settings of a group, the best first: by how far they came, then by the score at
-    their last rung."""
-    sign = 1 if metric == "val_accuracy" else -1
-
-    def rank(setting: Table) -> tuple[int, float]:
-        last = setting["scores"][-1] if setting["scores"] else None
-        return -len(setting["scores"]), math.inf if last is None else -sign * last
-
-    return sorted(group["settings"], key=rank)
-
-
-def find_best(group: Table, table: Table) -> Table | None:
-    """Return the best setting; None if none has come to the last rung with a finite score."""
-    best = sort_settings(group, table["metric"])[0]
-    came_to_the_end = len(best["scores"]) == len(table["rungs"])
-    return best if came_to_the_end and best["scores"][-1] is not None else None
 
 
 def count_spent_runs(group: Table, table: Table) -> float:
@@ -116,7 +97,10 @@ def section(table: Table) -> str:
     )
     about = f"Successive halving {by}: at each rung one of {table['reduce']} settings continues. "
     about += "Test data are not used."
-    parts = [f'<section id="tuning"><h2>Tuning</h2><p class="notes">{escape_html(about)}</p>']
+    parts = [
+        f'<section id="tuning"><h2>Tuning</h2><p class="notes">{escape_html(about)}</p>',
+        list_advice(advise_on_search(table)),
+    ]
     for group in table["groups"]:
         cost = f"{len(group['settings'])} settings, {count_spent_runs(group, table):.1f} whole runs"
         best = find_best(group, table)
