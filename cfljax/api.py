@@ -195,17 +195,18 @@ def tune(
     keep: str = "labels",
 ) -> Results:
     """Find the best setting of each method of a spec by successive halving, and return the runs
-    that came to the end. `budget`: the whole runs that all methods together may cost. `metric`:
-    what settings are chosen by; never a number from test data. `then_compare`: seeds on which the
-    best setting of each method is run then; the results are those runs. Called again with the same
-    folder, it goes on where it stopped."""
+    that came to the end. For a spec without ranges, each method tries nine settings of the ranges
+    that its options declare (`search=` of `option`). `budget`: the whole runs that all methods
+    together may cost. `metric`: what settings are chosen by; never a number from test data.
+    `then_compare`: seeds on which the best setting of each method is run then; the results are
+    those runs. Called again with the same folder, it goes on where it stopped."""
     from cfljax.config import read_spec
     from cfljax.launch import search
     from cfljax.launch.search_plan import plan_search
     from cfljax.launch.sweep import SweepOptions
     from cfljax.report.results import Results
 
-    checked = read_spec(_with_data(spec), sets)
+    checked = read_spec(_with_data(spec), sets, tuned=True)
     plan = plan_search(checked, metric, budget)
     store = _opened(out, checked.name)
     _, last = search.tune(

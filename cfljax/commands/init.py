@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from cfljax.commands import data, parser_of, read_starter
 from cfljax.errors import SpecError
-from cfljax.registry.options import Value, show
+from cfljax.registry.options import Value, is_range, show
 
 if TYPE_CHECKING:
     from cfljax.api import Data
@@ -51,7 +51,7 @@ def init(
     replace: bool = False,
     **columns: Value,
 ) -> Path:
-    """Write a spec that compares ten methods on your data, as `cfljax init` does, and return its
+    """Write a spec that compares 17 methods on your data, as `cfljax init` does, and return its
     path: `cfljax.sweep(cfljax.init("visits.csv", label="sick", user="hospital"))`. The data are
     imported and described. Without a source the spec is about the digits, with a plug-in for a
     method of your own.
@@ -137,7 +137,38 @@ def write_spec(file: Path, table: dict[str, Value], folder: str | None) -> None:
 
 def _filled(template: str, table: dict[str, Value]) -> str:
     name = str(table["name"]).replace("/", "-")
-    return template.replace("NAME", name).replace("{ DATA", show(table).removesuffix(" }"))
+    filled = template.replace("NAME", name).replace("{ DATA", show(table).removesuffix(" }"))
+    return add_ranges(filled)
+
+
+def add_ranges(spec: str) -> str:
+    """Add to the text of a spec, as comments, what `cfljax tune` tries of training and of each
+    method."""
+    from cfljax.config.trials import list_searched
+    from cfljax.methods import METHODS
+
+    lines = []
+    for line in spec.splitlines():
+        lines.append(line)
+        method = line.removeprefix("name = ").split("#")[0].strip().strip('"')
+        if line.startswith("train = "):
+            lr = list_searched("fedavg")["train.lr"]
+            lines.append(f"# cfljax tune tries lr = {write_search(lr)}")
+        elif line.startswith("name = ") and lines[-2:-1] == ["[[method]]"] and method in METHODS:
+            lines += [
+                f"# cfljax tune tries {option.partition('.')[2]} = {write_search(search)}"
+                for option, search in list_searched(method).items()
+                if option != "train.lr"
+            ]
+    return "\n".join([*lines, ""])
+
+
+def write_search(search: tuple[Value, ...]) -> str:
+    """Write what is worth trying as a spec would."""
+    if not is_range(search):
+        return show(search)
+    low, high, kind = search
+    return f'"{kind[:3]}({low:g}, {high:g})"'
 
 
 def _check_free(file: Path) -> None:

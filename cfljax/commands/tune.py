@@ -61,7 +61,7 @@ def run(flags: argparse.Namespace) -> int:
     check_workers(flags)
     if flags.budget is not None and not flags.budget > 0:
         raise SpecError(f"--budget {flags.budget:g}: must be more than 0 runs")
-    spec = read_spec(flags.spec, flags.set, plugins=flags.plugin)
+    spec = read_spec(flags.spec, flags.set, plugins=flags.plugin, tuned=True)
     plan = plan_search(spec, flags.metric, flags.budget)
     seeds = (
         None

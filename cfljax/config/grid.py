@@ -41,6 +41,8 @@ class Entrant(NamedTuple):
     label: str
     draft: Draft
     trains: list[Draft]
+    # Dotted names of the options that the spec gives as lists, even of one value
+    listed: frozenset[str] = frozenset()
 
 
 class Grid(NamedTuple):
@@ -152,7 +154,11 @@ def _make_entrant(
             for t in tables
             for d in make_train_drafts(lay_options(t, over), f"{where}.train", search_seed)
         ]
-    return Entrant(label, draft, trains)
+    given = {f"method.{key}": value for key, value in (defaults | table).items()}
+    trained = (*tables, table["train"]) if "train" in table else tables
+    given |= {f"train.{key}": value for each in trained for key, value in each.items()}
+    listed = frozenset(key for key, value in given.items() if isinstance(value, list))
+    return Entrant(label, draft, trains, listed)
 
 
 def read_seeds(value: Value) -> list[int]:

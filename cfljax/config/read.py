@@ -17,6 +17,7 @@ from cfljax.config.plugins import load as load_plugins
 from cfljax.config.rules import ExclusionRule
 from cfljax.config.run import Run
 from cfljax.config.toml import load, sanitise
+from cfljax.config.trials import add_trials, has_ranges
 from cfljax.errors import SpecError
 from cfljax.registry.options import Table, show
 
@@ -90,10 +91,14 @@ def seed_of(run: Run, follows: bool) -> int | str:
 
 
 def read_spec(
-    source: str | os.PathLike[str] | Table, sets: Iterable[str] = (), plugins: Iterable[str] = ()
+    source: str | os.PathLike[str] | Table,
+    sets: Iterable[str] = (),
+    plugins: Iterable[str] = (),
+    tuned: bool = False,
 ) -> Spec:
     """Read the spec in a TOML file or a dict, with `--set` flags laid over it, checked to the last
-    option, with these plug-ins."""
+    option, with these plug-ins. `tuned`: if it has no ranges, its runs are of the settings that its
+    methods declare to be worth trying."""
     file = "" if isinstance(source, dict) else os.fspath(source)
     flags: tuple[str, ...] = ()
     try:
@@ -111,7 +116,7 @@ def read_spec(
         parsed = [parse_set(flag) for flag in flags]
         parsed = [(path, sanitise(value, ".".join(path))) for path, value in parsed]
         warn: list[str] = []
-        runs, search = build_runs(clean, parsed, warn)
+        runs, search = build_runs(clean, parsed, warn, tuned)
         name = next(
             (v for p, v in reversed(parsed) if p == ["name"]),
             clean.get("name", Path(file).stem or "sweep"),
@@ -125,9 +130,11 @@ def read_spec(
     )
 
 
-def build_runs(raw: Table, sets: list[Flag], warn: list[str]) -> tuple[list[Run], Search]:
+def build_runs(
+    raw: Table, sets: list[Flag], warn: list[str], tuned: bool = False
+) -> tuple[list[Run], Search]:
     """Build the runs and the search options. The chosen size is laid over base and includes, the
-    flags over the result."""
+    flags over the result. `tuned`: as for `read_spec`."""
     check_sets(sets, warn)
     chosen, size, sets = choose_size(raw, sets)
     whole = {path[0]: value for path, value in sets if len(path) == 1}
@@ -141,7 +148,17 @@ def build_runs(raw: Table, sets: list[Flag], warn: list[str]) -> tuple[list[Run]
     ]
     layers = [apply_sets(lay_over(layer, size, f"size.{chosen}"), sets) for layer in layers]
     search = read_search(layers[0].get("search", {}))
-    return make_runs([make_grid(layer) for layer in layers], rules, warn), search
+    grids = [make_grid(layer) for layer in layers]
+    if tuned and not has_ranges(grids):
+        seeds = [layer.get("search_seed", 0) for layer in layers]
+        grids = [add_trials(grid, seed) for grid, seed in zip(grids, seeds, strict=True)]
+        trials = max(len(grid.entrants) // len({e.label for e in grid.entrants}) for grid in grids)
+        warn.append(
+            f"the spec has no ranges: each method tries {trials} settings of the ranges that its "
+            "options declare, in place of the spec's numbers (samples = … for another number of "
+            "settings; a list of one value, as [0.1], stays)"
+        )
+    return make_runs(grids, rules, warn), search
 
 
 def _list_tables(raw: Table, key: str) -> list[Table]:

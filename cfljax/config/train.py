@@ -103,7 +103,7 @@ class Train:
         None, "local optimiser steps, instead of `epochs`", low=1, high=10**9
     )
     batch: int | str = option(10, "samples per step, or all of them", low=1, choices=("full",))
-    lr: float = option(0.03, "learning rate", low=0, traced=True)
+    lr: float = option(0.03, "learning rate", low=0, traced=True, search=(0.01, 1.0, "log"))
     lr_decay: float = option(1.0, "round t uses lr · lr_decay^t", above=0, high=1, traced=True)
     momentum: float = option(
         0.0,

@@ -77,7 +77,12 @@ class APFL(AtHome):
     publishes_one_sum_per_round = True
 
     alpha: float = option(
-        0.5, "share of the personal model in the mixture, at first", low=0.0, high=1.0, traced=True
+        0.5,
+        "share of the personal model in the mixture, at first",
+        low=0.0,
+        high=1.0,
+        traced=True,
+        search=(0.25, 0.5, 0.75),
     )
     adapt: str = option(
         "round", "when a client's share follows its gradient", choices=("round", "never")

@@ -91,7 +91,7 @@ class CFLGP(Clustered):
 
     compares_all, pairs = True, 0
 
-    clusters: int = option(4, "number of models", low=1)
+    clusters: int = option(4, "number of models", low=1, search=(2, 3, 4, 6))
     average: str = option(
         "uniform", "weights of the participants inside a cluster", choices=AVERAGES
     )

@@ -78,8 +78,10 @@ class CFLMGD(Clustered):
     buffers = True
     average = "uniform"
 
-    clusters: int = option(4, "number of models", low=1)
-    beta: float = option(0.9, "momentum, of the clusters' buffers", low=0.0, traced=True)
+    clusters: int = option(4, "number of models", low=1, search=(2, 3, 4, 6))
+    beta: float = option(
+        0.9, "momentum, of the clusters' buffers", low=0.0, traced=True, search=(0.1, 0.5, 0.9)
+    )
     aggregate: str = option(
         "model",
         "average local models (option II), or one gradient each (I)",

@@ -118,11 +118,21 @@ class Sattler(FedAvg):
     compares_all = True
     everybody = True
 
-    eps1: float = option(0.4, "split only below this norm of the mean update", low=0.0, traced=True)
-    eps2: float = option(
-        1.6, "and above this largest norm of a member's update", low=0.0, traced=True
+    eps1: float = option(
+        0.4,
+        "split only below this norm of the mean update",
+        low=0.0,
+        traced=True,
+        search=(0.05, 1.0, "log"),
     )
-    min_rounds: int = option(20, "rounds before the first split", low=1)
+    eps2: float = option(
+        1.6,
+        "and above this largest norm of a member's update",
+        low=0.0,
+        traced=True,
+        search=(0.2, 5.0, "log"),
+    )
+    min_rounds: int = option(20, "rounds before the first split", low=1, search=(2, 5, 10, 20))
     min_size: int = option(2, "a cluster with this many members or fewer is not split", low=1)
     gamma_max: float = option(
         0.0,

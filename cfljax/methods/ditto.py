@@ -64,7 +64,11 @@ class Ditto(AtHome):
 
     average: str = option("samples", "weights of the participants", choices=AVERAGES)
     lam: float = option(
-        0.1, "strength of the pull of personal models to the global one", low=0.0, traced=True
+        0.1,
+        "strength of the pull of personal models to the global one",
+        low=0.0,
+        traced=True,
+        search=(0.01, 1.0, "log"),
     )
 
     def pull(self, hyper: Hyper) -> Array:

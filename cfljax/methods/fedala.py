@@ -94,7 +94,9 @@ class FedALA(AtHome):
 
     own_steps, vectors_kept = True, 2
 
-    eta: float = option(1.0, "learning rate of the weights", low=0.0, traced=True)
+    eta: float = option(
+        1.0, "learning rate of the weights", low=0.0, traced=True, search=(0.1, 10.0, "log")
+    )
     share: float = option(
         0.8,
         "share of its samples on which a client learns the weights",

@@ -68,9 +68,15 @@ class FedAMP(Peers):
     (2 alpha) · ‖w − u_i‖² from w_i. The server keeps the last models w_i of all clients, f32[C, d].
     """
 
-    alpha: float = option(0.1, "step towards the others' models", above=0.0, traced=True)
+    alpha: float = option(
+        0.1, "step towards the others' models", above=0.0, traced=True, search=(0.01, 1.0, "log")
+    )
     sigma: float = option(
-        1.0, "squared distance at which attention has fallen to 1/e", above=0.0, traced=True
+        1.0,
+        "squared distance at which attention has fallen to 1/e",
+        above=0.0,
+        traced=True,
+        search=(0.1, 10.0, "log"),
     )
     lam: float = option(
         0.01, "strength of the pull to the mixture, times alpha", low=0.0, traced=True

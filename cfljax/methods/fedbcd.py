@@ -72,9 +72,14 @@ class Config(PersonalConfig):
         "accuracy_personal": Quantity("accuracy of the personal models", "share"),
     }
     trains_once = False
+    searches_lr = False
 
     rho: float = option(
-        1.0, "strength of the pull between personal and global model", low=0.0, traced=True
+        1.0,
+        "strength of the pull between personal and global model",
+        low=0.0,
+        traced=True,
+        search=(0.01, 1.0, "log"),
     )
     lr_z: float = option(
         1.0,
@@ -82,7 +87,9 @@ class Config(PersonalConfig):
         low=0.0,
         traced=True,
     )
-    local_lr: float = option(0.005, "learning rate of local SGD", low=0.0, traced=True)
+    local_lr: float = option(
+        0.005, "learning rate of local SGD", low=0.0, traced=True, search=(0.01, 2.0, "log")
+    )
     local_momentum: float = option(0.9, "its momentum", low=0.0, traced=True)
     local_weight_decay: float = option(1e-4, "its weight decay", low=0.0, traced=True)
     local_batch: int = option(32, "samples per local step", low=1)

@@ -138,7 +138,11 @@ class FedCCFA(Peers):
     counts_labels = "has clusters for each label, and here samples have several"
 
     eps: float = option(
-        0.1, "distance up to which clients are in one cluster", low=0.0, traced=True
+        0.1,
+        "distance up to which clients are in one cluster",
+        low=0.0,
+        traced=True,
+        search=(0.05, 0.4, "log"),
     )
     gamma: float = option(
         20.0,
@@ -149,7 +153,11 @@ class FedCCFA(Peers):
     tau: float = option(0.1, "temperature of the alignment", above=0.0, traced=True)
     align_after: int = option(20, "rounds before features are aligned", low=0)
     head_lr: float | None = option(
-        None, "learning rate of the heads (10 · `train.lr`)", low=0.0, traced=True
+        None,
+        "learning rate of the heads (10 · `train.lr`)",
+        low=0.0,
+        traced=True,
+        search=(0.01, 1.0, "log"),
     )
     head_epochs: int = option(1, "epochs of the own head, before the body's", low=1)
     balanced_steps: int = option(5, "steps of the balanced head", low=1)

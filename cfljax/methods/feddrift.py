@@ -153,11 +153,15 @@ class FedDrift(FedAvg):
         "rise of the loss that begins a model; largest distance of merged models",
         low=0.0,
         traced=True,
+        search=(0.02, 0.5, "log"),
     )
     every: int = option(10, "rounds of a time step", low=1)
     # The recipe's function of this name is not used
     begin: str = option(  # type: ignore[assignment]
-        "one", "all clients begin with one model, or each with its own", choices=("one", "each")
+        "one",
+        "all clients begin with one model, or each with its own",
+        choices=("one", "each"),
+        search=("one", "each"),
     )
 
     def first(self, ask: Ask, state: State) -> State:

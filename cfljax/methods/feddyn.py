@@ -75,6 +75,7 @@ class FedDyn(Controlled):
         "strength of the pull to the global model, and of the linear term",
         above=0.0,
         traced=True,
+        search=(0.001, 0.01, 0.1),
     )
 
     def step(self, hyper: Hyper) -> LocalStep:

@@ -160,7 +160,7 @@ class FedGroup(FedAvg):
         "madc": Quantity("distances of first updates by eq. 7"),
     }
 
-    clusters: int = option(3, "number of groups", low=1)
+    clusters: int = option(3, "number of groups", low=1, search=(2, 3, 4, 6))
     cold_start: str = option(
         "edc",
         "group by decomposed cosines, by MADC, or by random clients as centres",

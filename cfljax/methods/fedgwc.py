@@ -88,7 +88,11 @@ class FedGWC(FedAvg):
     )
     gamma: float = option(0.1, "decrease of the affinity with the distance", low=0.0, traced=True)
     eps: float = option(
-        1e-5, "mean squared change below which a cluster can be split", low=0.0, traced=True
+        1e-5,
+        "mean squared change below which a cluster can be split",
+        low=0.0,
+        traced=True,
+        search=(1e-6, 1e-2, "log"),
     )
     notes: int = option(7, "number of first local steps whose losses are used", low=1)
     max_clusters: int = option(16, "largest number of clusters; more are an error", low=1)

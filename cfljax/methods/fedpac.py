@@ -104,7 +104,13 @@ class FedPAC(Peers):
     own_steps = True
     counts_labels = "has a centroid for each label, and here samples have several"
 
-    lam: float = option(1.0, "strength of the pull to the centroids", low=0.0, traced=True)
+    lam: float = option(
+        1.0,
+        "strength of the pull to the centroids",
+        low=0.0,
+        traced=True,
+        search=(0.1, 10.0, "log"),
+    )
     head_epochs: int = option(1, "epochs of the head, before the body's", low=1)
 
     @property

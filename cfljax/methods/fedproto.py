@@ -93,7 +93,13 @@ class FedProto(Peers):
     sends, own_steps = False, True
     counts_labels = "has a prototype for each label, and here samples have several"
 
-    lam: float = option(1.0, "strength of the pull to the prototypes", low=0.0, traced=True)
+    lam: float = option(
+        1.0,
+        "strength of the pull to the prototypes",
+        low=0.0,
+        traced=True,
+        search=(0.1, 10.0, "log"),
+    )
 
     @property
     def without(self) -> dict[str, str]:

@@ -46,7 +46,13 @@ class FedProx(FedAvg):
 
     publishes_one_sum_per_round = True
 
-    mu: float = option(1.0, "strength of the pull to the global model", low=0.0, traced=True)
+    mu: float = option(
+        1.0,
+        "strength of the pull to the global model",
+        low=0.0,
+        traced=True,
+        search=(0.001, 0.01, 0.1, 1.0),
+    )
 
     def step(self, hyper: Hyper) -> LocalStep:
         """Return the numbers of a step of SGD, with the pull `mu` to the global model."""

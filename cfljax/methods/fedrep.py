@@ -54,7 +54,7 @@ class FedRep(Clustered):
 
     parts, own = (("head", "client"),), True
 
-    head_epochs: int = option(10, "epochs of the head, before the body's", low=1)
+    head_epochs: int = option(10, "epochs of the head, before the body's", low=1, search=(1, 5, 10))
     average: str = option("uniform", "weights of the participants", choices=("uniform", "samples"))
 
     @property

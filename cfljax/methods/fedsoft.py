@@ -133,7 +133,7 @@ class Config(PersonalConfig):
     server_models = "centres"
     reveals = "the estimate of the clients' shares"
 
-    clusters: int = option(2, "number of cluster models", low=1)
+    clusters: int = option(2, "number of cluster models", low=1, search=(2, 3, 4, 6))
     tau: int = option(2, "rounds between estimates of the shares", low=1)
     start: str = option(
         "own",
@@ -141,7 +141,11 @@ class Config(PersonalConfig):
         choices=("own", "centres"),
     )
     lam: float = option(
-        0.1, "strength of the pull of personal models to the cluster models", low=0.0, traced=True
+        0.1,
+        "strength of the pull of personal models to the cluster models",
+        low=0.0,
+        traced=True,
+        search=(0.01, 1.0, "log"),
     )
     selected: float = option(
         0.6, "share of the participants that each cluster draws", above=0.0, high=1.0, traced=True

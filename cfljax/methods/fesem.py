@@ -105,7 +105,7 @@ class Centres(Clustered):
     # W_i
     vectors_kept = 1
 
-    clusters: int = option(4, "number of centres", low=1)
+    clusters: int = option(4, "number of centres", low=1, search=(2, 3, 4, 6))
     average: str = option("uniform", "weights of the members", choices=AVERAGES)
 
     def with_trained(

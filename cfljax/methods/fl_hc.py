@@ -64,14 +64,18 @@ class FLHC(FedAvg):
     splits, compares_all = True, True
 
     warmup_rounds: int = option(
-        10, "rounds of FedAvg with all clients before the clustering", low=0
+        10, "rounds of FedAvg with all clients before the clustering", low=0, search=(1, 3, 5, 10)
     )
     metric: str = option("l1", "distance of updates", choices=("l1", "l2", "cosine"))
     linkage: str = option(
         "complete", "distance of clusters", choices=("complete", "average", "single", "ward")
     )
     threshold: float = option(
-        0.9, "distance above which clusters are not merged", low=0.0, traced=True
+        0.9,
+        "distance above which clusters are not merged",
+        low=0.0,
+        traced=True,
+        search=(0.3, 1.5, "linear"),
     )
     unit: str = option(
         "median",

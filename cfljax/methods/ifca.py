@@ -88,7 +88,7 @@ class IFCA(Clustered):
 
     chooses = True
 
-    clusters: int = option(4, "number of models", low=1)
+    clusters: int = option(4, "number of models", low=1, search=(2, 3, 4, 6))
     estimate: str = option(
         "full",
         "choose on all local data, or on the first mini-batch of local training",

@@ -94,7 +94,7 @@ class Joint(Clustered):
 
     chooses, memory_of_clusters = True, True
 
-    clusters: int = option(4, "number of models", low=1)
+    clusters: int = option(4, "number of models", low=1, search=(2, 3, 4, 6))
     similarity: str = option(
         "descent", "how a gradient is compared with a model's last move", choices=SIMILARITIES
     )
@@ -113,8 +113,14 @@ class Joint(Clustered):
         "samples of the mini-batch that a device chooses and steps on (train.batch is not used)",
         low=1,
     )
+    # Worth trying: the values of the paper
     lam: float = option(
-        0.2, "weight of the similarity; the loss has 1 − lam", low=0.0, high=1.0, traced=True
+        0.2,
+        "weight of the similarity; the loss has 1 − lam",
+        low=0.0,
+        high=1.0,
+        traced=True,
+        search=(0.1, 0.2, 0.5),
     )
 
     def work(self, work: Work) -> Work:

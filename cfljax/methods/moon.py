@@ -63,7 +63,10 @@ class Moon(AtHome):
     own_steps = True
     places_unlabelled = True
 
-    mu: float = option(1.0, "weight of the contrast", low=0.0, traced=True)
+    # Worth trying: the values of the paper, which takes the best of them
+    mu: float = option(
+        1.0, "weight of the contrast", low=0.0, traced=True, search=(0.1, 1.0, 5.0, 10.0)
+    )
     tau: float = option(0.5, "temperature of the contrast", above=0.0, traced=True)
     average: str = option("samples", "weights of the participants", choices=AVERAGES)
 

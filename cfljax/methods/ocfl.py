@@ -121,7 +121,13 @@ class OCFL(FedAvg):
 
     pretrain_epochs: int = option(1, "local epochs before the clustering", low=1)
     min_samples: int = option(2, "OPTICS: neighbours of a core point", low=2)
-    xi: float = option(0.2, "OPTICS: steepness that bounds a cluster", low=0.0, high=1.0)
+    xi: float = option(
+        0.2,
+        "OPTICS: steepness that bounds a cluster",
+        low=0.0,
+        high=1.0,
+        search=(0.05, 0.3, "linear"),
+    )
     metric: str = option(
         "euclidean", "OPTICS: distance of the weights", choices=("euclidean", "cosine")
     )

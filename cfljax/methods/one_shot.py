@@ -69,7 +69,7 @@ class OneShot(FedAvg):
     compares_all = True
     pairs = 0
 
-    clusters: int = option(3, "number of clusters", low=1)
+    clusters: int = option(3, "number of clusters", low=1, search=(2, 3, 4, 6))
     pretrain_epochs: int = option(10, "local epochs before the clustering", low=1)
     similarity: str = similarity()
 

@@ -123,7 +123,11 @@ class PACFL(FedAvg):
         "weighted", "distance of clusters", choices=("weighted", "average", "complete", "single")
     )
     threshold: float = option(
-        4.9, "degrees above which clusters are not merged", low=0.0, traced=True
+        4.9,
+        "degrees above which clusters are not merged",
+        low=0.0,
+        traced=True,
+        search=(2.0, 30.0, "log"),
     )
 
     @property

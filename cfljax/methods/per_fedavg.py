@@ -74,7 +74,9 @@ class PerFedAvg(Clustered):
     own_steps = True
     publishes_one_sum_per_round = True
 
-    alpha: float = option(0.01, "length of a client's own step", low=0.0, traced=True)
+    alpha: float = option(
+        0.01, "length of a client's own step", low=0.0, traced=True, search=(0.001, 0.1, "log")
+    )
     hessian: bool = option(False, "whether steps have the term of second derivatives")
     average: str = option("uniform", "weights of the participants", choices=("samples", "uniform"))
 

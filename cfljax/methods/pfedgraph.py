@@ -75,7 +75,11 @@ class PFedGraph(Peers):
     vectors_kept = 2
 
     lam: float = option(
-        0.8, "weight of the shares of samples against similarity", above=0.0, traced=True
+        0.8,
+        "weight of the shares of samples against similarity",
+        above=0.0,
+        traced=True,
+        search=(0.1, 2.0, "log"),
     )
 
     def start(self, state: OwnModels, ids: Array, own: Array, hyper: Hyper) -> tuple[Array, None]:

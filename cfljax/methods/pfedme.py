@@ -73,13 +73,25 @@ class PFedMe(AtHome):
         "personal_distance": Quantity("mean distance of personal models from the global one"),
     }
     own_steps = True
+    searches_lr = False
     publishes_one_sum_per_round = True
 
     lam: float = option(
-        15.0, "strength of the pull of personal models to the global one", low=0.0, traced=True
+        15.0,
+        "strength of the pull of personal models to the global one",
+        low=0.0,
+        traced=True,
+        search=(1.0, 15.0, "log"),
     )
     inner_steps: int = option(5, "steps of a personal model on each batch", low=1)
-    eta: float = option(0.005, "step of w_i to the personal model, times lam", low=0.0, traced=True)
+    # θ_i is close to w_i − ∇f / lam, so that w_i moves by eta ∇f: this is the rate of the method
+    eta: float = option(
+        0.005,
+        "step of w_i to the personal model, times lam",
+        low=0.0,
+        traced=True,
+        search=(0.005, 0.5, "log"),
+    )
     beta: float = option(
         1.0, "step of the global model to the mean of the w_i", low=0.0, traced=True
     )

@@ -113,7 +113,12 @@ class SRFCA(FedAvg):
     compares_all, pairs = True, 1
 
     fraction: float = option(
-        0.3, "share of the pairs of clients that count as near", low=0.0, high=1.0, traced=True
+        0.3,
+        "share of the pairs of clients that count as near",
+        low=0.0,
+        high=1.0,
+        traced=True,
+        search=(0.1, 0.5, "linear"),
     )
     min_size: int = option(2, "smallest size of a cluster", low=1)
     pretrain_epochs: int = option(10, "local epochs before the clustering", low=1)

@@ -120,9 +120,14 @@ class StoCFL(FedAvg):
         low=-1.0,
         high=1.0,
         traced=True,
+        search=(0.0, 0.8, "linear"),
     )
     lam: float = option(
-        0.05, "strength of the pull of cluster models to the global one", low=0.0, traced=True
+        0.05,
+        "strength of the pull of cluster models to the global one",
+        low=0.0,
+        traced=True,
+        search=(0.01, 1.0, "log"),
     )
     pretrain_epochs: int = option(1, "local epochs of the first update", low=1)
     similarity: str = similarity(again=False, default="sketch")

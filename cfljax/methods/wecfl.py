@@ -71,7 +71,7 @@ class WeCFL(Clustered):
 
     splits = True
 
-    clusters: int = option(4, "number of clusters", low=1)
+    clusters: int = option(4, "number of clusters", low=1, search=(2, 3, 4, 6))
     average: str = option(
         "samples",
         "weights of the clients in K-means and in the mean",

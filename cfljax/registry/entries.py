@@ -103,10 +103,13 @@ def _find_file(make: Callable[..., object]) -> Path:
 
 
 def _describe_fields(options: type) -> str:
-    """Return the options of a class as text: a notebook's class has no file to hash."""
-    return source_text(
-        [(f.name, f.type, f.default, dict(f.metadata)) for f in dataclasses.fields(options)]
-    )
+    """Return the options of a class as text: a notebook's class has no file to hash. What is worth
+    trying changes no result."""
+    described = [
+        (f.name, f.type, f.default, {k: v for k, v in f.metadata.items() if k != "search"})
+        for f in dataclasses.fields(options)
+    ]
+    return source_text(described)
 
 
 def _find_object(line: str) -> Any:

@@ -56,6 +56,7 @@ def option(
     lists: tuple[str, ...] = (),
     beside: bool = False,
     written: Hint = None,
+    search: tuple[Value, ...] | None = None,
 ) -> Any:
     """Declare a field of a class of options.
 
@@ -72,19 +73,48 @@ def option(
         lists: Keys of an option's table whose value is a list.
         beside: A table whose keys are written beside the other options.
         written: The type that a spec gives, if the class makes an object of another type of it.
+        search: What is worth trying: `(low, high, "log")` or `(low, high, "linear")` for a range,
+            else the values. `cfljax tune` tries these where a spec has no ranges.
 
     Example:
         ```python
         clusters: int = option(4, "number of models", low=1)
-        mu: float = option(1.0, "strength of the pull", low=0.0, traced=True)
+        mu: float = option(1.0, "strength of the pull", low=0.0, traced=True, search=(0.01, 0.1, 1))
         ```
     """
     bounds = {"low": low, "high": high, "above": above, "choices": choices}
     meta = {"help": help, "traced": traced, "file": file, "lists": lists, "beside": beside} | bounds
     meta["written"] = written
+    meta["search"] = search
+    if search is not None:
+        _check_search(search, low, high, above)
     if isinstance(default, (list, dict)):
         raise TypeError("an option's default is immutable: use a tuple")
     return dataclasses.field(default=default, metadata=meta)
+
+
+def is_range(search: tuple[Value, ...]) -> bool:
+    """Return whether a declared search is a range, and not a list of values."""
+    return len(search) == 3 and search[2] in ("log", "linear")
+
+
+def _check_search(
+    search: tuple[Value, ...], low: float | None, high: float | None, above: float | None
+) -> None:
+    """Reject a declared search that is no range and no list of values within the bounds."""
+    values = search[:2] if is_range(search) else search
+    if len(values) < 2 or len(set(values)) < len(values):
+        raise TypeError(f"search = {search}: give a range, or two or more values")
+    if is_range(search) and not (
+        search[0] < search[1] and (search[2] == "linear" or search[0] > 0)
+    ):
+        raise TypeError(f"search = {search}: must be low < high, and above 0 for a log range")
+    for value in values:
+        if isinstance(value, str):
+            continue
+        beyond = (low is not None and value < low) or (high is not None and value > high)
+        if beyond or (above is not None and value <= above):
+            raise TypeError(f"search = {search}: {value} is beyond the option's bounds")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -53,6 +53,8 @@ class MethodConfig:
     max_clusters = 0
     """The number of clusters that there is room for, of methods that have this option instead of
     `clusters`; 0: others."""
+    searches_lr = True
+    """Whether `train.lr` is the method's learning rate, so that `cfljax tune` tries values."""
     own = False
     """Whether each client is scored by a model of its own."""
     own_steps = False

@@ -69,7 +69,7 @@ class Soft(MethodConfig):
         "mixture": Quantity("share of each model in each client", "share"),
     }
 
-    clusters: int = option(3, "number of models", low=1)
+    clusters: int = option(3, "number of models", low=1, search=(2, 3, 4, 6))
     average: str = option("samples", "weights of the participants", choices=AVERAGES)
 
     def __init_subclass__(cls) -> None:

@@ -93,6 +93,16 @@ def test_what_was_chosen_is_a_column_of_every_table_even_if_all_chose_the_same(s
     assert compared.to_pandas()[["train.lr", "seed"]].to_numpy().tolist() == [[0.3, 0], [0.3, 1]]
 
 
+def test_without_ranges_declared_ones_are_searched(tmp_path):
+    table = TABLE | {"train": {"rounds": 2, "lr": 0.1}, "samples": 3, "method": "fedprox"}
+    results = cfljax.tune(table, tmp_path, metric="train_loss", quiet=True, then_compare=[0, 1])
+    (group,) = read_search(Store(tmp_path, read_only=True))["groups"]
+    tried = [each["varies"]["train.lr"] for each in group["settings"]]
+    assert sorted(tried) == [0.01, 0.1, 1.0]
+    assert {each["varies"]["method.mu"] for each in group["settings"]} == {0.001, 0.01, 0.1}
+    assert len(results) == 2 and set(results.to_pandas()["train.lr"]) <= set(tried)
+
+
 def test_a_run_that_has_paused_is_bit_equal_to_one_at_once(searched):
     for result in searched[0]:
         own = {"clusters": 2} if result.method == "ifca" else {}
@@ -326,7 +336,7 @@ def test_settings_that_rows_share_belong_to_each_of_them(tmp_path, methods):
 def test_the_best_setting_of_two_rows_is_compared_in_both(tmp_path):
     table = TABLE | {
         "method": [FOUR | {"clusters": 2}, BOTH | {"clusters": [2]}],
-        "train": {"rounds": 2, "lr": 0.3},
+        "train": {"rounds": 2, "lr": [0.3, 1e-4]},
     }
     results = cfljax.tune(table, tmp_path / "r", metric="train_loss", quiet=True, then_compare=[0])
     assert len(results) == 1

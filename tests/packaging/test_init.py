@@ -26,7 +26,7 @@ def test_without_data_a_spec_and_a_plugin_are_written_and_run(capsys):
         assert cli.main(["init"]) == 0
         assert "next: cfljax run my_method --plugin my_method.py" in capsys.readouterr().out
         spec = read_spec("digits.toml")
-        assert len(spec.runs()) == 11 * 5
+        assert len(spec.runs()) == 18 * 5
         assert (
             one_run("digits.toml", ["method=my_method", "seeds=0:1", "train.rounds=1"]).status
             == "done"
@@ -60,7 +60,7 @@ def test_data_are_imported_described_and_compared(kind, here, capsys):
     )
     table = tomllib.loads(Path(file).read_text())
     assert (
-        len(table["method"]) == 10 and table["seeds"] == "0:5" and len(read_spec(file).runs()) == 50
+        len(table["method"]) == 17 and table["seeds"] == "0:5" and len(read_spec(file).runs()) == 85
     )
     wanted = {"csv": ("user", "pixel"), "npz": ("dirichlet", "pixel")}.get(
         kind, ("dirichlet", "unit")
