@@ -14,7 +14,7 @@ from cfljax.lazy import jnp
 from cfljax.methods.fedavg import FedAvg
 from cfljax.round.about import BY_SAMPLES, About, Reading
 from cfljax.round.recipes import Ask, RoundResult, State, option
-from cfljax.types import Array, Quantity
+from cfljax.types import Array, Hyper, Quantity
 
 ABOUT = About(
     title="Adaptive-FedAvg",
@@ -68,10 +68,9 @@ class AdaptiveFedAvg(FedAvg):
         }
         return state._replace(memory=memory)
 
-    def prepare(self, ask: Ask, state: State) -> State:
-        """Set the learning rate of the round."""
-        ask.hyper = ask.hyper | {"lr": ask.hyper["lr"] * state.memory["rate"]}
-        return state
+    def numbers(self, hyper: Hyper, state: State) -> Hyper:
+        """Return the numbers of the round, with its learning rate."""
+        return hyper | {"lr": hyper["lr"] * state.memory["rate"]}
 
     def remember_after_server_step(self, before: State, after: State) -> dict[str, Array]:
         """Return the new means, and the next rate."""

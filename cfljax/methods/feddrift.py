@@ -196,7 +196,7 @@ class FedDrift(FedAvg):
             "without_room": look.drifts & ~isolated,
             "merged": root != jnp.arange(state.clusters),
         }
-        ask.diag |= {name: jnp.sum(each, dtype=jnp.int32) for name, each in counted.items()}
+        ask.show(**{name: jnp.sum(each, dtype=jnp.int32) for name, each in counted.items()})
         return state
 
     def compare(self, ask: Ask, state: State, step: Array) -> LossComparison:

@@ -148,7 +148,8 @@ class StoCFL(FedAvg):
         """Let new participants train from the anchor, and unite clusters."""
         new = ask.cohort.mask & (state.labels[ask.cohort.ids] < 0)
         psi = ask.of(new).moves(state.memory.anchor, self.similarity, self.pretrain_epochs)
-        state, ask.diag["without_room"] = assign_new_clients(ask, state, psi, new)
+        state, without_room = assign_new_clients(ask, state, psi, new)
+        ask.show(without_room=without_room)
         return state
 
     def join(self, ask: Ask, state: State) -> Array:

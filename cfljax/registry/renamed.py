@@ -29,6 +29,7 @@ RENAMED: Mapping[str, str] = {
     "Ask.report": "upload",
     "Ask.models_of_all": "download_all",
     "Ask.broadcast": "missed_last_round",
+    "Ask.diag": "show",
     "State.there": "active_mask",
     "State.guess": "labels_if_joining",
     "State.asked": "pretrained_count",

@@ -42,6 +42,7 @@ class Charges:
 
     def __init__(self) -> None:
         self.made: list[Charge] = []
+        self.shown: dict[str, Array] = {}
         self._traced_in = core.get_opaque_trace_state()
 
     def add(self, charge: Charge) -> None:
@@ -52,6 +53,19 @@ class Charges:
                 "send cannot be counted: call `ask` outside, and use its answer inside"
             )
         self.made.append(charge)
+
+    def show(self, quantities: dict[str, Array]) -> None:
+        """Add quantities of the round, by name. Raises SpecError inside a transformation of JAX, or
+        for a name that has one."""
+        if core.get_opaque_trace_state() != self._traced_in:
+            raise SpecError(
+                "a method calls `ask.show` inside a branch, loop or vmap of JAX, which a quantity "
+                "of the round cannot leave: return it from there, and show it outside"
+            )
+        twice = sorted(self.shown.keys() & quantities)
+        if twice:
+            raise SpecError(f"a method shows {twice[0]!r} twice in a round: give two names")
+        self.shown |= quantities
 
 
 class Ask:
@@ -93,8 +107,6 @@ class Ask:
         self.active = active
         """bool[K]: which models are in use; None: all."""
         self.charges = Charges()
-        self.diag: dict[str, Array] = {}
-        """Further quantities of the round for the history, by name."""
 
     @property
     def sizes(self) -> Array:
@@ -170,6 +182,20 @@ class Ask:
         else:
             self._charge("floats_up", numbers * each, who)
 
+    def show(self, **quantities: Array) -> None:
+        """Put further quantities of the round into the history, where `compute_diagnostics` cannot
+        see them.
+
+        Args:
+            quantities: Arrays by name, each of which the method declares in its `diagnostics`.
+        """
+        self.charges.show(quantities)
+
+    @property
+    def shown(self) -> dict[str, Array]:
+        """The quantities that were given to `show` so far, by name."""
+        return self.charges.shown
+
     def bound(self, losses: Array) -> Array:
         """Return the losses, within the bounds that a private choice needs, if it is private.
 
@@ -191,7 +217,7 @@ class Ask:
         some = Ask(
             self.solver, self.key, self.federation, cohort, self.hyper, active, self.in_round
         )
-        some.charges, some.diag = self.charges, self.diag
+        some.charges = self.charges
         return some
 
     def least(self, costs: Array, width: Callable[[Hyper], Array | float] | None = None) -> Array:

@@ -203,6 +203,16 @@ class Clustered(MethodConfig):
         """
         return LocalStep.of(hyper)
 
+    def numbers(self, hyper: Hyper, state: State) -> Hyper:
+        """Return the numbers of a round, of methods whose learning rate or another number follows
+        what the server remembers.
+
+        Args:
+            hyper: The numbers of the run.
+            state: The state before the round.
+        """
+        return hyper
+
     def pull(self, hyper: Hyper) -> Array | None:
         """Return f32[]: how strongly the clusters' models are pulled to a global model in training,
         which all participants train as well, on the same batches. Without this function there is no

@@ -223,6 +223,7 @@ class ClusteredMethod:
           arrived: i32[] how many clients joined on their arrival in this round.
         """
         config = self.config
+        hyper = config.numbers(hyper, state)
         ask = Ask(self.solver, key, federation, cohort, hyper, state.active)
         state = config.prepare(ask, state)
         # Both trainings begin with the global model as it was before the round
@@ -263,7 +264,7 @@ class ClusteredMethod:
         after = after._replace(memory=config.remember_after_server_step(state, after))
         # `remember` and `compute_diagnostics` may have counted in the ask what was sent, so the
         # bill comes after them
-        shown = ask.diag | config.compute_diagnostics(ask, state, after, done)
+        shown = ask.shown | config.compute_diagnostics(ask, state, after, done)
         sent, before = self._bill(ask, state, arrived)
         change = models - state.models
         trained = trained._replace(steps=trained.steps + ask.total("steps"))

@@ -27,7 +27,8 @@ class Steep(Clustered):
     chooses, clusters = True, 3
 
     def score(self, ask, state):
-        found = ask.diag["found"] = ask.gradients(state.models)
+        found = ask.gradients(state.models)
+        ask.show(found=found)
         return found[:, :3].T
 
 
@@ -153,7 +154,7 @@ def test_clients_may_be_scored_inside_of_what_jax_traces():
     assert jax.eval_shape(score, jnp.zeros((3, toy.model().size))).shape == (3, 7)
 
 
-def test_what_is_noted_of_some_is_noted_of_the_round():
+def test_what_is_shown_of_some_is_shown_of_the_round():
     ask = Ask(
         None,
         None,
@@ -161,8 +162,12 @@ def test_what_is_noted_of_some_is_noted_of_the_round():
         play.drawn(keys.root(0), play.seven_clients(), 5, 0, {}),
         {},
     )
-    ask.of(jnp.arange(5) < 3).of(jnp.arange(5) < 2).diag["noted"] = 1
-    assert ask.diag == {"noted": 1}
+    ask.of(jnp.arange(5) < 3).of(jnp.arange(5) < 2).show(noted=jnp.int32(1))
+    assert ask.shown == {"noted": 1}
+    with pytest.raises(SpecError, match="a method shows 'noted' twice"):
+        ask.show(noted=jnp.int32(2))
+    with pytest.raises(SpecError, match="`ask.show` inside a branch, loop or vmap"):
+        jax.eval_shape(jax.vmap(lambda one: ask.show(other=one)), jnp.zeros(3))
 
 
 def test_a_gradient_arrives_as_an_update_does():
