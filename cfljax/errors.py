@@ -12,11 +12,39 @@ class CfljaxError(Exception):
 
     exit_code = 1
 
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """What commands print: one line, whatever a user's text in it has."""
+        return (" ".join(str(self).split()),)
+
 
 class SpecError(CfljaxError):
     """A wrong name, value or combination in a spec, a flag or a call."""
 
     exit_code = 2
+
+
+class SpecErrors(SpecError):
+    """Several mistakes in a spec, so that a user mends them all at once: a line for each."""
+
+    lines: tuple[str, ...] = ()
+
+    def __init__(self, lines: Iterable[str]):
+        # Of a grid there may be thousands
+        each = tuple(lines)
+        left = len(each) - MOST_LINES
+        self.lines = each if left <= 0 else (*each[:MOST_LINES], f"… and {left} more")
+        super().__init__("\n".join(self.lines))
+
+
+MOST_LINES = 20
+"""How many mistakes of a spec are told at once."""
+
+
+def join_errors(lines: Iterable[str]) -> SpecError:
+    """Return one error of these lines, each of which is told once."""
+    each = tuple(dict.fromkeys(lines))
+    return SpecError(each[0]) if len(each) == 1 else SpecErrors(each)
 
 
 class StoreError(CfljaxError):

@@ -151,7 +151,7 @@ def write(value: object) -> str:
 
 def write_error(error: CfljaxError) -> str:
     """Write an error as JSON."""
-    message = " ".join(str(error).split())
+    message = "\n".join(error.lines)
     return write({"error": {"message": message, "exit_code": error.exit_code}})
 
 

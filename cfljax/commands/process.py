@@ -111,7 +111,9 @@ def main(
     except CfljaxError as error:
         if os.environ.get("CFLJAX_DEBUG"):
             raise
-        return _say(" ".join(str(error).split()), error.exit_code)
+        for line in error.lines:
+            _say(line, error.exit_code)
+        return error.exit_code
     except KeyboardInterrupt:
         _end(STOPPED[signal.SIGINT], INTERRUPTED)
     except Terminated:

@@ -26,7 +26,7 @@ from cfljax.config.tables import (
 from cfljax.config.train import Train
 from cfljax.config.train_tables import check_buffer, check_stop
 from cfljax.config.values import MAX_RUNS, Field, expand_axis, list_fields, parse_range
-from cfljax.errors import SpecError, suggest
+from cfljax.errors import SpecError, join_errors, suggest
 from cfljax.methods import METHODS
 from cfljax.registry.gone import check_gone
 from cfljax.registry.options import Table, Value, check, check_value, option, show
@@ -249,6 +249,7 @@ def make_runs(grids: list[Grid], rules: list[ExclusionRule], warn: list[str]) ->
     checked: set[tuple[int, ...]] = set()
     # One combination for each set of drafts: together they have all options of the sweep
     seen: dict[tuple[int, ...], Combination] = {}
+    refused: list[str] = []
     for combination in itertools.chain.from_iterable(list_combinations(grid) for grid in grids):
         if rules:
             seen.setdefault(tuple(id(point.draft) for point in combination[:4]), combination)
@@ -256,7 +257,9 @@ def make_runs(grids: list[Grid], rules: list[ExclusionRule], warn: list[str]) ->
             hits = [rule.matches(combination) for rule in rules]
             if any(hits):
                 continue
-        runs.append(_make_run(combination, checked, warn))
+        runs.append(_make_run(combination, checked, refused, warn))
+    if refused:
+        raise join_errors(refused)
     for rule in rules:
         rule.check(seen.values())
         if not rule.used:
@@ -287,9 +290,17 @@ def list_combinations(grid: Grid) -> Iterator[Combination]:
                         yield Combination(data, model, train, method, label, sample, seed)
 
 
-def _make_run(c: Combination, checked: set[tuple[int, ...]], warn: list[str]) -> Run:
-    """Make the run of a combination, and check options that belong together. `checked`: the sets of
-    parts that are known to be valid."""
+def _make_run(
+    c: Combination, checked: set[tuple[int, ...]], refused: list[str], warn: list[str]
+) -> Run:
+    """Make the run of a combination, and check options that belong together.
+
+    Args:
+        c: The combination.
+        checked: The sets of parts that have been checked.
+        refused: What is wrong with them, a line each, so that a user is told of all at once.
+        warn: Lines on options that are taken, but do not do what one may expect.
+    """
     data, model, train, method = (
         point.build(c.sample) for point in (c.data, c.model, c.train, c.method)
     )
@@ -298,14 +309,23 @@ def _make_run(c: Combination, checked: set[tuple[int, ...]], warn: list[str]) ->
     # parts alive, so that no `id` is used twice.
     if key not in checked:
         checked.add(key)
-        _check_together(data, train)
-        check_stop(train.stop, data.validation)
-        check_parts(c.label, method.options, train)
-        check_start(c.label, method.options, model.options, train, data)
-        _check_unlabelled(data, method.options, train, f"method.{c.label}")
-        method.options.check_train(f"method.{c.label}", train)
-        method.options.check_run(f"method.{c.label}", train, data, model)
-        warn += method.options.warn_run(f"method.{c.label}", train, data)
+        options = method.options
+        where = f"method.{c.label}"
+        for check in (
+            lambda: _check_together(data, train),
+            lambda: check_stop(train.stop, data.validation),
+            lambda: check_parts(c.label, options, train),
+            lambda: check_start(c.label, options, model.options, train, data),
+            lambda: _check_unlabelled(data, options, train, where),
+            lambda: options.check_train(where, train),
+            lambda: options.check_run(where, train, data, model),
+        ):
+            try:
+                check()
+            except SpecError as error:
+                refused += error.lines
+        if not refused:
+            warn += options.warn_run(where, train, data)
     return Run(method.name, c.label, method.options, data, model, train, c.seed)
 
 

@@ -18,7 +18,7 @@ from cfljax.config.rules import ExclusionRule
 from cfljax.config.run import Run
 from cfljax.config.toml import load, sanitise
 from cfljax.config.trials import add_trials, has_ranges
-from cfljax.errors import SpecError
+from cfljax.errors import SpecError, join_errors
 from cfljax.registry.options import Table, show
 
 _MAX_SHOWN_END = 240
@@ -124,7 +124,7 @@ def read_spec(
         if not isinstance(name, str) or not name.strip():
             raise SpecError(f"name = {show(name)}: must be a string that is not empty")
     except SpecError as error:
-        raise SpecError(one_line(str(error), file, flags)) from None
+        raise join_errors(one_line(line, file, flags) for line in error.lines) from None
     return Spec(
         name, file, copy.deepcopy(clean), flags, tuple(dict.fromkeys(warn)), tuple(runs), search
     )

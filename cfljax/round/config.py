@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
-from cfljax.errors import SpecError
+from cfljax.errors import SpecError, join_errors
 from cfljax.quantity import Quantity
 from cfljax.registry.options import Value, show
 from cfljax.registry.renamed import need_new_names
@@ -234,12 +234,13 @@ class MethodConfig:
         return "it keeps other models than averages of clusters"
 
     def check_train(self, where: str, train: TrainOptions) -> None:
-        """Raise SpecError for what the method must do `without`.
+        """Raise SpecError for all that the method must do `without`.
 
         Args:
             where: The name of the options' table, for the message.
             train: The options of the table `train`.
         """
+        refused = []
         for name, why in self.without.items():
             # The option's value, and its default as the class of its table has it
             value: Any = train
@@ -250,15 +251,18 @@ class MethodConfig:
                     break
             else:
                 shown = f" = {show(value)}" if isinstance(value, (str, int, float)) else ""
-                raise SpecError(
-                    f"train.{name}{shown} with {where}: {why}; leave it out for this method"
-                )
+                fix = "leave it out for this method"
+                if isinstance(usual, (str, int, float)) and "." not in name:
+                    fix += f", with train = {{ {name} = {show(usual)} }} in its table"
+                refused.append(f"train.{name}{shown} with {where}: {why}; {fix}")
         compress = train.transit.compress
         if compress is not None and compress.changes_downloads and self.fixed_downloads:
-            raise SpecError(
+            refused.append(
                 f'train.compress.name = "{compress.name}" with {where}: it changes models on their '
                 f"way down, and {self.fixed_downloads}; leave it out for this method"
             )
+        if refused:
+            raise join_errors(refused)
 
     def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
         """Raise SpecError if options contradict other tables in a way that `without` does not tell.
