@@ -38,7 +38,7 @@ def run(
     model: str | Table | Network = "mlp",
     *,
     seed: int = 0,
-    progress: bool = False,
+    progress: bool | None = None,
     train: Table | None = None,
     **options: Value,
 ) -> Result:
@@ -57,7 +57,9 @@ def run(
 
     Further options are of `train` (rounds, participation, epochs, batch,
     lr, …) or of the method (clusters, mu, …), by name; an option that both have is given in the
-    table `train` or `method`."""
+    table `train` or `method`.
+
+    `progress`: show how far the run is; by default only in notebooks."""
     from cfljax.config import Train
     from cfljax.data import given
     from cfljax.errors import SpecError
@@ -119,8 +121,8 @@ def _check_arguments(seed: object, options: Table) -> None:
             )
 
 
-def one_run(table: Table | Path, sets: Iterable[str] = (), progress: bool = False) -> Result:
-    """Run the single run that a spec describes."""
+def one_run(table: Table | Path, sets: Iterable[str] = (), progress: bool | None = None) -> Result:
+    """Run the single run that a spec describes. `progress`: as for `run`."""
     from cfljax.config import read_spec
     from cfljax.devices.cores import use_cores
     from cfljax.devices.machine import describe_machine
@@ -128,7 +130,9 @@ def one_run(table: Table | Path, sets: Iterable[str] = (), progress: bool = Fals
     from cfljax.experiment.batching import make_batches
     from cfljax.files import use_compilation_cache
     from cfljax.launch.batch import run_batch
+    from cfljax.launch.display import find_notebook
     from cfljax.launch.progress import Progress
+    from cfljax.launch.time_left import Work
     from cfljax.results.result import Result
 
     use_cores()
@@ -145,11 +149,13 @@ def one_run(table: Table | Path, sets: Iterable[str] = (), progress: bool = Fals
     (batch,) = make_batches(runs, 1)
     # Data that cannot be read are refused before anything is announced
     _ = batch.first.contents
-    with Progress(runs[0].train.rounds, quiet=not progress) as bar:
-        bar.start(runs[0].label, runs[0].train.rounds)
+    label, rounds = runs[0].label, runs[0].train.rounds
+    shown = find_notebook() is not None if progress is None else progress
+    with Progress(Work({label: rounds}), quiet=not shown) as bar:
+        bar.start(label, rounds)
 
         def report(done: int, accuracy: float | None) -> None:
-            bar.update(done - bar.done, accuracy)
+            bar.update(done - int(bar.done), accuracy)
 
         record, arrays = run_batch(batch, machine, "models", progress=report, catch=False)[0]
     return Result(record, arrays)

@@ -173,7 +173,7 @@ def run(flags: argparse.Namespace) -> int:
         store.log({"event": "start", "command": command, "time": time.time()})
         if not flags.no_report:
             live = LivePage(folder, spec.describe_sweep(), flags.target, flags.open)
-            options = options._replace(ended=live.write)
+            options = options._replace(changed=live.write)
             if sys.stdout.isatty() and not flags.quiet:
                 print(f"Report, updated during the runs: {format_link(live.path)}")
         logged = spec.describe_sweep() | {"named": spec.labels_by_id()}

@@ -1,183 +1,258 @@
-"""Progress of a sweep: a bar for each running batch and one for the sweep, or without a terminal a
-line every few seconds."""
+"""Progress of a run, a sweep or a search: in a terminal and in a notebook a display that is updated
+in place, with a line for each running batch and one for everything; elsewhere a plain line now and
+then."""
 
 from __future__ import annotations
 
-import os
 import sys
+import threading
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TextIO
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TextIO
 
 from cfljax.experiment.times import format_seconds
+from cfljax.launch.display import find_display
+from cfljax.launch.time_left import Line, Seen, Work
 
-if TYPE_CHECKING:
-    from tqdm import tqdm
+# Seconds between two pictures of the display
+REFRESH_SECONDS = 0.5
+# Seconds between plain lines: a twentieth of the time so far, within these bounds
+MIN_PLAIN_LINE_SECONDS = 5.0
+MAX_PLAIN_LINE_SECONDS = 60.0
+NAME_COLUMNS = 32
+BAR_COLUMNS = 20
 
-# Seconds between plain lines
-PLAIN_LINE_SECONDS = 5.0
-BAR_FORMAT = "{desc:<28.28} {percentage:3.0f}% |{bar:20}| {n_fmt}/{total_fmt} rounds{postfix}"
 
-
-def do_nothing() -> None:
-    """Stand for a function that is called after each run that has ended."""
+def do_nothing(progress: Progress) -> None:
+    """Stand for a function that is called when progress was made."""
 
 
 class Progress:
-    """Counts rounds over all runs of a sweep; `with` closes the lines."""
+    """Counts the rounds and runs of all phases; `with` shows them."""
 
-    # Is called after each run that has ended
-    ended: Callable[[], None] = staticmethod(do_nothing)
+    # Is called in the process that shows progress, after each event
+    changed: Callable[[Progress], None] = staticmethod(do_nothing)
 
     def __init__(
-        self,
-        rounds: int,
-        runs: int = 1,
-        quiet: bool = False,
-        stream: TextIO | None = None,
-        lines: int = 1,
-        programs: int = 1,
+        self, *phases: Work, quiet: bool = False, stream: TextIO | None = None, lines: int = 1
     ):
-        self.lines = lines
-        self.programs = programs
-        self.total = rounds
-        self.runs = runs
-        self.done = self.begun = 0
-        self.finished = {"done": 0, "diverged": 0, "failed": 0}
-        self.stream = stream or sys.stderr
+        """`phases`: what is to do, in order. `lines`: how many batches are computed side by
+        side."""
         self.quiet = quiet
-        self.last = time.monotonic()
-        self.since = [self.last] * lines
-        self.ready = [False] * lines
-        self.rounds_left = [0] * lines
-        self.asked = self.compiling = self.training = 0.0
-        self.trained = 0
-        self.batches: list[tqdm[object]] = []
-        self.sweep: tqdm[object] | None = None
-        self.current = [""] * lines
+        self.stream = stream or sys.stderr
+        self.lines = lines
+        self.display = None if quiet else find_display(self.stream, stream is not None)
+        self.seen = Seen()
+        self.running: list[Line | None] = [None] * lines
+        self.done: float = 0
+        self.finished = Counter({"done": 0})
+        self.begin = self.last = self.phase_begin = time.monotonic()
+        self.said_first = False
+        self.phases = list(phases) or [Work({})]
+        self._begin_phase()
+        self.lock = threading.RLock()
+        self.closed = threading.Event()
+
+    @property
+    def phase(self) -> Work:
+        """The phase that is being computed."""
+        return self.phases[0]
+
+    @property
+    def total(self) -> float:
+        """The rounds of this start, done or still to do."""
+        return self.done + sum(sum(work.rounds.values()) for work in self._list_left())
+
+    def _begin_phase(self) -> None:
+        self.left = Counter(self.phase.rounds)
+        self.batches_left = self.phase.batches
+        self.runs_ended = 0
+        self.is_first_batch = True
+
+    def enter(self, work: Work, then: Sequence[Work] = (), lines: int = 1) -> None:
+        """Begin the next phase. `then`: the phases that follow it. `lines`: how many batches are
+        computed side by side in it."""
+        with self.lock:
+            self.phases = [work, *then]
+            self.lines = lines
+            self.running = [None] * lines
+            self.phase_begin = time.monotonic()
+            self._begin_phase()
+        if any(work.rounds.values()) and self.display is None and not self.quiet:
+            self.say(work.name)
 
     def __enter__(self) -> Progress:
-        if not self.quiet and _has_room(self.stream, self.lines):
-            from tqdm import tqdm
-
-            look = {"file": self.stream, "leave": False, "dynamic_ncols": True}
-            self.batches = [
-                tqdm(total=1, bar_format=BAR_FORMAT, position=at, **look)
-                for at in range(self.lines)
-            ]
-            self.sweep = tqdm(total=self.total, bar_format=BAR_FORMAT, position=self.lines, **look)
-            self.sweep.set_description_str("sweep", refresh=False)
+        if not self.quiet:
+            threading.Thread(target=self._refresh_again_and_again, daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        for bar in [*self.batches, self.sweep]:
-            if bar is not None:
-                bar.close()
+        self.closed.set()
+        with self.lock:
+            if self.display is not None:
+                spent = format_seconds(time.monotonic() - self.begin)
+                state = self.describe_state() or f"{self.done:.0f} rounds"
+                self.display.close(f"{state} in {spent}")
 
-    def start(self, name: str, rounds: int, line: int = 0) -> None:
-        """Show that a batch begins, with this number of rounds of all its runs together; compiling
-        comes first."""
-        self.current[line] = name
-        self.since[line] = time.monotonic()
-        self.ready[line] = False
-        self.asked += rounds
-        self.rounds_left[line] = rounds
-        if self.batches:
-            self.batches[line].reset(total=rounds)
-            self.batches[line].set_description_str(name, refresh=False)
-            self.batches[line].set_postfix_str("compiling", refresh=True)
-            self._refresh()
-        elif not self.quiet and self.begun == 0:
+    def start(self, name: str, rounds: int, label: str = "", line: int = 0) -> None:
+        """Show that a batch of this label begins, with this number of rounds of all its runs
+        together; compiling comes first."""
+        now = time.monotonic()
+        with self.lock:
+            if self.is_first_batch:
+                self.seen.phases.append(now - self.phase_begin)
+                self.is_first_batch = False
+            self.batches_left = max(0, self.batches_left - 1)
+            first = not self.seen.first and not any(self.running)
+            self.running[line] = Line(name, label or name, rounds, 0, now)
+        if first and self.display is None and not self.quiet:
             self.say(f"compiling {name}")
-        self.begun += 1
+        self.refresh()
 
     def update(self, rounds: int, accuracy: float | None = None, line: int = 0) -> None:
         """Count `rounds` more of the batch. Before its first update it has compiled, which is no
         part of the speed."""
         now = time.monotonic()
-        spent = now - self.since[line]
-        self.since[line] = now
-        self.rounds_left[line] -= rounds
-        if not self.ready[line]:
-            self.compiling += spent
-            self.ready[line] = True
-        elif rounds > 0:
-            self.training += spent
-            self.trained += rounds
-        if self.batches:
-            if accuracy is not None:
-                self.batches[line].set_postfix_str(f"accuracy {accuracy:.3f}", refresh=False)
-            self.batches[line].update(rounds)
-        self.pass_over(rounds, accuracy, line)
-
-    def pass_over(self, rounds: int, accuracy: float | None = None, line: int = 0) -> None:
-        """Count `rounds` more of the sweep, done here or elsewhere."""
-        self.done += rounds
-        if self.sweep is not None:
-            self.sweep.set_postfix_str(
-                f"{self._format_state()}, {self.estimate_left()} left", refresh=False
+        with self.lock:
+            batch = self.running[line] or Line("", "", max(rounds, 0), 0, now)
+            if not batch.ready:
+                self.seen.add_beginning(batch.label, now - batch.since)
+            elif rounds > 0:
+                self.seen.add_rounds(batch.label, rounds, now - batch.since)
+            self.running[line] = batch._replace(
+                done=batch.done + rounds,
+                since=now,
+                ready=True,
+                accuracy=batch.accuracy if accuracy is None else accuracy,
             )
-            self.sweep.update(rounds)
-        elif not self.quiet and time.monotonic() - self.last >= PLAIN_LINE_SECONDS:
-            self._print_line(accuracy, line)
+        self.pass_over(rounds, batch.label)
+
+    def pass_over(self, rounds: int, label: str = "") -> None:
+        """Count `rounds` more of this label, done here or elsewhere."""
+        with self.lock:
+            self.done += rounds
+            self.left[label] -= rounds
+        self.refresh()
+        self.changed(self)
 
     def finish(self, status: str, result: str = "") -> None:
         """Count a run that has ended. The result, in words, of the first run that is done is shown
         at once."""
-        self.finished[status] += 1
-        if status == "done" and self.finished["done"] == 1 and result and not self.quiet:
-            self.say(f"first of {self.runs} runs: {result}" if self.runs > 1 else result)
-        self._refresh()
-        self.ended()
+        with self.lock:
+            self.finished[status] += 1
+            self.runs_ended += 1
+            show = status == "done" and result and not self.said_first and not self.quiet
+            self.said_first = self.said_first or status == "done"
+        if show:
+            runs = self.phase.runs
+            self.say(f"first of {runs} runs: {result}" if runs > 1 else result)
+        self.refresh()
+        self.changed(self)
 
     def say(self, message: str) -> None:
         """Show a message in a new line."""
-        if self.sweep is not None:
-            self.sweep.write(message, file=self.stream)
-        else:
-            print(message, file=self.stream, flush=True)
+        with self.lock:
+            if self.display is None:
+                print(message, file=self.stream, flush=True)
+            else:
+                self.display.say(message)
+                self.display.paint(self._write_lines())
 
-    def _format_state(self) -> str:
-        """Format how many runs have ended in which way, and how many are to do."""
-        ended = sum(self.finished.values())
-        states = [f"{n} {name}" for name, n in self.finished.items() if n or name == "done"]
-        return ", ".join([*states, f"{max(self.runs - ended, 0)} to do"])
+    def describe_state(self) -> str:
+        """Say how far it is: the phase, and how many runs have ended in which way."""
+        work = self.phase
+        before = work.before
+        parts = [work.name] if work.name else []
+        if work.runs:
+            ended = f"{before + self.runs_ended} of {before + work.runs} runs"
+            parts.append(f"{ended} ({before} before)" if before else ended)
+        parts += [f"{n} {status}" for status, n in self.finished.items() if n and status != "done"]
+        return ", ".join(parts)
 
-    def estimate_left(self) -> str:
-        """Estimate the time left, by the speed of training and what programs took to compile so
-        far; `?`: unknown."""
-        if not self.trained:
-            return "?"
-        # Lines that have rounds to do compute side by side. How many programs have been compiled is
-        # estimated by the share of rounds that were started.
-        busy = max(1, sum(rest > 0 for rest in self.rounds_left))
-        seen = min(self.programs, max(busy, self.programs * self.asked / max(self.total, 1)))
-        training = self.training / self.trained * (self.total - self.done)
-        return format_seconds((training + self.compiling / seen * (self.programs - seen)) / busy)
+    def seconds_left(self) -> float | None:
+        """Estimate the seconds until the end; None: unknown."""
+        with self.lock:
+            batches = [line for line in self.running if line is not None]
+            now = time.monotonic()
+            return self.seen.estimate(self._list_left(), batches, now, self.lines)
 
-    def _refresh(self) -> None:
-        if self.sweep is not None:
-            self.sweep.set_postfix_str(
-                f"{self._format_state()}, {self.estimate_left()} left", refresh=True
-            )
+    def _list_left(self) -> list[Work]:
+        """Return what is left to do of this phase, and the phases after it."""
+        left = {label: max(rounds, 0) for label, rounds in self.left.items()}
+        return [self.phase._replace(rounds=left, batches=self.batches_left), *self.phases[1:]]
 
-    def _print_line(self, accuracy: float | None, line: int) -> None:
-        """Print a line on the sweep and the batch that has just made progress."""
-        self.last = time.monotonic()
-        now = (
-            self.current[line]
-            if accuracy is None
-            else f"{self.current[line]}, accuracy {accuracy:.3f}"
-        )
-        self.say(
-            f"{self.done}/{self.total} rounds, runs: {self._format_state()}, "
-            f"about {self.estimate_left()} left; {now}"
-        )
+    def format_left(self) -> str:
+        """Format the time left; "" before anything is known."""
+        left = self.seconds_left()
+        return "" if left is None else f"about {format_seconds(left)} left"
 
+    def _refresh_again_and_again(self) -> None:
+        while not self.closed.wait(REFRESH_SECONDS):
+            self.refresh()
 
-def _has_room(stream: TextIO, lines: int) -> bool:
-    try:
-        size = os.get_terminal_size(stream.fileno())
-    except (OSError, ValueError, AttributeError):
-        return False
-    return stream.isatty() and size.columns >= 60 and size.lines > lines + 1
+    def refresh(self) -> None:
+        """Paint the display if it is old enough, or print a plain line if one is due."""
+        now = time.monotonic()
+        with self.lock:
+            every = REFRESH_SECONDS / 2
+            if self.display is None:
+                spent = now - self.begin
+                every = min(max(MIN_PLAIN_LINE_SECONDS, spent / 20), MAX_PLAIN_LINE_SECONDS)
+            if self.quiet or self.closed.is_set() or now - self.last < every or not self.total:
+                return
+            self.last = now
+            if self.display is not None:
+                self.display.paint(self._write_lines())
+            elif self.seen.phases:
+                self.say(self._write_plain_line())
+
+    def _write_plain_line(self) -> str:
+        """Write where it stands, and the batch that has made progress last."""
+        facts = [f"{self.done:.0f} of {self.total:.0f} rounds", self.format_left()]
+        line = ", ".join(filter(None, [self.describe_state(), *facts]))
+        running = [each for each in self.running if each is not None]
+        newest = max(running, key=lambda each: each.since, default=None)
+        return line if newest is None else f"{line}; {newest.name} {self._describe(newest)}"
+
+    def _describe(self, batch: Line) -> str:
+        """Say what a batch is doing."""
+        if not batch.ready:
+            return f"compiling, {format_seconds(time.monotonic() - batch.since)}"
+        rounds = f"{batch.done}/{batch.rounds} rounds"
+        return rounds if batch.accuracy is None else f"{rounds}, accuracy {batch.accuracy:.3f}"
+
+    def _write_lines(self) -> list[str]:
+        """Write the lines of the display, cut to its width."""
+        assert self.display is not None
+        columns, lines = self.display.room()
+        running = [each for each in self.running if each is not None]
+        shown = [
+            f"{each.name:<{NAME_COLUMNS}.{NAME_COLUMNS}}  "
+            + ("" if not each.ready else f"{self._bar(each.done, each.rounds)}  ")
+            + self._describe(each)
+            for each in running[: max(1, lines - 2)]
+        ]
+        if len(shown) < len(running):
+            shown.append(f"and {len(running) - len(shown)} more")
+        spent = f"{format_seconds(time.monotonic() - self.begin)} so far"
+        total = self.total
+        share = f"{100 * self.done / total if total else 0:3.0f} %"
+        facts = [share, spent, self.format_left()]
+        everything = [
+            self.describe_state(),
+            self._bar(self.done, total),
+            ", ".join(filter(None, facts)),
+        ]
+        whole = "  ".join(filter(None, everything))
+        if len(whole) > columns:
+            del everything[1]
+            whole = "  ".join(filter(None, everything))
+        return [line[:columns] for line in [*shown, whole]]
+
+    def _bar(self, done: float, total: float) -> str:
+        """Draw a bar, of letters that every terminal has where it has no others."""
+        unicode = (getattr(self.stream, "encoding", None) or "").lower().startswith("utf")
+        full, empty = "█░" if unicode else "#."
+        filled = round(BAR_COLUMNS * min(max(done / total, 0.0), 1.0)) if total else 0
+        return full * filled + empty * (BAR_COLUMNS - filled)

@@ -68,7 +68,7 @@ def carry_out_by_ray(
         todo, machine = prepare_batches(spec, store, options, limit, threads)
         order |= {"speed": list(machine.speed), "mesh": machine.mesh and list(machine.mesh)}
         lines = max(1, min(MAX_LINES, len(todo), cluster.count_slots(1)))
-        with start_progress(todo, options, lines) as progress:
+        with start_progress(spec, store, todo, options, lines) as progress:
             for message in spec.warnings:
                 progress.say(f"cfljax: {message}")
             _Writer(cluster, Worker(store, options, progress, machine), order).compute(todo)
@@ -266,7 +266,7 @@ class _Writer:
         if not claim:
             return False
         if self.worker.is_finished(batch):
-            self.progress.pass_over(count_rounds(batch))
+            self.progress.pass_over(count_rounds(batch), batch.first.label)
             claim.release()
             return True
         order = {**self.order, "runs": [run.id for run in batch.runs], "width": batch.width}
@@ -307,7 +307,12 @@ class _Writer:
             task.line = self.lines.pop(0)
         task.starts += 1
         if task.line >= 0:
-            self.progress.start(format_name(task.batch), count_rounds(task.batch), task.line)
+            self.progress.start(
+                format_name(task.batch),
+                count_rounds(task.batch),
+                task.batch.first.label,
+                task.line,
+            )
 
     def show_progress(self, task: _Task, done: int, accuracy: float | None) -> None:
         """Show that `done` rounds of the batch are done."""
@@ -316,7 +321,7 @@ class _Writer:
         if task.line >= 0:
             self.progress.update(change, accuracy, task.line)
         else:
-            self.progress.pass_over(change, accuracy)
+            self.progress.pass_over(change, task.batch.first.label)
 
     def finish_task(self, reference: Value) -> list[Batch]:
         """Keep the units that a task has returned; return the batches in its place: none, or its

@@ -91,7 +91,8 @@ class Climber(NamedTuple):
     metric: str
     # The most runs of a batch
     limit: int | Callable[[list[Run]], int]
-    progress: Callable[[batching.Batch], OnProgress] | None = None
+    # Is called with a batch that begins, the rounds that it has made, and those that it goes on to
+    progress: Callable[[batching.Batch, int, int], OnProgress] | None = None
     # Is called with each run that has ended
     ended: Callable[[Unit], None] | None = None
 
@@ -146,7 +147,9 @@ class Climber(NamedTuple):
         """Train a batch up to the rung, in halves if it is too large, and write the units of runs
         that have ended."""
         checkpoints = PerRunCheckpoints(self.store, batch, until)
-        report = None if self.progress is None else self.progress(batch)
+        report = None
+        if self.progress is not None:
+            report = self.progress(batch, self.count_rounds(batch.first), until)
 
         def note(done: int, accuracy: float | None) -> None:
             checkpoints.done = done

@@ -5,6 +5,7 @@ goes on from it and from the runs' checkpoints."""
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
@@ -52,14 +53,16 @@ def tune(
         command: the workers to start; None: this process computes everything."""
     if seeds is not None:
         tuning.check_seeds(plan, seeds)
-    table = _search(spec, plan, store, options, command)
-    last = make_last_spec(spec, plan, table, seeds)
-    if command is None:
-        carry_out(last, store, options)
-    else:
-        workers.carry_out_by_processes(
-            last, store, options, command.workers, command.arguments, "tune"
-        )
+    other = None if seeds is None else list(seeds)
+    with Progress(quiet=options.quiet) as progress:
+        table = _search(spec, plan, store, options, command, progress, len(other or ()))
+        last = make_last_spec(spec, plan, table, other)
+        if command is None:
+            carry_out(last, store, options, shown=progress)
+        else:
+            workers.carry_out_by_processes(
+                last, store, options, command.workers, command.arguments, "tune", progress
+            )
     return table, last
 
 
@@ -77,10 +80,16 @@ def make_last_spec(spec: Spec, plan: SearchPlan, table: Table, seeds: Iterable[i
 
 
 def _search(
-    spec: Spec, plan: SearchPlan, store: Store, options: SweepOptions, command: WorkerCommand | None
+    spec: Spec,
+    plan: SearchPlan,
+    store: Store,
+    options: SweepOptions,
+    command: WorkerCommand | None,
+    progress: Progress,
+    seeds: int,
 ) -> Table:
-    """Let the settings climb from rung to rung, by workers or by this process; return the
-    record."""
+    """Let the settings climb from rung to rung, by workers or by this process; return the record.
+    `seeds`: how many seeds the best ones are compared on afterwards."""
     runs = _list_all_runs(plan)
     with store.claim("tune", wait=True):
         table = tuning.start_record(plan, store)
@@ -90,27 +99,32 @@ def _search(
         threads = None if layout is None else layout.threads
         if not tuning.count_rounds_left(plan, table):
             return table
-        _, machine = prepare_batches(
+        batches, machine = prepare_batches(
             tuning.replace_runs(spec, runs), store, options, threads=threads
         )
+        width = max(1.0, sum(len(batch.runs) for batch in batches) / max(1, len(batches)))
         write_search(store, table)
         lines = 1 if layout is None else layout.size
-        with Progress(
-            tuning.count_rounds_left(plan, table), len(runs), options.quiet, lines=lines
-        ) as progress:
-            for message in plan.warnings:
-                progress.say(f"cfljax: {message}")
-            climber = _make_climber(plan, store, options, machine, progress)
-            for at in range(len(plan.steps)):
-                todo = _list_todo(plan, table, at)
-                if todo and layout is not None and command is not None:
-                    some = layout._replace(size=min(layout.size, len(_list_runs(todo))))
-                    workers.watch_workers(
-                        [*command.arguments, "--rung", str(at)], some, progress, plan.mark, "tune"
-                    )
-                elif todo:
-                    climber.climb(_list_runs(todo), plan.steps[at])
-                _store_scores(plan, table, at, todo, climber)
+        for message in plan.warnings:
+            progress.say(f"cfljax: {message}")
+        climber = _make_climber(plan, store, options, machine, progress)
+        for at in range(len(plan.steps)):
+            todo = _list_todo(plan, table, at)
+            going = _list_runs(todo)
+            if todo:
+                works = tuning.list_works(plan, table, seeds, width)
+                left: Counter[str] = Counter()
+                for run in going:
+                    left[run.label] += max(0, plan.steps[at] - climber.count_rounds(run))
+                progress.enter(works[at]._replace(rounds=left), works[at + 1 :], lines)
+            if todo and layout is not None and command is not None:
+                some = layout._replace(size=min(layout.size, len(going)))
+                workers.watch_workers(
+                    [*command.arguments, "--rung", str(at)], some, progress, plan.mark, "tune"
+                )
+            elif todo:
+                climber.climb(going, plan.steps[at])
+            _store_scores(plan, table, at, todo, climber)
     return table
 
 
@@ -217,17 +231,17 @@ def _add_advice(table: Table) -> None:
     table["worth_a_look"] = advise_on_search(table)
 
 
-def _make_reporter(progress: Progress) -> Callable[[batching.Batch], OnProgress]:
+def _make_reporter(progress: Progress) -> Callable[[batching.Batch, int, int], OnProgress]:
     """Make the function that shows that a batch begins, and returns the one that shows its
     rounds."""
 
-    def begin(batch: batching.Batch) -> OnProgress:
-        progress.start(format_name(batch), len(batch.runs) * batch.first.train.rounds)
-        shown: list[int] = []
+    def begin(batch: batching.Batch, shown: int, until: int) -> OnProgress:
+        progress.start(format_name(batch), len(batch.runs) * (until - shown), batch.first.label)
 
         def report(done: int, accuracy: float | None) -> None:
-            progress.update((done - shown[-1]) * len(batch.runs) if shown else 0, accuracy)
-            shown.append(done)
+            nonlocal shown
+            progress.update((done - shown) * len(batch.runs), accuracy)
+            shown = done
 
         return report
 

@@ -125,9 +125,8 @@ def carry_out_by_slurm(
         finally:
             _cancel(executor, [handle])
     todo, machine = prepare_batches(spec, store, options, 1, threads)
-    with start_progress(
-        todo, options, max(1, min(MAX_LINES, workers or MAX_LINES, len(todo)))
-    ) as progress:
+    lines = max(1, min(MAX_LINES, workers or MAX_LINES, len(todo)))
+    with start_progress(spec, store, todo, options, lines) as progress:
         for message in spec.warnings:
             progress.say(f"cfljax: {message}")
         worker = Worker(store, options, progress, machine)
@@ -253,7 +252,7 @@ class _Watch:
                 )
                 self.update(job, -job.done)
             elif what == "start":
-                self.progress.start(values[0], values[1], job.line)
+                self.progress.start(values[0], values[1], values[2], job.line)
             elif what == "update":
                 self.update(job, *values)
             elif what != "begin":

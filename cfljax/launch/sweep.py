@@ -9,6 +9,7 @@ import json
 import os
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -30,6 +31,7 @@ from cfljax.launch.plan_file import (
     to_entry,
 )
 from cfljax.launch.progress import Progress, do_nothing
+from cfljax.launch.time_left import Work
 from cfljax.registry.options import Table
 from cfljax.software import software
 from cfljax.store import Store
@@ -48,8 +50,8 @@ class SweepOptions(NamedTuple):
     part: tuple[int, int] | None = None
     # The devices that runs are dealt to (`--mesh`)
     mesh: Shape | None = None
-    # Is called in the process that was started after each run that has ended
-    ended: Callable[[], None] = do_nothing
+    # Is called in the process that was started whenever progress was made
+    changed: Callable[[Progress], None] = do_nothing
 
 
 class Outcome(NamedTuple):
@@ -67,12 +69,14 @@ def carry_out(
     store: Store,
     options: SweepOptions,
     limit: int | Callable[[list[Run]], int] | None = None,
+    shown: Progress | None = None,
 ) -> Outcome:
     """Compute the runs that the folder lacks, in batches of at most `limit` runs that share a
     program; None: as many as the device's memory holds. Batches that another process is working on
-    are left to it, and taken over if it dies."""
+    are left to it, and taken over if it dies. `shown`: the progress of a search, whose last phase
+    this is."""
     todo, machine = prepare_batches(spec, store, options, limit)
-    with start_progress(todo, options) as progress:
+    with start_progress(spec, store, todo, options, shown=shown) as progress:
         for message in (
             *spec.warnings,
             *([*list_messages(machine), *list_differences(store, machine)] if todo else []),
@@ -142,15 +146,32 @@ def _select_part(
     return [batch for batch in batches if index[batch.first.id] * part[1] // len(index) == part[0]]
 
 
-def start_progress(todo: list[batching.Batch], options: SweepOptions, lines: int = 1) -> Progress:
-    """Start the progress of these batches."""
-    programs = len({batch.program_key for batch in todo})
-    runs = sum(len(b.runs) for b in todo)
-    progress = Progress(
-        sum(map(count_rounds, todo)), runs, options.quiet, lines=lines, programs=programs
-    )
-    progress.ended = options.ended
-    return progress
+@contextlib.contextmanager
+def start_progress(
+    spec: Spec,
+    store: Store,
+    todo: list[batching.Batch],
+    options: SweepOptions,
+    lines: int = 1,
+    shown: Progress | None = None,
+) -> Iterator[Progress]:
+    """Show the progress of these batches; `shown`: as the last phase of this progress."""
+    rounds: Counter[str] = Counter()
+    for batch in todo:
+        rounds[batch.first.label] += count_rounds(batch)
+    ids = {run.id for batch in todo for run in batch.runs}
+    index, parts = options.part or (0, 1)
+    units = spec.units()
+    own = [run for at, run in enumerate(units) if at * parts // len(units) == index]
+    before = sum(run.id not in ids and store.has(run.id) for run in own)
+    work = Work(rounds, len(ids), before, len(todo))
+    if shown is not None:
+        shown.enter(work._replace(name="best settings"), lines=lines)
+        yield shown
+        return
+    with Progress(work, quiet=options.quiet, lines=lines) as progress:
+        progress.changed = options.changed
+        yield progress
 
 
 def work(todo: list[batching.Batch], worker: Worker) -> None:
@@ -245,7 +266,7 @@ class Worker(NamedTuple):
             if not claimed:
                 return False
             if self.is_finished(batch):
-                self.progress.pass_over(count_rounds(batch))
+                self.progress.pass_over(count_rounds(batch), batch.first.label)
             else:
                 self.compute(batch)
         return True
@@ -254,7 +275,7 @@ class Worker(NamedTuple):
         """Compute and store the batch's units, or its halves' if it is too large for the device or
         a run raises an error."""
         shown = 0
-        self.progress.start(format_name(batch), count_rounds(batch))
+        self.progress.start(format_name(batch), count_rounds(batch), batch.first.label)
 
         def report(done: int, accuracy: float | None) -> None:
             nonlocal shown

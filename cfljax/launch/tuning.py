@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections import Counter
 from collections.abc import Iterable
 
 from cfljax.config import Run, Spec
@@ -13,6 +14,7 @@ from cfljax.errors import SpecError
 from cfljax.launch import search_plan
 from cfljax.launch.rung import Curve
 from cfljax.launch.search_plan import SearchPlan, Setting
+from cfljax.launch.time_left import Work
 from cfljax.registry.options import Table
 from cfljax.store import Store
 from cfljax.store.units import read_search
@@ -88,6 +90,36 @@ def count_rounds_left(plan: SearchPlan, table: Table) -> int:
             n * length for n, length in list(zip(numbers, lengths, strict=True))[done:]
         )
     return total
+
+
+def list_works(plan: SearchPlan, table: Table, seeds: int, width: float) -> list[Work]:
+    """List the phases of a search: its rungs, each with the rounds that no record has, and the
+    comparison on other seeds.
+
+    Args:
+        plan, table: the search, and its record so far.
+        seeds: how many the best settings are compared on; 0: they are not.
+        width: the runs of a batch."""
+    works = []
+    for at, (begin, end) in enumerate(zip([0, *plan.steps], plan.steps, strict=False)):
+        rounds: Counter[str] = Counter()
+        settings = runs = 0
+        for group, written in zip(plan.groups, table["groups"], strict=True):
+            number = search_plan.count_settings(len(group.settings), len(plan.steps), plan.reduce)
+            settings += number[at]
+            if max(len(each["scores"]) for each in written["settings"]) <= at:
+                more = number[at] * len(group.settings[0].runs)
+                rounds[group.label] += more * (end - begin)
+                runs += more
+        name = f"rung {at + 1} of {len(plan.steps)}: {settings} settings to round {end}"
+        works.append(Work(rounds, batches=math.ceil(runs / width), name=name))
+    if seeds:
+        rounds = Counter()
+        for group in plan.groups:
+            rounds[group.label] += seeds * plan.steps[-1]
+        number_of_runs = seeds * len(plan.groups)
+        works.append(Work(rounds, number_of_runs, batches=math.ceil(number_of_runs / width)))
+    return works
 
 
 def average_scores(curves: list[Curve], until: int) -> float | None:

@@ -56,7 +56,7 @@ class RelayedProgress(Progress):
     line of this `word` and JSON."""
 
     def __init__(self, word: str):
-        super().__init__(0)
+        super().__init__(quiet=True)
         self.word = word
 
     def tell(self, what: str, *values: object) -> None:
@@ -76,7 +76,7 @@ class RelayedProgress(Progress):
     # The error that ends the worker: its message and exit code
     fail = functools.partialmethod(tell, "error")
 
-    def pass_over(self, rounds: int, accuracy: float | None = None, line: int = 0) -> None:
+    def pass_over(self, rounds: int, label: str = "") -> None:
         """Do nothing: the process that did the rounds reports them."""
 
 
@@ -144,14 +144,15 @@ def carry_out_by_processes(
     workers: int | None,
     arguments: list[str],
     command: str = "sweep",
+    shown: Progress | None = None,
 ) -> Outcome:
     """Do `carry_out` by several processes; a new folder's plan.json keeps a run's threads.
-    `command`: what the workers run."""
+    `command`: what the workers run. `shown`: as for `carry_out`."""
     layout = choose_layout(store, len(spec.units()), workers)
     if layout is None:
-        return carry_out(spec, store, options)
+        return carry_out(spec, store, options, shown=shown)
     todo, _ = prepare_batches(spec, store, options, threads=layout.threads)
-    with start_progress(todo, options, layout.size) as progress:
+    with start_progress(spec, store, todo, options, layout.size, shown) as progress:
         for message in spec.warnings:
             progress.say(f"cfljax: {message}")
         if todo:

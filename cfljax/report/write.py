@@ -88,7 +88,7 @@ class LivePage:
         if show and not webbrowser.open_new_tab(self.path.resolve().as_uri()):
             print(f"cfljax: --open: no browser was found; open {self.path}", file=sys.stderr)
 
-    def write(self) -> None:
+    def write(self, _progress: object = None) -> None:
         """Write the page, at most every REWRITE_SECONDS and for a fiftieth of the time. If it
         cannot be written, the sweep goes on."""
         if (began := time.monotonic()) < self.next:

@@ -217,7 +217,7 @@ def test_failed_runs_are_computed_once_per_start_whoever_works_on_them(tmp_path,
         todo[::-1],
     ):  # two workers of one start, of which the second comes when the first is done
         launcher.work(
-            workers, launcher.Worker(Store(tmp_path), again, Progress(0, quiet=True), machine)
+            workers, launcher.Worker(Store(tmp_path), again, Progress(quiet=True), machine)
         )
     assert computed == [0, 1, 0, 1]
     monkeypatch.setattr(batch_module, "simulate", real)
