@@ -9,9 +9,10 @@ compressor of updates is a `Compressor`.
 
 A method is a class: `Clustered` (each client in one of K clusters), `Soft` (each with a mixture of
 K models), `AtHome` (a global model, and something that stays with each client) or `Peers` (a model
-for each client, near a mixture of all of them). Their functions get `Ask`, in `begin` and `regroup`
-`Before`; they return `InitialClusters` and `State`, and see a `RoundResult`. What has another round
-is a function that returns a `Method`. What that needs, in the order of a round:
+for each client, near a mixture of all of them). A `Draw` says who takes part in a round of
+`Clustered` (`Everybody`, `PerCluster`, `WarmUp`). Their functions get `Ask`, in `begin` and
+`regroup` `Before`; they return `InitialClusters` and `State`, and see a `RoundResult`. What has
+another round is a function that returns a `Method`. What that needs, in the order of a round:
 
 - The state: a NamedTuple of the plug-in, with `first_model`, `first_models`, `part_of` (the
   parameters of a layer).
@@ -49,6 +50,7 @@ from cfljax.round.choice import join
 from cfljax.round.clustered import Clustered
 from cfljax.round.common import first_model, first_models, keep_own, traffic
 from cfljax.round.config import MethodConfig
+from cfljax.round.draw import Draw, Everybody, PerCluster, WarmUp
 from cfljax.round.peers import OwnModels, Peers
 from cfljax.round.soft import MixtureState, Soft
 from cfljax.round.state import InitialClusters, RoundResult, State
@@ -81,7 +83,9 @@ __all__ = [
     "Clustered",
     "Cohort",
     "Compressor",
+    "Draw",
     "Entry",
+    "Everybody",
     "Federation",
     "GradientAt",
     "Hyper",
@@ -98,6 +102,7 @@ __all__ = [
     "OwnSteps",
     "Parts",
     "Peers",
+    "PerCluster",
     "Quantity",
     "RoundResult",
     "Rule",
@@ -112,6 +117,7 @@ __all__ = [
     "Trained",
     "Tree",
     "Updates",
+    "WarmUp",
     "Work",
     "averages",
     "client_rows",

@@ -25,7 +25,7 @@ from cfljax.kernels.mix import members
 from cfljax.lazy import jax, jnp
 from cfljax.methods.fedavg import FedAvg
 from cfljax.round.about import About, Reading
-from cfljax.round.recipes import Ask, Before, RoundResult, State, option, similarity
+from cfljax.round.recipes import Ask, Before, Everybody, RoundResult, State, option, similarity
 from cfljax.types import Array, Quantity
 
 ABOUT = About(
@@ -116,7 +116,7 @@ class Sattler(FedAvg):
     splits = True
     compares = True
     compares_all = True
-    everybody = True
+    draw = Everybody()
 
     eps1: float = option(
         0.4,

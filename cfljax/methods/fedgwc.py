@@ -33,6 +33,7 @@ from cfljax.round.recipes import (
     Before,
     GradientAt,
     OwnSteps,
+    PerCluster,
     RoundResult,
     State,
     StepRule,
@@ -96,6 +97,11 @@ class FedGWC(FedAvg):
     )
     notes: int = option(7, "number of first local steps whose losses are used", low=1)
     max_clusters: int = option(16, "largest number of clusters; more are an error", low=1)
+
+    @property
+    def draw(self) -> PerCluster:  # type: ignore[override]
+        """Draw clients inside each cluster."""
+        return PerCluster(self.clients_per_cluster)
 
     def warn_run(self, where: str, train: TrainOptions, data: Value) -> list[str]:
         """Add that there are too few clients for a split."""

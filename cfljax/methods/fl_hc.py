@@ -17,7 +17,7 @@ from cfljax.errors import SpecError
 from cfljax.kernels import host
 from cfljax.methods.fedavg import FedAvg
 from cfljax.round.about import BY_SAMPLES, About, Reading
-from cfljax.round.recipes import Before, State, option, similarity
+from cfljax.round.recipes import Before, State, WarmUp, option, similarity
 
 ABOUT = About(
     title="FL+HC",
@@ -84,6 +84,11 @@ class FLHC(FedAvg):
     )
     max_clusters: int = option(32, "largest number of clusters; more are an error", low=1)
     similarity: str = similarity()
+
+    @property
+    def draw(self) -> WarmUp:  # type: ignore[override]
+        """Let all clients take part before the clustering."""
+        return WarmUp(self.warmup_rounds)
 
     def check(self, where: str) -> None:
         """Raise SpecError for options that contradict each other."""

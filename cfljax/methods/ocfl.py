@@ -31,6 +31,7 @@ from cfljax.round.recipes import (
     Ask,
     Before,
     InitialClusters,
+    PerCluster,
     RoundResult,
     State,
     every,
@@ -144,6 +145,11 @@ class OCFL(FedAvg):
     every: int | None = every()
     max_clusters: int = option(16, "largest number of clusters with `every`", low=1)
     similarity: str = similarity()
+
+    @property
+    def draw(self) -> PerCluster:  # type: ignore[override]
+        """Draw clients inside each cluster."""
+        return PerCluster(self.clients_per_cluster)
 
     def check(self, where: str) -> None:
         """Raise SpecError for options that contradict each other."""

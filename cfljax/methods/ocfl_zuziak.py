@@ -18,7 +18,7 @@ from cfljax.kernels.cosine import cosine_matrix
 from cfljax.lazy import jnp
 from cfljax.methods.fedavg import FedAvg
 from cfljax.round.about import About, Reading
-from cfljax.round.recipes import Ask, Before, RoundResult, State, option, similarity
+from cfljax.round.recipes import Ask, Before, Everybody, RoundResult, State, option, similarity
 from cfljax.types import Array
 
 ABOUT = About(
@@ -69,7 +69,7 @@ class OCFLZuziak(FedAvg):
     splits = True
     compares = True
     compares_all = True
-    everybody = True
+    draw = Everybody()
 
     algorithm: str = option("mean_shift", "clustering algorithm", choices=("mean_shift", "hdbscan"))
     max_clusters: int = option(32, "largest number of clusters; more are an error", low=1)

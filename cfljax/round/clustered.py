@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 from cfljax.errors import SpecError
 from cfljax.lazy import jnp
 from cfljax.round.config import OF_GLOBAL, MethodConfig, TrainOptions
+from cfljax.round.draw import Draw
 from cfljax.round.similarity import compared_size
 from cfljax.types import Array, Hyper, LocalStep, Tree
 
@@ -82,8 +83,9 @@ class Clustered(MethodConfig):
     `similarity` by their updates."""
     pairs = 2
     """How many numbers that comparison holds for each pair of clients."""
-    everybody = False
-    """Whether all clients take part in each round."""
+    draw = Draw()
+    """Who takes part in a round: `Draw()`, `Everybody()`, `PerCluster(most)` or `WarmUp(rounds)`; a
+    property of methods with an option that says how many."""
     splits = False
     """Whether all clients begin in one cluster, of `max_clusters` slots."""
     true_groups = False
@@ -91,14 +93,10 @@ class Clustered(MethodConfig):
     joins_on_arrival = False
     """Whether a client that comes late gets its cluster of `state.labels_if_joining` when it comes;
     False: when it first takes part."""
-    clients_per_cluster = cast("int | None", None)
-    """How many clients are drawn from each cluster in a round; None: the run's draw."""
     notes = 0
     """How many numbers the method's own `steps` note for each participant (`done.notes`), NaN at
     first. They replace a part of the model that stays with the client, so `train.parts` is
     refused."""
-    warmup_rounds = 0
-    """The first rounds, in which all clients take part."""
     every = cast("int | None", None)
     """After how many rounds `begin` makes clusters again; None: never. Methods have
     `recluster.every()` as their option."""
@@ -120,7 +118,6 @@ class Clustered(MethodConfig):
         regroups = cls.regroup is not Clustered.regroup or cls.makes_models
         adapts = cls.adapt is not Clustered.adapt
         moves = cls.reassign is not Clustered.reassign
-        draws = cls.clients_per_cluster is not None
         cls.server_models = "models" if adapts or cls.notes else ""
         kept = ("models", "memory") if cls.memory_of_clusters or cls.buffers else ("models",)
         cls.averaged = () if cls.makes_models or adapts or cls.notes or moves else kept
@@ -131,9 +128,7 @@ class Clustered(MethodConfig):
             cls.diagnostics = OF_GLOBAL | cls.diagnostics
         cls.trains_once = not (cls.own_steps or cls.buffers or cls.head_epochs or cls.trains_twice)
         cls.asynchronous_unsupported, cls.own = "", cls.own or adapts
-        if draws:
-            cls.asynchronous_unsupported = "it draws the participants of each cluster itself"
-        elif regroups or cls.compares or cls.buffers:
+        if regroups or cls.compares or cls.buffers:
             cls.asynchronous_unsupported = "its round needs the updates of all participants at once"
 
     @property
@@ -421,23 +416,20 @@ class Clustered(MethodConfig):
         return "it sends two updates a round" if self.trains_twice else ""
 
     def releases(self, rounds: int) -> tuple[int, int]:
-        """Return how many noised sums a run publishes: (of updates, and of buffers or for the
-        global model, over the participants of a round; over all clients). A draw inside clusters is
-        taken for everybody.
+        """Return how many noised sums a run publishes, of updates, and of buffers or for the global
+        model: (over the participants of a round, over all clients).
 
         Args:
             rounds: How many rounds the run has.
         """
-        if self.clients_per_cluster is not None:
-            # A draw inside clusters hides nobody, so it is taken for everybody
-            return 0, rounds
-        sums = 2 if self.buffers or self.trains_twice else 1
-        return sums * (rounds - self.warmup_rounds), self.warmup_rounds
+        return self.draw.releases(2 if self.buffers or self.trains_twice else 1, rounds)
 
     @property
     def without(self) -> dict[str, str]:
         """The train options that cannot be combined with this method, and why."""
         found = super().without
+        if self.draw.asynchronous_unsupported:
+            found["asynchronous"] = self.draw.asynchronous_unsupported
         if self.again is not None:
             found["asynchronous"] = (
                 "with `every`, pending updates would belong to clusters that no longer exist"
@@ -468,11 +460,6 @@ class Clustered(MethodConfig):
                 f'{where}.average = "nova": all take one step with aggregate = "gradient"; '
                 'take average = "samples"'
             )
-        if 0 < self.warmup_rounds >= train.rounds:
-            raise SpecError(
-                f"{where}.warmup_rounds = {self.warmup_rounds}: must be less than "
-                f"train.rounds = {train.rounds}"
-            )
         joins = (
             self.chooses
             or self.begins
@@ -485,38 +472,14 @@ class Clustered(MethodConfig):
                 f"{where}: no client joins its {self.models_kept} clusters; set chooses = True, "
                 "or write begin"
             )
-        if not self.everybody:
-            return
-        clients = getattr(getattr(data, "parts", None), "clients", None)
-        wanted = train.participation
-        everyone = (
-            isinstance(clients, int) and wanted >= clients
-            if isinstance(wanted, int)
-            else wanted == 1.0
-        )
-        why = "all members of a cluster take part in each round"
-        if not everyone or train.dropout > 0:
-            raise SpecError(
-                f"{where}: {why}; give it train.participation = 1.0 and no train.dropout"
-            )
-        if train.clock_table is not None and (
-            train.clock_table.deadline_s or train.clock_table.trace
-        ):
-            raise SpecError(f"{where}: {why}; give it a train.clock without deadline_s and trace")
+        self.draw.check(where, train, data)
 
     def warn_run(self, where: str, train: TrainOptions, data: Value) -> list[str]:
-        """Return the lines of `MethodConfig.warn_run`, and one if clusters draw their own
-        participants.
+        """Return the lines of `MethodConfig.warn_run`, and those of the draw.
 
         Args:
             where: The name of the options' table, for the message.
             train: The options of the table `train`.
             data: The options of the table `data`.
         """
-        lines = super().warn_run(where, train, data)
-        if self.clients_per_cluster is not None and train.participation != 1.0:
-            lines.append(
-                f"train.participation with {where}: is not used; {where}.clients_per_cluster = "
-                f"{self.clients_per_cluster} says how many clients of each cluster take part"
-            )
-        return lines
+        return super().warn_run(where, train, data) + self.draw.warn(where, train)

@@ -11,7 +11,7 @@ from cfljax import keys
 from cfljax.federation import cohort as cohorts
 from cfljax.kernels.choose import reseed_empty
 from cfljax.kernels.mix import weights_by
-from cfljax.lazy import jax, jnp
+from cfljax.lazy import jnp
 from cfljax.local.averages import averages, numbers_sent
 from cfljax.local.optimiser import decay_rate
 from cfljax.local.reports import report_trained
@@ -176,28 +176,8 @@ class ClusteredMethod:
                     new & federation.trains & (state.labels_if_joining >= 0), dtype=jnp.int32
                 )
             state = state._replace(labels=jnp.where(new, state.labels_if_joining, state.labels))
-        if config.clients_per_cluster is not None:
-            cohort = cohorts.draw_inside(
-                key,
-                federation,
-                state.labels,
-                state.clusters,
-                config.clients_per_cluster,
-                cohort,
-                hyper,
-            )
         train = functools.partial(self._train, key, state, federation, hyper=hyper, arrived=arrived)
-        if config.warmup_rounds == 0 or cohort.ids.shape[0] == federation.clients:
-            return train(cohort)
-        # In the first rounds all clients take part: other shapes, so a branch of its own
-        everyone = jnp.arange(federation.clients, dtype=jnp.int32)
-        present = cohorts.present(federation, cohort.round)
-        full = cohorts.gather(key, federation, everyone, present, cohort.round, hyper, cohort.kept)
-        is_warmup = cohort.round < config.warmup_rounds
-        done: tuple[State, Info] = jax.lax.cond(
-            is_warmup, lambda: train(full), lambda: train(cohort)
-        )
-        return done
+        return config.draw.do_round(train, key, state, federation, cohort, hyper)
 
     def _train(
         self,

@@ -17,6 +17,7 @@ from cfljax.round.clustered import Clustered
 from cfljax.round.common import first_model, first_models, keep_own
 from cfljax.round.config import MethodConfig, PersonalConfig
 from cfljax.round.control import Controlled
+from cfljax.round.draw import Draw, Everybody, PerCluster, WarmUp
 from cfljax.round.entry import entry
 from cfljax.round.peers import OwnModels, Peers
 from cfljax.round.recluster import every
@@ -46,6 +47,8 @@ __all__ = [
     "InitialClusters",
     "Clustered",
     "Controlled",
+    "Draw",
+    "Everybody",
     "RoundResult",
     "GradientAt",
     "AtHomeState",
@@ -53,12 +56,14 @@ __all__ = [
     "MixtureState",
     "OwnModels",
     "OwnSteps",
+    "PerCluster",
     "Peers",
     "PersonalConfig",
     "Soft",
     "Solver",
     "State",
     "StepRule",
+    "WarmUp",
     "Work",
     "sketch_if",
     "compared_columns",

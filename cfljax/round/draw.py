@@ -1,0 +1,180 @@
+"""Who takes part in a round of `Clustered`: the run's participants, or what a method's paper says
+instead. A draw owns all that follows from it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from cfljax.errors import SpecError
+from cfljax.lazy import jax, jnp
+
+if TYPE_CHECKING:  # reading a spec imports no JAX
+    from cfljax.registry.options import Value
+    from cfljax.round.config import TrainOptions
+    from cfljax.round.state import State
+    from cfljax.types import Array, Cohort, Federation, Hyper
+
+Result = TypeVar("Result")
+
+
+@dataclasses.dataclass(frozen=True)
+class Draw:
+    """The participants that the run has drawn (`train.participation`)."""
+
+    asynchronous_unsupported = ""
+    """Why an asynchronous server cannot draw so, for the message; "": it can."""
+
+    def do_round(
+        self,
+        train: Callable[[Cohort], Result],
+        key: Array,
+        state: State,
+        federation: Federation,
+        cohort: Cohort,
+        hyper: Hyper,
+    ) -> Result:
+        """Return what training the participants gives.
+
+        Args:
+            train: (the participants) -> the result of the round.
+            key: The round's key.
+            state: The state before the round.
+            federation: The clients' data.
+            cohort: What the run has drawn.
+            hyper: The numbers of the run.
+        """
+        return train(cohort)
+
+    def releases(self, sums: int, rounds: int) -> tuple[int, int]:
+        """Return how many noised sums a run publishes: (over the participants of a round, over all
+        clients).
+
+        Args:
+            sums: How many sums a round publishes.
+            rounds: How many rounds the run has.
+        """
+        return sums * rounds, 0
+
+    def check(self, where: str, train: TrainOptions, data: Value) -> None:
+        """Raise SpecError for options of the run that contradict the draw.
+
+        Args:
+            where: The name of the method's table, for the message.
+            train: The options of the table `train`.
+            data: The options of the table `data`.
+        """
+
+    # The arguments are for subclasses
+    def warn(self, where: str, train: TrainOptions) -> list[str]:  # noqa: ARG002
+        """Return lines on options of the run that the draw does not use.
+
+        Args:
+            where: The name of the method's table, for the message.
+            train: The options of the table `train`.
+        """
+        return []
+
+
+@dataclasses.dataclass(frozen=True)
+class Everybody(Draw):
+    """All clients, which the run must draw."""
+
+    def check(self, where: str, train: TrainOptions, data: Value) -> None:
+        """Raise SpecError if some clients may be missing in a round."""
+        clients = getattr(getattr(data, "parts", None), "clients", None)
+        wanted = train.participation
+        everyone = (
+            isinstance(clients, int) and wanted >= clients
+            if isinstance(wanted, int)
+            else wanted == 1.0
+        )
+        why = "all members of a cluster take part in each round"
+        if not everyone or train.dropout > 0:
+            raise SpecError(
+                f"{where}: {why}; give it train.participation = 1.0 and no train.dropout"
+            )
+        if train.clock_table is not None and (
+            train.clock_table.deadline_s or train.clock_table.trace
+        ):
+            raise SpecError(f"{where}: {why}; give it a train.clock without deadline_s and trace")
+
+
+@dataclasses.dataclass(frozen=True)
+class PerCluster(Draw):
+    """Clients of each cluster: `most` of them, or all of a smaller one."""
+
+    most: int
+    asynchronous_unsupported = "it draws the participants of each cluster itself"
+
+    def do_round(
+        self,
+        train: Callable[[Cohort], Result],
+        key: Array,
+        state: State,
+        federation: Federation,
+        cohort: Cohort,
+        hyper: Hyper,
+    ) -> Result:
+        """Train clients that are drawn again, inside of the clusters."""
+        from cfljax.federation.cohort import draw_inside
+
+        inside = draw_inside(
+            key, federation, state.labels, state.clusters, self.most, cohort, hyper
+        )
+        return train(inside)
+
+    def releases(self, sums: int, rounds: int) -> tuple[int, int]:
+        """Count the sums of all clients: a draw inside clusters hides nobody."""
+        return 0, rounds
+
+    def warn(self, where: str, train: TrainOptions) -> list[str]:
+        """Say that `train.participation` is not used."""
+        if train.participation == 1.0:
+            return []
+        return [
+            f"train.participation with {where}: is not used; {where}.clients_per_cluster = "
+            f"{self.most} says how many clients of each cluster take part"
+        ]
+
+
+@dataclasses.dataclass(frozen=True)
+class WarmUp(Draw):
+    """All clients in the first `rounds`, then the run's participants."""
+
+    rounds: int
+
+    def do_round(
+        self,
+        train: Callable[[Cohort], Result],
+        key: Array,
+        state: State,
+        federation: Federation,
+        cohort: Cohort,
+        hyper: Hyper,
+    ) -> Result:
+        """Train all clients or the run's participants, by the round."""
+        from cfljax.federation.cohort import gather, present
+
+        if self.rounds == 0 or cohort.ids.shape[0] == federation.clients:
+            return train(cohort)
+        # All clients have other shapes than the participants, so they are a branch of their own
+        everyone = jnp.arange(federation.clients, dtype=jnp.int32)
+        here = present(federation, cohort.round)
+        full = gather(key, federation, everyone, here, cohort.round, hyper, cohort.kept)
+        is_warmup = cohort.round < self.rounds
+        done: Result = jax.lax.cond(is_warmup, lambda: train(full), lambda: train(cohort))
+        return done
+
+    def releases(self, sums: int, rounds: int) -> tuple[int, int]:
+        """Count the sums of the first rounds over all clients."""
+        return sums * (rounds - self.rounds), self.rounds
+
+    def check(self, where: str, train: TrainOptions, data: Value) -> None:
+        """Raise SpecError if no round is left."""
+        if 0 < self.rounds >= train.rounds:
+            raise SpecError(
+                f"{where}.warmup_rounds = {self.rounds}: must be less than "
+                f"train.rounds = {train.rounds}"
+            )
