@@ -11,7 +11,7 @@ import os
 import secrets
 import threading
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas
 
+    from cfljax.config import Run
+    from cfljax.launch.checkpoints import Checkpoints
     from cfljax.models.apply import Network
     from cfljax.report.results import Results
     from cfljax.results.result import Result
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     # Samples as `run` describes them; data sets of other libraries are no types that it knows
     Data = str | Table | tuple[np.ndarray, ...] | pandas.DataFrame | Any
 
+# Is called with (rounds done, numbers by their names in the history); True ends the run
+Callback = Callable[[int, dict[str, float]], object]
 QUICKSTART = Path(__file__).parent / "config" / "quickstart.toml"
 
 
@@ -40,6 +44,7 @@ def run(
     seed: int = 0,
     progress: bool | None = None,
     train: Table | None = None,
+    callback: Callback | None = None,
     **options: Value,
 ) -> Result:
     """Run one method: `cfljax.run(method="fedgroup", data="digits", rounds=30, seed=0,
@@ -59,7 +64,11 @@ def run(
     lr, …) or of the method (clusters, mu, …), by name; an option that both have is given in the
     table `train` or `method`.
 
-    `progress`: show how far the run is; by default only in notebooks."""
+    `progress`: show how far the run is; by default only in notebooks.
+
+    `callback(round, metrics)` is called at each evaluation, that of round 0 included, with numbers
+    by their names in the result's `history`: `metrics["accuracy"]`. If it returns True, the run
+    ends there, and its result has `stopped_at`. An error that it raises ends the call."""
     from cfljax.config import Train
     from cfljax.data import given
     from cfljax.errors import SpecError
@@ -98,7 +107,7 @@ def run(
         "train": training,
         "seeds": [seed],
     }
-    return one_run(table, progress=progress)
+    return one_run(table, progress=progress, callback=callback)
 
 
 def _check_arguments(seed: object, options: Table) -> None:
@@ -116,24 +125,22 @@ def _check_arguments(seed: object, options: Table) -> None:
     for key, value in options.items():
         if any(map(callable, value if isinstance(value, list | tuple) else [value])):
             raise SpecError(
-                f"{key}: an option is no function, and run calls none of yours; the result has "
-                "the curves (.history), and cfljax.register_metric adds a quantity to them"
+                f"{key}: an option is no function; callback= is called at each evaluation, and "
+                "cfljax.register_metric adds a quantity to the curves"
             )
 
 
-def one_run(table: Table | Path, sets: Iterable[str] = (), progress: bool | None = None) -> Result:
-    """Run the single run that a spec describes. `progress`: as for `run`."""
+def one_run(
+    table: Table | Path,
+    sets: Iterable[str] = (),
+    progress: bool | None = None,
+    callback: Callback | None = None,
+) -> Result:
+    """Run the single run that a spec describes. `progress`, `callback`: as for `run`."""
     from cfljax.config import read_spec
     from cfljax.devices.cores import use_cores
-    from cfljax.devices.machine import describe_machine
     from cfljax.errors import SpecError, SpecWarning
-    from cfljax.experiment.batching import make_batches
     from cfljax.files import use_compilation_cache
-    from cfljax.launch.batch import run_batch
-    from cfljax.launch.display import find_notebook
-    from cfljax.launch.progress import Progress
-    from cfljax.launch.time_left import Work
-    from cfljax.results.result import Result
 
     use_cores()
     use_compilation_cache()
@@ -145,20 +152,100 @@ def one_run(table: Table | Path, sets: Iterable[str] = (), progress: bool | None
         )
     for message in spec.warnings:
         warnings.warn(message, SpecWarning, stacklevel=3)
+    return _compute(runs[0], progress, callback)
+
+
+def _compute(
+    run: Run,
+    progress: bool | None,
+    callback: Callback | None,
+    checkpoints: Checkpoints | None = None,
+) -> Result:
+    """Compute a run in this process. `checkpoints`: what it continues from."""
+    from cfljax.devices.machine import describe_machine
+    from cfljax.experiment.batching import make_batches
+    from cfljax.launch.batch import run_batch
+    from cfljax.launch.display import find_notebook
+    from cfljax.launch.progress import Progress
+    from cfljax.launch.time_left import Work
+    from cfljax.results.result import Result
+
     machine = describe_machine(speed=None)
-    (batch,) = make_batches(runs, 1)
+    (batch,) = make_batches([run], 1)
     # Data that cannot be read are refused before anything is announced
     _ = batch.first.contents
-    label, rounds = runs[0].label, runs[0].train.rounds
     shown = find_notebook() is not None if progress is None else progress
-    with Progress(Work({label: rounds}), quiet=not shown) as bar:
-        bar.start(label, rounds)
+    with Progress(Work({run.label: run.train.rounds}), quiet=not shown) as bar:
+        bar.start(run.label, run.train.rounds)
 
         def report(done: int, accuracy: float | None) -> None:
             bar.update(done - int(bar.done), accuracy)
 
-        record, arrays = run_batch(batch, machine, "models", progress=report, catch=False)[0]
+        def show_evaluation(run: Run, round: int, numbers: dict[str, float]) -> bool:  # noqa: ARG001
+            return callback is not None and is_true(callback(round, numbers))
+
+        ((record, arrays),) = run_batch(
+            batch,
+            machine,
+            "state",
+            report,
+            checkpoints,
+            catch=False,
+            callback=None if callback is None else show_evaluation,
+        )
     return Result(record, arrays)
+
+
+def is_true(answer: object) -> bool:
+    """Return whether a callback asks to stop. Only True does: a function that draws returns
+    anything."""
+    import numpy as np
+
+    return isinstance(answer, bool | np.bool_) and bool(answer)
+
+
+def continue_run(
+    result: Result,
+    rounds: int,
+    progress: bool | None = None,
+    callback: Callback | None = None,
+) -> Result:
+    """Return the result of the run that is `rounds` longer, computed from the last state of this
+    one (`Result.more`)."""
+    from cfljax.config import read_spec
+    from cfljax.devices.cores import use_cores
+    from cfljax.errors import SpecError
+    from cfljax.experiment.batching import make_batches
+    from cfljax.files import use_compilation_cache
+    from cfljax.launch.continuing import Shorter, continue_batch, load_in_memory, unpack_state
+    from cfljax.results.predict import read_run
+
+    if not isinstance(rounds, numbers.Integral) or isinstance(rounds, bool) or rounds < 1:
+        raise SpecError(f"rounds = {rounds!r:.60}: must be how many rounds are added, from 1 on")
+    if "state" not in result.record:
+        raise SpecError(
+            f"run {result.run}: has kept no state to continue from; compute it with --keep state "
+            '(cfljax.sweep(…, keep="state")) or cfljax.run'
+        )
+    use_cores()
+    use_compilation_cache()
+    before = read_run(result.record)
+    last = unpack_state(result.record, result.arrays)
+    done = int(result.record["summary"]["rounds"])
+    if done < before.train.rounds and result.stopped_at is None:
+        raise SpecError(
+            f"run {result.run}: train.stop has ended it in round {done}, as it would a longer run; "
+            "leave out train.stop"
+        )
+    table = {key: value for key, value in before.resolved().items() if key != "plugins"}
+    table["train"] = table["train"] | {"rounds": done + int(rounds)}
+    (run,) = read_spec(table).runs()
+    run = dataclasses.replace(run, label=result.label)
+    (batch,) = make_batches([run], 1)
+    saved, why = continue_batch(batch, [Shorter(before, result.record)], [last])
+    if saved is None:
+        raise SpecError(f"run {result.run}: cannot be continued: {why}")
+    return _compute(run, progress, callback, load_in_memory(saved))
 
 
 def sweep(
@@ -170,10 +257,17 @@ def sweep(
     keep: str = "labels",
     retry_failed: bool = False,
     target: float | None = None,
+    callback: Callable[[int, dict[str, float], Table], object] | None = None,
 ) -> Results:
     """Carry out a sweep (a TOML file or a table; the quickstart when left out) and return its
-    results. When it is called again with the same folder, it goes on where it stopped. `target`: as
-    in `load`."""
+    results. When it is called again with the same folder, it goes on where it stopped. With
+    `keep="state"` a later call may raise `train.rounds`: runs continue where they have ended.
+    `target`: as in `load`.
+
+    `callback(round, metrics, run)` is called at each evaluation of each run, as in `run`; `run` has
+    its `id`, `label`, `method`, `seed`, and in `varies` the options that differ between runs. Runs
+    that it stops have `stopped_at` on record. A later call with a callback leaves them as they are;
+    a call without one computes their other rounds."""
     from cfljax.config import read_spec
     from cfljax.errors import SpecError, suggest
     from cfljax.launch.batch import KEEP_CHOICES
@@ -185,7 +279,14 @@ def sweep(
     _check_target(target)
     checked = read_spec(QUICKSTART if spec is None else _with_data(spec), sets)
     store = _opened(out, checked.name)
-    carry_out(checked, store, SweepOptions(keep, quiet, retry_failed))
+    show_evaluation = None
+    if callback is not None:
+
+        def show_evaluation(run: Run, round: int, numbers: dict[str, float]) -> bool:
+            facts = {"id": run.id, "label": run.label, "method": run.method, "seed": run.seed}
+            return is_true(callback(round, numbers, facts | {"varies": dict(run.varies)}))
+
+    carry_out(checked, store, SweepOptions(keep, quiet, retry_failed, callback=show_evaluation))
     return Results(store.folder, target=target, sweep=checked.describe_sweep())
 
 

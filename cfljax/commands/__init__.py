@@ -76,9 +76,9 @@ def add_flags_of_sweeps(flags: argparse.ArgumentParser) -> None:
     )
     add(
         "--keep",
-        choices=("models", "labels", "none"),
+        choices=("state", "models", "labels", "none"),
         default="labels",
-        help="what a run keeps in addition to its curves",
+        help="what a run keeps in addition to its curves; state: also what it takes to continue it",
     )
     add("--no-report", action="store_true", help="do not write the page DIR/report/index.html")
     add("--no-cache", action="store_true", help="do not cache compiled programs")

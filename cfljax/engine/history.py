@@ -182,6 +182,8 @@ class Watch:
         self.since = np.zeros(runs, np.int64)
         # The round after which each run has ended; −1: it goes on
         self.ended = np.full(runs, -1, np.int64)
+        # The round in which the user's callback has stopped each run; −1: it has not
+        self.stopped = np.full(runs, -1, np.int64)
         # How many rows of the history each run has
         self.evaluations = np.zeros(runs, np.int64)
 
@@ -202,6 +204,7 @@ class Watch:
                 self.best[better] = value[better]
                 self.since[better] = rounds
                 self.ended[self.live & (rounds - self.since >= self.stop.patience)] = rounds
+            self.ended[self.live & (self.stopped == rounds)] = rounds
         return np.flatnonzero(before & ~self.live)
 
     def shares(self, rounds: int, runs: int) -> list[float]:

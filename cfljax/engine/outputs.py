@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cfljax.engine.history import find_divergence
-from cfljax.engine.resume import Rows
+from cfljax.engine.resume import Checkpoint, Rows
 from cfljax.engine.settings import WORD, Assembled, Carry
 from cfljax.types import Traffic, Tree
 
@@ -42,6 +42,10 @@ class Output(NamedTuple):
     # The round after which the run had diverged; −1: it has not
     diverged_at: int
     seconds: Seconds
+    # The state after the last round, of this one run
+    last: Checkpoint
+    # The round in which the user's callback has stopped the run; −1: it has not
+    stopped_at: int = -1
 
 
 def vector_bytes(
@@ -67,19 +71,19 @@ def vector_bytes(
 def make_output(
     parts: Assembled,
     carry: Carry,
-    history: Rows,
     accuracy: np.ndarray,
     newcomers: dict[str, float],
     finetuned: dict[str, float],
     seconds: Seconds,
+    last: Checkpoint,
 ) -> Output:
-    """Make the Output of a run. `history`: [T', …] of each quantity. `accuracy` f32[C]: each
-    client's final accuracy."""
-    rows = dict(history)
+    """Make the Output of a run. `carry`, `last`: its state at the end, whose history has a leading
+    axis of one run. `accuracy` f32[C]: each client's final accuracy."""
+    rows = {name: each[0] for name, each in last.rows.items()}
     state = carry.state
     models, labels = parts.method.models(state)
     once: dict[str, Tree] = {} if parts.method.extras is None else parts.method.extras(state)
-    sent = Traffic(*(rows.pop("traffic").astype(np.float64) @ np.array([WORD, 1.0])).T)
+    traffic = rows.pop("traffic")
     diag = {
         name.removeprefix("diag/"): rows.pop(name)
         for name in list(rows)
@@ -88,14 +92,7 @@ def make_output(
     quantities = {
         name: np.asarray(v) for name, v in rows.items() if name not in ("labels", "valid")
     }
-    settings = parts.settings
-    vector = vector_bytes(
-        parts.method.travels, parts.model.size, settings.vector_down, settings.vector_up
-    )
-    down, up = sent.bytes(vector)
-    quantities["bytes_up"] = np.asarray(up)
-    # Parts that several models of a download share come once: its bytes per vector are a fraction
-    quantities["bytes_down"] = np.round(down)
+    quantities |= _count_bytes(parts, traffic)
     return Output(
         history=quantities,
         labels=np.asarray(rows["labels"]) if "labels" in rows else np.asarray(labels)[None],
@@ -106,4 +103,30 @@ def make_output(
         finetuned=finetuned,
         diverged_at=find_divergence(int(carry.lost_at), rows),
         seconds=seconds,
+        last=last,
+        stopped_at=next(iter(last.stopped), -1),
     )
+
+
+def _count_bytes(parts: Assembled, traffic: np.ndarray) -> dict[str, np.ndarray]:
+    """Return `bytes_up` and `bytes_down` f64[T'] since the start, from the sums i32[T', 4, 2]."""
+    sent = Traffic(*(traffic.astype(np.float64) @ np.array([WORD, 1.0])).T)
+    settings = parts.settings
+    vector = vector_bytes(
+        parts.method.travels, parts.model.size, settings.vector_down, settings.vector_up
+    )
+    down, up = sent.bytes(vector)
+    # Parts that several models of a download share come once: its bytes per vector are a fraction
+    return {"bytes_up": np.asarray(up), "bytes_down": np.round(down)}
+
+
+def list_numbers(parts: Assembled, row: Rows, run: int) -> dict[str, float]:
+    """Return the numbers of one run at an evaluation, by their names in the history. `row`:
+    [R, 1, …] of each quantity."""
+    counted = _count_bytes(parts, row["traffic"][run])
+    single = {
+        name: each[run]
+        for name, each in row.items()
+        if each.ndim == 2 and name != "round" and not name.startswith("diag/")
+    }
+    return {name: each.item() for name, each in (single | counted).items()}

@@ -29,6 +29,17 @@ class Spent(NamedTuple):
     evaluation: float
 
 
+class End(NamedTuple):
+    """How a run has ended, for a longer run that continues from its last state."""
+
+    # `train.rounds` of the run
+    rounds: int
+    # Whether the method's host step after the last round has been done (`Method.regroup`)
+    regrouped: bool
+    # The execution plan, as the record has it
+    plan: str = ""
+
+
 class Checkpoint(NamedTuple):
     """The state of a batch between two chunks of rounds."""
 
@@ -39,6 +50,34 @@ class Checkpoint(NamedTuple):
     # The history so far
     rows: Rows
     spent: Spent
+    # How the runs that are to be continued have ended; None: the state is of unfinished runs
+    end: End | None = None
+    # The round in which the user's callback has stopped each run, −1: it has not; (): it stopped
+    # none
+    stopped: tuple[int, ...] = ()
+
+
+def take_run(checkpoint: Checkpoint, at: int, width: int) -> Checkpoint:
+    """Return the checkpoint of one run of a batch of this width, with its share of the seconds."""
+    return checkpoint._replace(
+        carry={name: np.asarray(a)[at : at + 1] for name, a in checkpoint.carry.items()},
+        rows={name: a[at : at + 1] for name, a in checkpoint.rows.items()},
+        spent=Spent(*(seconds / width for seconds in checkpoint.spent)),
+        stopped=checkpoint.stopped[at : at + 1],
+    )
+
+
+def join_runs(each: list[Checkpoint], width: int) -> Checkpoint:
+    """Join the checkpoints of runs to one of a batch of this width, as `take_run` divides it. The
+    last run is repeated, as in `Batch.padded`. All must have done the same number of rounds."""
+    padded = each + each[-1:] * (width - len(each))
+    first = padded[0]
+    return first._replace(
+        carry={name: np.concatenate([one.carry[name] for one in padded]) for name in first.carry},
+        rows={name: np.concatenate([one.rows[name] for one in padded]) for name in first.rows},
+        spent=Spent(*(sum(seconds) for seconds in zip(*(e.spent for e in padded), strict=True))),
+        stopped=sum((one.stopped for one in padded), ()),
+    )
 
 
 class CheckpointMismatch(ValueError):

@@ -18,11 +18,13 @@ from cfljax.engine.afterwards import score_finetuned, score_newcomers
 from cfljax.engine.evaluation import strip_training
 from cfljax.engine.groups import Group, fetch, make_inputs
 from cfljax.engine.history import Watch
-from cfljax.engine.outputs import Output, Seconds, make_output
+from cfljax.engine.outputs import Output, Seconds, list_numbers, make_output
 from cfljax.engine.program import compile_programs, start_form
 from cfljax.engine.resume import (
     Checkpoint,
+    CheckpointMismatch,
     ChunkTimer,
+    End,
     Rows,
     Spent,
     check_rows,
@@ -40,6 +42,9 @@ AfterChunk = Callable[[int, np.ndarray], None]
 # Is called after each chunk with a function that makes a checkpoint, and calls it when a checkpoint
 # is due
 SaveCheckpoint = Callable[[Callable[[], Checkpoint]], None]
+# Is called at each evaluation of each run with (position of the run in the batch, round, numbers by
+# their names in the history); True stops the run
+AtEvaluation = Callable[[int, int, dict[str, float]], bool]
 # (report, scores): an evaluation of a group, still on the device
 Evaluated = tuple[Tree, Tree]
 
@@ -54,6 +59,7 @@ def simulate(
     resume: Checkpoint | None = None,
     checkpoint: SaveCheckpoint | None = None,
     until: int | None = None,
+    callback: AtEvaluation | None = None,
 ) -> list[Output]:
     """Run one batch: run r has `seeds[r]` and the numbers `hypers[r]`. How rounds are divided into
     chunks changes no bit of the result.
@@ -68,6 +74,7 @@ def simulate(
       checkpoint: Is called after each chunk.
       until: Pause after this number of rounds, when `checkpoint` is called; a paused batch has no
         outputs, and resumes to the same bits as without a pause.
+      callback: Is called at each evaluation, and may stop runs.
     """
     settings = parts.settings
     runs = len(seeds)
@@ -77,6 +84,8 @@ def simulate(
     seconds_setup = before.setup + time.perf_counter() - begin
     batch = Simulation(parts, whole, federation, resume)
     done, rows = (0, []) if resume is None else (resume.done, [resume.rows])
+    if resume is not None and resume.end is not None:
+        batch.catch_up(done, resume.end)
     timer = ChunkTimer(before.rounds, before.evaluation)
     # Processes meet here, as devices wait for each other for half a minute only
     distributed.agree(None)
@@ -87,13 +96,18 @@ def simulate(
             new = batch.first_row(timer)
         else:
             most = min(chunk_rounds or timer.rounds_ahead(), last - done)
-            stop = distributed.agree(_next_stop(parts.method, settings, done, most))
+            # Each evaluation may end a run
+            one = settings.stop is not None or callback is not None
+            stop = distributed.agree(_next_stop(parts.method, settings, done, most, one))
             new = timer.time(stop - done, batch.advance, done, stop)
             done = stop
         rows += new
         check_rows(rows[0], rows[-1])
+        if callback is not None:
+            for row in new:
+                _show_evaluation(batch, row, runs, callback)
         batch.end(np.concatenate([watch.see(row) for row in new]) if new else np.zeros(0, np.int64))
-        if done in _regroup_rounds(parts.method, settings):
+        if done in _regroup_rounds(parts.method, settings.rounds):
             batch.regroup(done)
         if progress is not None:
             progress(done, rows[-1]["accuracy"][:runs, -1] if new else np.full(runs, np.nan))
@@ -111,13 +125,19 @@ def simulate(
     seconds = Seconds(
         before.compile + batch.seconds_compile, seconds_train, seconds_eval, seconds_setup
     )
-    return _make_outputs(batch, _concatenate(rows), seconds, runs)
+    return _make_outputs(batch, _concatenate(rows), seconds, timer.evaluation, runs)
 
 
-def _make_outputs(batch: Simulation, rows: Rows, seconds: Seconds, runs: int) -> list[Output]:
-    """Make each run's output: its rows up to its end, and its share of the seconds."""
+def _make_outputs(
+    batch: Simulation, rows: Rows, seconds: Seconds, evaluation: float, runs: int
+) -> list[Output]:
+    """Make each run's output: its rows up to its end, and its share of the seconds. `evaluation`:
+    the seconds of one evaluation of the batch."""
     watch = batch.watch
     carry = batch.carry()
+    rounds = batch.parts.settings.rounds
+    regrouped = rounds in _regroup_rounds(batch.parts.method, rounds)
+    arrays = {name: np.asarray(each) for name, each in name_arrays(carry).items()}
     outputs = []
     ran = np.where(watch.live, int(rows["round"][0, -1]), watch.ended)
     at_end = (batch.parts, batch.whole, carry.state, ran, batch.federation)
@@ -131,32 +151,43 @@ def _make_outputs(batch: Simulation, rows: Rows, seconds: Seconds, runs: int) ->
             seconds.eval * share,
             seconds.setup / runs,
         )
-        history_of_run = {name: each[r, : watch.evaluations[r]] for name, each in rows.items()}
+        last = Checkpoint(
+            int(ran[r]),
+            {name: each[r : r + 1] for name, each in arrays.items()},
+            {name: each[r : r + 1, : watch.evaluations[r]] for name, each in rows.items()},
+            Spent(own.setup, own.compile, own.train + own.eval, evaluation / runs),
+            # A run that has ended early is left as it was before the host step
+            End(rounds, regrouped and r not in batch.frozen),
+            (int(watch.stopped[r]),) if watch.stopped[r] >= 0 else (),
+        )
         state: Carry = jax.tree.map(lambda a, r=r: a[r], carry)
         outputs.append(
             make_output(
-                batch.parts,
-                state,
-                history_of_run,
-                batch.accuracy[r],
-                newcomers[r],
-                finetuned[r],
-                own,
+                batch.parts, state, batch.accuracy[r], newcomers[r], finetuned[r], own, last
             )
         )
     return outputs
 
 
-def _regroup_rounds(method: Method, settings: Settings) -> tuple[int, ...]:
-    return () if method.regroup_after is None else tuple(method.regroup_after(settings.rounds))
+def _regroup_rounds(method: Method, rounds: int) -> tuple[int, ...]:
+    """Return after which rounds the method's host step is due in a run of so many rounds."""
+    return () if method.regroup_after is None else tuple(method.regroup_after(rounds))
 
 
-def _next_stop(method: Method, settings: Settings, done: int, most: int) -> int:
+def _show_evaluation(batch: Simulation, row: Rows, runs: int, callback: AtEvaluation) -> None:
+    """Show the numbers of each live run to the user's callback, and note which runs it stops. A run
+    that has done all its rounds cannot be stopped any more."""
+    at = int(row["round"][0, 0])
+    for r in np.flatnonzero(batch.watch.live[:runs]).tolist():
+        if callback(r, at, list_numbers(batch.parts, row, r)) and at < batch.parts.settings.rounds:
+            batch.watch.stopped[r] = at
+
+
+def _next_stop(method: Method, settings: Settings, done: int, most: int, one: bool) -> int:
     """Return where the next chunk must end: at the next regrouping, or at the limit of its rounds
-    or evaluations."""
-    ahead = [r for r in _regroup_rounds(method, settings) if r > done]
-    # Each may end a run
-    evaluations = settings.evaluations if settings.stop is None else 1
+    or evaluations. `one`: a chunk has one evaluation at most."""
+    ahead = [r for r in _regroup_rounds(method, settings.rounds) if r > done]
+    evaluations = 1 if one else settings.evaluations
     room = (done // settings.eval_every + evaluations) * settings.eval_every
     return min([settings.rounds, room, done + most, *ahead])
 
@@ -165,7 +196,14 @@ def _make_checkpoint(
     done: int, simulation: Simulation, rows: list[Rows], spent: Spent
 ) -> Checkpoint:
     """Return the state after `done` rounds, with the history so far and the seconds spent."""
-    return Checkpoint(done, name_arrays(simulation.carry()), _concatenate(rows), spent)
+    stopped = tuple(simulation.watch.stopped.tolist())
+    return Checkpoint(
+        done,
+        name_arrays(simulation.carry()),
+        _concatenate(rows),
+        spent,
+        stopped=stopped if max(stopped) >= 0 else (),
+    )
 
 
 def _concatenate(rows: list[Rows]) -> Rows:
@@ -210,6 +248,8 @@ class Simulation:
         whole = restore(groups.add_runs(form, self.runs), resume.carry)
         self.carries = self._deal(whole)
         self.row = {name: each[:, -1:] for name, each in resume.rows.items()}
+        if resume.stopped:
+            self.watch.stopped[:] = resume.stopped
         ended = self.watch.see(resume.rows)
         if len(ended):
             self.accuracy = np.full((self.runs, len(self.clients.group)), np.nan, np.float32)
@@ -347,6 +387,21 @@ class Simulation:
         self.accuracy = accuracy
         self.row = row
         return row
+
+    def catch_up(self, done: int, end: End) -> None:
+        """Do what a run that ended after `done` rounds has left out, because no round followed;
+        CheckpointMismatch if it was another run before."""
+        method = self.parts.method
+        wanted = _regroup_rounds(method, self.parts.settings.rounds)
+        earlier = _regroup_rounds(method, end.rounds)
+        if [r for r in wanted if r < done] != [r for r in earlier if r < done] or (
+            end.regrouped and done not in wanted
+        ):
+            raise CheckpointMismatch(
+                "the rounds in which the method clusters again depend on train.rounds"
+            )
+        if done in wanted and not end.regrouped:
+            self.regroup(done)
 
     def regroup(self, done: int) -> None:
         """Let the method's host step change the state of each live run, as process 0 computes

@@ -30,6 +30,7 @@ from cfljax.experiment.batching import Batch, check_memory
 from cfljax.experiment.model_size import count_run_size
 from cfljax.experiment.privacy import epsilon, epsilon_of_choices, find_crowd
 from cfljax.launch.checkpoints import Checkpoints, from_arrays, to_arrays
+from cfljax.launch.continuing import pack_state
 from cfljax.registry.options import Table, Value, show
 from cfljax.registry.renamed import explain_old_name
 from cfljax.store import provenance, summarise
@@ -42,12 +43,19 @@ class SplitBatch(Exception):
 
 
 # What a unit may keep besides its curves
-KEEP_CHOICES = ("models", "labels", "none")
+KEEP_CHOICES = ("state", "models", "labels", "none")
 # (record, arrays) as `Store.write` takes them
 Unit = tuple[Table, dict[str, np.ndarray]]
 OnProgress = Callable[[int, float | None], None]
 """Is called with (rounds done, mean accuracy of the batch's runs; None where they have not just
 been evaluated)."""
+OnEvaluation = Callable[[Run, int, dict[str, float]], bool]
+"""Is called at each evaluation of each run with (the run, rounds done, numbers by their names in
+the history); True stops the run."""
+
+
+class CallbackError(Exception):
+    """The user's callback has raised the error that is the cause of this one."""
 
 
 def run_batch(
@@ -58,25 +66,27 @@ def run_batch(
     checkpoints: Checkpoints | None = None,
     catch: bool = True,
     until: int | None = None,
+    callback: OnEvaluation | None = None,
 ) -> list[Unit]:
     """Compute a batch on this machine and return its units.
 
     Args:
         batch, machine: what is computed, and where.
-        keep: "models" (and labels), "labels" or "none".
+        keep: what units keep, of KEEP_CHOICES; each includes the next.
         progress: is called after each chunk of rounds.
         checkpoints: where the batch's state is kept; None: nowhere.
         catch: an exception becomes `failed` records, so that a sweep goes on; but an error that the
             next batch would meet, too (no data, no disk), is raised, and SplitBatch if a smaller
             batch may do better.
-        until: pause after this number of rounds, with a checkpoint; a paused batch has no units."""
+        until: pause after this number of rounds, with a checkpoint; a paused batch has no units.
+        callback: is called at each evaluation. What it raises is raised here, too."""
     units = []
     error = None
     # Outside of `try`: a JAX that cannot be imported is no fault of the run
     lazy.load()
     try:
         with default_flags():
-            units = _compute_units(batch, machine, keep, progress, checkpoints, until)
+            units = _compute_units(batch, machine, keep, progress, checkpoints, until, callback)
     except Exception as caught:
         error = caught
         if (place := locate_error(caught)) and (now := explain_old_name(caught)):
@@ -85,6 +95,8 @@ def run_batch(
         distributed.next_batch(error)
     if error is None:
         return units
+    if isinstance(error, CallbackError) and error.__cause__ is not None:
+        raise error.__cause__
     if not catch or isinstance(error, DataError | StoreError):
         raise error
     why = (
@@ -112,15 +124,16 @@ def _compute_units(
     progress: OnProgress | None,
     checkpoints: Checkpoints | None,
     until: int | None,
+    callback: OnEvaluation | None,
 ) -> list[Unit]:
     """Assemble a batch, compute it, store its times, and make the units of its runs."""
     parts = assemble_batch(batch, machine)
     size = count_run_size(batch.first, parts.federation, parts.model)
     check_memory(batch, size, machine.memory)
-    outputs = _simulate(batch, parts, progress, checkpoints, until)
+    how = describe_plan(parts, batch.width, machine)
+    outputs = _simulate(batch, parts, how, progress, checkpoints, until, callback)
     if outputs and not distributed.is_connected():
         times.store_times(batch, size, outputs, machine.threads if machine.sequential else None)
-    how = describe_plan(parts, batch.width, machine)
     return [
         make_unit(run, output, keep, parts.federation, how)
         # There are no outputs at a pause, and more than runs if the last run pads the batch
@@ -147,17 +160,26 @@ def describe_plan(parts: Assembled, width: int, machine: Machine) -> str:
 def _simulate(
     batch: Batch,
     parts: Assembled,
+    plan: str,
     progress: OnProgress | None,
     checkpoints: Checkpoints | None,
     until: int | None,
+    callback: OnEvaluation | None,
 ) -> list[Output]:
     """Simulate the batch, from its checkpoint if one fits; processes without `checkpoints` go on
-    from process 0's."""
+    from process 0's. `plan`: the execution plan, in words."""
 
     def report_chunk(done: int, accuracy: np.ndarray) -> None:
         known = accuracy[np.isfinite(accuracy)]
         if progress is not None:
             progress(done, float(known.mean()) if len(known) else None)
+
+    def show_evaluation(at: int, round: int, numbers: dict[str, float]) -> bool:
+        assert callback is not None
+        try:
+            return callback(batch.runs[at], round, numbers)
+        except Exception as error:
+            raise CallbackError("a callback raised an error") from error
 
     save = None if checkpoints is None else checkpoints.save
     compute = functools.partial(
@@ -168,6 +190,7 @@ def _simulate(
         progress=report_chunk,
         checkpoint=save,
         until=until,
+        callback=None if callback is None else show_evaluation,
     )
     resume = None if checkpoints is None else checkpoints.load()
     if distributed.is_connected():
@@ -176,6 +199,10 @@ def _simulate(
         arrays = distributed.broadcast({name: arrays.get(name, 0) for name in names})
         resume = None if meta is None else from_arrays(arrays, meta)
     try:
+        if resume is not None and resume.end is not None and resume.end.plan != plan:
+            raise CheckpointMismatch(
+                f"the shorter run was computed by another plan, {resume.end.plan} (now {plan})"
+            )
         return compute(resume=resume)
     except CheckpointMismatch as why:
         if checkpoints is not None:
@@ -195,7 +222,7 @@ def make_unit(
     Args:
         run: the run.
         output: its part of what the batch has computed.
-        keep: "models" (and labels), "labels" or "none".
+        keep: what the unit keeps, of KEEP_CHOICES.
         federation: with it the report knows the true groups and the sizes of the clients.
         plan: see `describe_plan`."""
     if output.diverged_at >= 0:
@@ -209,7 +236,13 @@ def make_unit(
         timings=output.seconds._asdict(),
         summary=_make_summary(run, output, federation),
     )
-    return record, _make_arrays(run, output, keep, federation)
+    if output.stopped_at >= 0:
+        record["stopped_at"] = output.stopped_at
+    arrays = _make_arrays(run, output, keep, federation)
+    if keep == "state":
+        state, record["state"] = pack_state(output.last, plan or "")
+        arrays |= state
+    return record, arrays
 
 
 def _make_arrays(
@@ -235,7 +268,7 @@ def _make_arrays(
                 # Labels are kept of all evaluations, or of the last one
                 labelled = rounds[-len(np.atleast_2d(output.labels)) :]
                 arrays["groups"] = _find_true_groups(federation, labelled)
-    if keep == "models":
+    if keep in ("state", "models"):
         arrays["models"] = output.models
     return arrays
 

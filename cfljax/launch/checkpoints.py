@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from cfljax.engine.resume import Checkpoint, Spent
+from cfljax.engine.resume import Checkpoint, End, Spent
 from cfljax.errors import SpecError
 from cfljax.registry.options import Table, Value
 from cfljax.software import software
@@ -80,7 +80,7 @@ class Checkpoints:
     def load(self) -> Checkpoint | None:
         """Return the last checkpoint that the same versions have written; None if there is none."""
         saved = self.store.load_checkpoint(self.batch)
-        if saved is not None and (differences := _list_differences(saved[1].get("made_by"))):
+        if saved is not None and (differences := list_differences(saved[1].get("made_by"))):
             self.refuse(f"it was made by {differences}")
             saved = None
         checkpoint = None if saved is None else from_arrays(*saved)
@@ -113,7 +113,7 @@ def _describe_writer() -> Table:
     return {**software(), "device": device()}
 
 
-def _list_differences(written: Value) -> str:
+def list_differences(written: Value) -> str:
     """Name what a checkpoint was made by and what is different now; "" if nothing is."""
     now = _describe_writer()
     then = written if isinstance(written, dict) else {}
@@ -133,6 +133,10 @@ def to_arrays(checkpoint: Checkpoint) -> Saved:
         "spent": checkpoint.spent,
         "made_by": _describe_writer(),
     }
+    if checkpoint.end is not None:
+        meta["end"] = checkpoint.end
+    if checkpoint.stopped:
+        meta["stopped"] = checkpoint.stopped
     return arrays, meta
 
 
@@ -144,4 +148,6 @@ def from_arrays(arrays: dict[str, np.ndarray], meta: Table) -> Checkpoint:
         if name.startswith("rows/")
     }
     carry = {name: arrays[f"carry/{i}"] for i, name in enumerate(meta["carry"])}
-    return Checkpoint(int(meta["done"]), carry, rows, Spent(*meta["spent"]))
+    end = End(*meta["end"]) if "end" in meta else None
+    stopped = tuple(meta.get("stopped", ()))
+    return Checkpoint(int(meta["done"]), carry, rows, Spent(*meta["spent"]), end, stopped)

@@ -11,7 +11,7 @@ import numpy as np
 
 from cfljax.config import Run
 from cfljax.devices.machine import Machine
-from cfljax.engine.resume import Checkpoint, Spent
+from cfljax.engine.resume import Checkpoint, join_runs, take_run
 from cfljax.errors import StoreError
 from cfljax.experiment import batching
 from cfljax.launch.batch import OnProgress, SplitBatch, Unit, run_batch
@@ -51,14 +51,7 @@ class PerRunCheckpoints(Checkpoints):
 
     def _write(self, checkpoint: Checkpoint) -> None:
         for at, run in enumerate(self.runs):
-            of_run = checkpoint._replace(
-                carry={
-                    name: np.asarray(array)[at : at + 1] for name, array in checkpoint.carry.items()
-                },
-                rows={name: array[at : at + 1] for name, array in checkpoint.rows.items()},
-                spent=Spent(*(seconds / self.width for seconds in checkpoint.spent)),
-            )
-            self.store.save_checkpoint(run.id, *to_arrays(of_run))
+            self.store.save_checkpoint(run.id, *to_arrays(take_run(checkpoint, at, self.width)))
 
     def refuse(self, why: str) -> None:
         """Set the checkpoints of all runs aside."""
@@ -69,17 +62,9 @@ class PerRunCheckpoints(Checkpoints):
         """Join the checkpoints of the runs to one; None if one of them has no usable checkpoint."""
         each = [Checkpoints(self.store, run.id).load() for run in self.runs]
         known = [checkpoint for checkpoint in each if checkpoint is not None]
-        # The last run is repeated up to the width of the program, as in `Batch.padded`
-        known += known[-1:] * (self.width - len(self.runs))
-        each += each[-1:] * (self.width - len(self.runs))
         if len(known) < len(each) or len({checkpoint.done for checkpoint in known}) > 1:
             return None
-        return Checkpoint(
-            known[0].done,
-            {name: np.concatenate([one.carry[name] for one in known]) for name in known[0].carry},
-            {name: np.concatenate([one.rows[name] for one in known]) for name in known[0].rows},
-            Spent(*(sum(numbers) for numbers in zip(*(one.spent for one in known), strict=True))),
-        )
+        return join_runs(known, self.width)
 
 
 class Climber(NamedTuple):

@@ -19,8 +19,9 @@ from cfljax.devices.machine import Machine, Speed, describe_machine, list_messag
 from cfljax.devices.mesh import AUTO, Shape
 from cfljax.errors import SpecError, SpecWarning
 from cfljax.experiment import batching
-from cfljax.launch.batch import SplitBatch, Unit, run_batch
+from cfljax.launch.batch import KEEP_CHOICES, OnEvaluation, SplitBatch, Unit, run_batch
 from cfljax.launch.checkpoints import Checkpoints, log_batch
+from cfljax.launch.continuing import prepare_states
 from cfljax.launch.plan_file import (
     OTHER_SWEEP_ERROR,
     PreparedBatches,
@@ -52,6 +53,8 @@ class SweepOptions(NamedTuple):
     mesh: Shape | None = None
     # Is called in the process that was started whenever progress was made
     changed: Callable[[Progress], None] = do_nothing
+    # Is called at each evaluation of each run; None: runs that a callback has stopped go on
+    callback: OnEvaluation | None = None
 
 
 class Outcome(NamedTuple):
@@ -99,40 +102,60 @@ def prepare_batches(
     with store.claim("plan", wait=True):
         batches, machine = make_plan(spec, store, describe_machine(options.mesh), limit, threads)
         done = store.done(("failed",) if options.retry_failed else (), verify=True)
-        # A worker leaves the warning to the process that has started it
-        if "CFLJAX_WORKER" not in os.environ:
-            _warn_of_less(spec, store, options.keep)
+        # What follows is for the process that has started the workers
+        leads = "CFLJAX_WORKER" not in os.environ
+        if leads:
+            done -= _check_kept(spec, store, options)
         todo = [
             batch
             for batch in _select_part(spec, batches, options.part)
             if any(run.id not in done for run in batch.runs)
         ]
+        ids = [run.id for batch in todo for run in batch.runs]
+        if leads and todo:
+            prepare_states(todo, spec.units(), store)
+            if options.callback is None:
+                store.forget_stopped(ids)
         # From here on failed runs are like any other: each is computed once, by the first process
         # that claims it
         if options.retry_failed:
-            store.forget_failed([run.id for batch in todo for run in batch.runs])
+            store.forget_failed(ids)
     return todo, machine
 
 
-def _warn_of_less(spec: Spec, store: Store, keep: str) -> None:
-    """Warn in one line if an earlier start kept less of its runs than this one keeps: they are not
+def _check_kept(spec: Spec, store: Store, options: SweepOptions) -> set[str]:
+    """Return the runs that go on because a callback has stopped them and there is none now. Warn in
+    one line if an earlier start kept less of the other runs than this one keeps: they are not
     computed again."""
-    wanted = {"models": ("models", "labels"), "labels": ("labels",)}.get(keep, ())
-    records = [
-        record
+    records = {
+        run.id: record
         for run in spec.units()
         if (record := store.record(run.id)) is not None and record["status"] != "failed"
+    }
+    stopped: set[str] = set()
+    if options.callback is None:
+        stopped = {name for name, record in records.items() if "stopped_at" in record}
+    kept = [
+        ["state", *record["arrays"].get("names", ["models", "labels"])]
+        if "state" in record
+        else record["arrays"].get("names", ["models", "labels"])
+        for name, record in records.items()
+        if name not in stopped
     ]
+    # What each choice keeps is also kept by the choices before it
+    order = [name for name in KEEP_CHOICES if name != "none"]
+    wanted = order[order.index(options.keep) :] if options.keep in order else []
     for name in wanted:
-        if count := sum(name not in record["arrays"].get("names", [name]) for record in records):
+        if count := sum(name not in names for names in kept):
             runs, are = ("run", "is") if count == 1 else ("runs", "are")
             why = (
-                f"--keep {keep}: {count} {runs} of an earlier start in {store.folder} kept no "
-                f"{name}"
+                f"--keep {options.keep}: {count} {runs} of an earlier start in {store.folder} kept "
+                f"no {name}"
             )
             line = f"{why}, and {are} not computed again; take another folder to have them"
             warnings.warn(line, SpecWarning, stacklevel=3)
-            return
+            break
+    return stopped
 
 
 def _select_part(
@@ -293,7 +316,14 @@ class Worker(NamedTuple):
                 )
             )
         try:
-            units = run_batch(batch, self.machine, self.options.keep, report, checkpoints)
+            units = run_batch(
+                batch,
+                self.machine,
+                self.options.keep,
+                report,
+                checkpoints,
+                callback=self.options.callback,
+            )
         except SplitBatch as why:
             self.progress.update(-shown * len(batch.runs))
             self.store.remove_checkpoint(batch.id)

@@ -30,7 +30,7 @@ class _Points(NamedTuple):
     rounds: np.ndarray
     # f64[E]
     values: np.ndarray
-    # Whether `train.stop` has ended the run, which then keeps its last value
+    # Whether `train.stop` or a callback has ended the run, which then keeps its last value
     stopped: bool = False
 
 
@@ -59,8 +59,8 @@ class Curves(NamedTuple):
     # The number of runs that are averaged
     runs: int
     stopped: tuple[int, ...] = ()
-    """The rounds after which `train.stop` has ended runs, ascending; such a run keeps its last
-    values in the means."""
+    """The rounds after which `train.stop` or a callback has ended runs, ascending; such a run keeps
+    its last values in the means."""
     changes: tuple[int, ...] = ()
     """The evaluations, by their rounds, that see clients in other true groups than the one before
     (`data.drift`)."""
@@ -127,9 +127,10 @@ def curves(configuration: Configuration, problems: list[str]) -> Curves:
         if arrays is None:
             continue
         rounds = arrays.get("history/round", np.zeros(0)).astype(np.float64)
-        # Whether train.stop has ended the run
+        # Whether train.stop or a callback has ended the run
         train = unit.record["config"].get("train", {})
-        ended = len(rounds) > 0 and bool(train.get("stop")) and rounds[-1] < train.get("rounds", 0)
+        may_end = bool(train.get("stop")) or "stopped_at" in unit.record
+        ended = len(rounds) > 0 and may_end and rounds[-1] < train.get("rounds", 0)
         for curves, prefix in (
             (history, "history/"),
             (diagnostics, f"diag/{unit.record['method']}/"),

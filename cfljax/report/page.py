@@ -204,14 +204,14 @@ def _write_notes(data: ReportData) -> str:
 
 
 def _note_stopped(data: ReportData) -> str:
-    """Say how many runs `train.stop` has ended; "" if none."""
+    """Say how many runs `train.stop` or a callback has ended; "" if none."""
     stopped = sum(len(each.stopped) for each in data.curves)
     runs = sum(each.runs for each in data.curves)
     if not stopped:
         return ""
     return (
-        f"Marks across the curves: train.stop ended a run there ({stopped} of {runs} runs), "
-        "which keeps its last value."
+        f"Marks across the curves: train.stop or a callback ended a run there ({stopped} of {runs} "
+        "runs), which keeps its last value."
     )
 
 

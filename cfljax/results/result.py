@@ -8,7 +8,7 @@ import html
 import os
 import typing
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -48,6 +48,11 @@ class Result(KeptModels):
     def status(self) -> str:
         """`done`, `diverged` or `failed`."""
         return str(self.record["status"])
+
+    @property
+    def stopped_at(self) -> int | None:
+        """The round in which a callback has ended the run; None: none has."""
+        return self.record.get("stopped_at")
 
     @property
     def config(self) -> Table:
@@ -90,6 +95,28 @@ class Result(KeptModels):
             return None
         return np.atleast_2d(groups).astype(np.int32)
 
+    def more(
+        self,
+        rounds: int,
+        *,
+        progress: bool | None = None,
+        callback: Callable[[int, dict[str, float]], object] | None = None,
+    ) -> Result:
+        """Continue the run, and return the result of the longer run: the same bits as a run of that
+        length, whose first rounds need not be computed.
+
+        It continues from the last state, which `cfljax.run` and sweeps with `keep="state"` keep. If
+        the longer run is computed by another plan (a very short run is compiled in another way), it
+        starts from round 0, and a warning says so.
+
+        Args:
+            rounds: how many rounds are added.
+            progress: as in `cfljax.run`.
+            callback: as in `cfljax.run`; it is called at the evaluations of the new rounds."""
+        from cfljax.api import continue_run
+
+        return continue_run(self, rounds, progress, callback)
+
     def to_pandas(self) -> pandas.DataFrame:
         """Return the history as a frame: a row per evaluation."""
         import pandas as pd
@@ -109,6 +136,8 @@ class Result(KeptModels):
 
     def _facts(self) -> dict[str, str]:
         facts = {"method": self.method, "seed": str(self.seed), "status": self.status}
+        if self.stopped_at is not None:
+            facts["stopped_at"] = str(self.stopped_at)
         facts |= {name: show(value) for name, value in self.record.get("varies", {}).items()}
         return facts | self._list_numbers("line")
 

@@ -32,6 +32,9 @@ RECORD_SCHEMA: dict[str, str] = {
     "tables "
     "look at what varies now",
     "diverged_at": "round at which a value became infinite or NaN, or null",
+    "stopped_at": "round in which a callback has ended the run; missing: none has",
+    "state": "what belongs to the arrays `state/…`, from which a longer run continues; missing: "
+    "they are not kept (--keep state)",
     "error": "one line, or null",
     "versions": "of cfljax, and what decides the bits: cfljax.software.software()",
     "device": "kind of the device (provenance())",

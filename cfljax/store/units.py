@@ -7,7 +7,7 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -137,8 +137,15 @@ class Store(Folder):
 
     def forget_failed(self, ids: Collection[str]) -> None:
         """Remove the failed ones among these units, so that they are not done any more."""
+        self._forget(ids, lambda record: record["status"] == "failed")
+
+    def forget_stopped(self, ids: Collection[str]) -> None:
+        """Remove those among these units that a callback has stopped."""
+        self._forget(ids, lambda record: "stopped_at" in record)
+
+    def _forget(self, ids: Collection[str], applies: Callable[[Table], bool]) -> None:
         for name in ids:
-            if (record := self.record(name)) is None or record["status"] != "failed":
+            if (record := self.record(name)) is None or not applies(record):
                 continue
             with self._writing(name, wait=True), atomic.store_errors(self._record_file(name)):
                 # The record first, as it makes the unit done
@@ -259,6 +266,10 @@ class Store(Folder):
                 self._move(path)
             self.warn(f"{path}: damaged checkpoint ({error}); the run starts from its beginning")
             return None
+
+    def has_checkpoint(self, id: str) -> bool:
+        """Return whether there is a checkpoint, damaged or not."""
+        return self._checkpoint_file(id).exists()
 
     def set_aside_checkpoint(self, id: str, why: str) -> None:
         """Move a checkpoint out of the way, with a warning that says why it cannot be used."""

@@ -127,6 +127,24 @@ def test_a_batch_with_runs_that_have_ended_resumes_to_the_same_bits(parts, seque
         same(a, b)
 
 
+def test_a_run_that_a_callback_has_stopped_stays_so_in_a_checkpoint(parts):
+    hypers, saved = [SLOW, FAST], []
+    whole = run(
+        parts,
+        hypers,
+        stop=None,
+        callback=lambda slot, at, _: (slot, at) == (0, 5),
+        checkpoint=lambda make: saved.append(make()),
+    )
+    assert [each.stopped_at for each in whole] == [5, -1]
+    assert [each.history["round"][-1] for each in whole] == [5, 20]
+    point = next(each for each in saved if each.done == 10)
+    kept = checkpoints.from_arrays(*checkpoints.to_arrays(point))
+    for a, b in zip(whole, run(parts, hypers, stop=None, resume=kept), strict=True):
+        same(a, b)
+        assert a.stopped_at == b.stopped_at
+
+
 def test_a_batch_whose_runs_have_all_ended_does_no_further_round(parts):
     seen = []
     outputs = run(parts, [STILL, STILL], progress=lambda done, _: seen.append(done))

@@ -143,7 +143,7 @@ def test_bash_completes_commands_flags_names_and_files(tmp_path, monkeypatch):
     assert complete("cfljax", "s") == ["sweep", "schema"]
     offered = set(complete("cfljax", "sweep", "--"))
     assert {"--out", "--dry-run", "--shard"} <= offered and "--as-worker" not in offered
-    assert complete("cfljax", "sweep", "--keep", "") == ["models", "labels", "none"]
+    assert complete("cfljax", "sweep", "--keep", "") == ["state", "models", "labels", "none"]
     assert complete("cfljax", "run", "--model", "ml") == ["mlp"]
     assert complete("cfljax", "load", "--log", "w") == ["wandb"]
     assert (

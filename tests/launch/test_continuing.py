@@ -1,0 +1,219 @@
+"""Runs that go on: longer ones from the last states of shorter ones, and those that a callback has
+stopped."""
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import cfljax
+from cfljax.config import read_spec
+from cfljax.engine.resume import CheckpointMismatch, End
+from cfljax.engine.simulate import Simulation
+from cfljax.errors import SpecError, SpecWarning
+from cfljax.experiment.batching import make_batches
+from cfljax.launch import batch as batch_module
+from cfljax.launch import continuing
+from cfljax.launch.sweep import SweepOptions, carry_out
+from cfljax.store import Store
+
+DATA = {
+    "name": "blobs",
+    "samples": 200,
+    "partition": "label_permutation",
+    "groups": 2,
+    "clients": 6,
+}
+# It clusters again after each round but the last one
+SPLITTING = {"name": "cfl_sattler", "min_rounds": 1, "split_every": 1, "eps1": 100.0, "eps2": 0.0}
+# Without it a short run is many small programs
+PLAN = {"quick": False}
+
+
+def table(rounds, method=SPLITTING, **train):
+    return {
+        "name": "test",
+        "data": DATA,
+        "model": {"name": "mclr"},
+        "method": [method],
+        "train": {"rounds": rounds, "eval_every": 2, "lr": 0.1, "plan": PLAN} | train,
+        "seeds": [0],
+    }
+
+
+def sweep(spec, folder, keep="state", **more):
+    return cfljax.sweep(spec, folder, quiet=True, keep=keep, **more)
+
+
+def begun(folder):
+    """From which rounds the batches of a folder have begun."""
+    lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    return [line["from"] for line in lines if line["event"] == "begin"]
+
+
+def same(one, other):
+    assert one.arrays.keys() == other.arrays.keys()
+    assert [k for k, v in one.arrays.items() if v.tobytes() != other.arrays[k].tobytes()] == []
+    return (one.run, one.summary) == (other.run, other.summary)
+
+
+@pytest.fixture(scope="module")
+def short(tmp_path_factory):
+    """Three rounds: the last evaluation is one that a longer run does not have."""
+    folder = tmp_path_factory.mktemp("short")
+    return folder, sweep(table(3), folder)[0]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    return sweep(table(6), tmp_path_factory.mktemp("whole"))[0]
+
+
+def test_a_longer_run_has_the_bits_of_one_that_was_never_shorter(short, whole, capsys):
+    folder, before = short
+    (longer,) = sweep(table(6), folder)
+    assert begun(folder) == [0, 3] and "continued from round 3" in capsys.readouterr().err
+    assert list(longer.history["round"]) == [0, 2, 4, 6] and longer.labels.max() > 0
+    assert same(longer, whole)
+    assert same(cfljax.load(folder)[longer.run], whole)
+    assert same(sweep(table(3), folder)[0], before) and begun(folder) == [0, 3]
+    assert not list((folder / "checkpoints").iterdir())
+
+
+def test_a_result_goes_on_for_more_rounds(short, whole):
+    _, before = short
+    shown = []
+    longer = before.more(3, callback=lambda at, metrics: shown.append(at))
+    assert same(longer, whole) and shown == [4, 6]
+    for wrong in (0, True, 1.5):
+        with pytest.raises(SpecError, match=f"rounds = {wrong}"):
+            before.more(wrong)
+
+
+def test_what_kept_no_state_cannot_go_on(tmp_path):
+    (lean,) = sweep(table(3), tmp_path, keep="models")
+    with pytest.raises(SpecError, match="kept no state"):
+        lean.more(3)
+    with pytest.warns(SpecWarning, match="1 run starts from round 0.*--keep state"):
+        sweep(table(4), tmp_path)
+    assert begun(tmp_path) == [0, 0]
+
+
+def test_another_plan_begins_anew_and_says_so(short, whole, monkeypatch):
+    _, before = short
+    monkeypatch.setattr(batch_module, "describe_plan", lambda *_: "other")
+    with pytest.warns(SpecWarning, match="from round 0.*another plan.*now other"):
+        anew = before.more(3)
+    assert anew.models.tobytes() == whole.models.tobytes()
+
+
+def test_numbers_that_follow_the_last_round_begin_anew(short, monkeypatch):
+    _, before = short
+    (run,) = read_spec(table(6)).runs()
+    (batch,) = make_batches([run], 1)
+    shorter = continuing.Shorter(continuing.shorten(run, 3), before.record)
+    states = [continuing.unpack_state(before.record, before.arrays)]
+    assert continuing.continue_batch(batch, [shorter], states)[0] is not None
+    monkeypatch.setattr(continuing, "list_hyper", lambda run: {"lr": 0.1 / run.train.rounds})
+    saved, why = continuing.continue_batch(batch, [shorter], states)
+    assert saved is None and "lr depends on train.rounds" in why
+
+
+@pytest.mark.parametrize(
+    ("wanted", "end", "calls"),
+    [
+        (lambda rounds: range(1, rounds), End(4, False), [4]),
+        (lambda rounds: range(1, rounds), End(6, False), [4]),
+        (lambda rounds: (2,), End(4, False), []),
+        (lambda rounds: range(1, rounds + 1), End(4, True), []),
+        (lambda rounds: (rounds // 2,), End(4, False), None),
+        (lambda rounds: (rounds,), End(4, True), None),
+    ],
+)
+def test_what_came_after_the_last_round_is_caught_up(wanted, end, calls):
+    """`calls`: when the clusters are made again; None: the longer run did so in other rounds."""
+    made = []
+    method = SimpleNamespace(regroup_after=wanted)
+    parts = SimpleNamespace(method=method, settings=SimpleNamespace(rounds=9))
+    simulation = SimpleNamespace(parts=parts, regroup=made.append)
+    if calls is None:
+        with pytest.raises(CheckpointMismatch, match="train.rounds"):
+            Simulation.catch_up(simulation, 4, end)
+    else:
+        Simulation.catch_up(simulation, 4, end)
+        assert made == calls
+
+
+def test_a_run_that_train_stop_has_ended_stays_ended(tmp_path):
+    stop = {"patience": 2, "metric": "train_loss"}
+    spec = [table(n, method={"name": "fedavg"}, lr=0.0, stop=stop) for n in (8, 12)]
+    (early,) = sweep(spec[0], tmp_path / "a")
+    assert early.summary["rounds"] == 4 and early.stopped_at is None
+    with pytest.raises(SpecError, match="train.stop has ended it in round 4"):
+        early.more(4)
+    (longer,) = sweep(spec[1], tmp_path / "a")
+    assert begun(tmp_path / "a") == [0, 4]
+    assert same(longer, sweep(spec[1], tmp_path / "b")[0])
+
+
+def test_a_callback_sees_each_evaluation_and_stops_a_run(whole):
+    shown = {}
+
+    def watch(at, metrics):
+        shown[at] = metrics
+        return at == 4
+
+    result = cfljax.run(
+        SPLITTING, DATA, "mclr", rounds=6, eval_every=2, lr=0.1, plan=PLAN, callback=watch
+    )
+    assert list(shown) == [0, 2, 4] and result.stopped_at == 4 == result.summary["rounds"]
+    assert result.run == whole.run and "stopped_at=4" in repr(result)
+    for name, values in whole.history.items():
+        if values.ndim == 1:
+            seen = [shown[at][name] for at in shown] if name != "round" else list(shown)
+            assert np.array_equal(np.float32(seen), np.float32(values[:3]), equal_nan=True), name
+    assert all(type(value) in (int, float) for value in shown[4].values())
+    assert same(result.more(2), whole)
+
+
+def test_only_true_stops_and_not_after_the_last_round(short):
+    _, before = short
+    for answer in (1, "yes", None, np.ones(3)):
+        result = before.more(1, callback=lambda *_, answer=answer: answer)
+        assert result.stopped_at is None and result.summary["rounds"] == 4
+    assert before.more(1, callback=lambda *_: True).stopped_at is None
+
+
+def test_a_stopped_run_of_a_sweep_is_no_whole_run(tmp_path, whole):
+    seen = []
+
+    def stop(at, metrics, run):
+        seen.append((at, run["method"], run["seed"], run["varies"]))
+        return metrics["accuracy"] >= 0 and at == 2
+
+    (stopped,) = sweep(table(6), tmp_path, callback=stop)
+    assert stopped.stopped_at == 2 and seen == [(at, "cfl_sattler", 0, {}) for at in (0, 2)]
+    # A callback has decided, so a second call with one changes nothing
+    assert same(sweep(table(6), tmp_path, callback=stop)[0], stopped) and len(seen) == 2
+    (gone_on,) = sweep(table(6), tmp_path)
+    assert gone_on.stopped_at is None and begun(tmp_path) == [0, 2]
+    assert same(gone_on, whole)
+
+
+def test_what_a_callback_raises_ends_the_sweep(tmp_path):
+    with pytest.raises(ZeroDivisionError):
+        sweep(table(6), tmp_path, callback=lambda at, *_: 1 // (at - 2))
+    assert Store(tmp_path).ids() == []
+
+
+def test_of_runs_side_by_side_one_is_stopped(tmp_path):
+    spec = read_spec(table(6, method={"name": "fedavg"}) | {"seeds": [0, 1]})
+    carry_out(spec, Store(tmp_path / "a"), SweepOptions("models", True), limit=2)
+    options = SweepOptions(
+        "models", True, callback=lambda run, at, metrics: run.seed == 0 and at == 2
+    )
+    carry_out(spec, Store(tmp_path / "b"), options, limit=2)
+    (first, second), (early, late) = (cfljax.load(tmp_path / name).results() for name in "ab")
+    assert same(second, late) and early.stopped_at == 2
+    assert early.history["loss"].tobytes() == first.history["loss"][:2].tobytes()
