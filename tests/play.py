@@ -49,7 +49,7 @@ OPTIONS = {
     "flux": {"cluster_after": 1, "max_clusters": 9},
     "one_shot": {"clusters": 2},
     "stocfl": {"max_clusters": 7},
-    "feddrift": {"every": 2, "begin": "each", "max_clusters": 7},
+    "feddrift": {"every": 2, "start": "each", "max_clusters": 7},
     "fedper": {"model": toy.model(7)},
     **dict.fromkeys(("fedrod", "moon", "fedala", "fedproto", "fedpac"), {"model": toy.model(7)}),
     "fedccfa": {"model": toy.model(7), "align_after": 1},

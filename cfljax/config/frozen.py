@@ -98,7 +98,7 @@ def _to_exact(value: Value, loose: bool, of_file: OfFile) -> Value:
         files = {name: of_file(file) for name, file in list_files(value).items()}
         pairs = ((f, getattr(value, f.name)) for f in dataclasses.fields(value))
         return {
-            f.name: _to_exact(v, loose, of_file)
+            f.metadata.get("was") or f.name: _to_exact(v, loose, of_file)
             for f, v in pairs
             if v is not None and not _at_default(f, v)
         } | files

@@ -118,6 +118,7 @@ def make_drafts(
         explain: says of an unknown key what became of it, or what it belongs to; "": nothing."""
     own = list(map(_list_fields, variants))
     union = {key for fields in own for key in fields}
+    renamed = {field.meta.get("was"): name for fields in own for name, field in fields.items()}
     for key in table:
         meta = next((fields[key].meta for fields in own if key in fields), None)
         check_gone(kind, key, table[key], where, meta)
@@ -125,7 +126,8 @@ def make_drafts(
             reserved = {"data": ("name", "partition"), "method": RESERVED_KEYS, "train": ()}.get(
                 kind, ("name",)
             )
-            near = explain(key) or suggest(key, union | set(reserved))
+            was = f"; {key} is called {renamed[key]} now" if key in renamed else ""
+            near = was or explain(key) or suggest(key, union | set(reserved))
             raise SpecError(f"{where}.{key} = {show(table[key])}: there is no such option{near}")
     found = []
     for (names, classes, preset), fields in zip(variants, own, strict=True):

@@ -60,7 +60,7 @@ READINGS = (
         "Start",
         paper="one model for all; its program's FedDrift begins with one for each client",
         here="one; or one for each client when it first takes part, up to `max_clusters`",
-        option='begin = "each"',
+        option='start = "each"',
     ),
     Reading(
         "Merging",
@@ -134,7 +134,7 @@ class FedDrift(FedAvg):
     least loss has risen by more than `delta` gets a new model, which starts at w_0; the others take
     the model of their least loss. At the start of a step, models at most `delta` apart (complete
     linkage of D(i, j), f32[K, K]) become one. Between, FedAvg trains each model on its clients by
-    `average`. `max_clusters` is K, and `begin` says whether all start with one model or each with
+    `average`. `max_clusters` is K, and `start` says whether all start with one model or each with
     its own.
     """
 
@@ -156,12 +156,12 @@ class FedDrift(FedAvg):
         search=(0.02, 0.5, "log"),
     )
     every: int = option(10, "rounds of a time step", low=1)
-    # The recipe's function of this name is not used
-    begin: str = option(  # type: ignore[assignment]
+    start: str = option(
         "one",
         "all clients begin with one model, or each with its own",
         choices=("one", "each"),
         search=("one", "each"),
+        was="begin",
     )
 
     def first(self, ask: Ask, state: State) -> State:
@@ -213,7 +213,7 @@ class FedDrift(FedAvg):
         best = jnp.where(has_loss, least_loss(compared), jnp.argmax(there))
         best = jnp.where(who, best, jnp.maximum(state.labels[ids], 0)).astype(jnp.int32)
         least = jnp.take_along_axis(losses, best[None], axis=0)[0]
-        begins = (known.looked[ids] < 0) & (self.begin == "each")
+        begins = (known.looked[ids] < 0) & (self.start == "each")
         # False for the first comparison, as there is no loss before it (NaN)
         rises = least > known.loss[ids] + ask.hyper["delta"]
         return LossComparison(who, there, losses, best, least, who & (begins | rises))

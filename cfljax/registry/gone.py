@@ -3,6 +3,7 @@ which an old record may be read as if the option had never been there."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -113,7 +114,22 @@ def without_gone(config: Mapping[str, Value], table: str = "") -> Table:
         if name in OPTIONS and value == OPTIONS[name].usual:
             continue
         kept[key] = without_gone(value, name) if isinstance(value, dict) else value
+    if table == "method":
+        return _rename_method_options(kept)
     return _rename(kept) if table == "data" else kept
+
+
+def _rename_method_options(table: Table) -> Table:
+    """Return the `method` table of a record with the names that its options have now."""
+    from cfljax.methods import METHODS
+
+    name = table.get("name")
+    # The method may be a plug-in's that is not here
+    if name not in METHODS:
+        return table
+    options = dataclasses.fields(METHODS.entry(str(name)).options)
+    now = {each.metadata.get("was") or each.name: each.name for each in options}
+    return {now.get(key, key): value for key, value in table.items()}
 
 
 def _rename(table: Table) -> Table:

@@ -57,6 +57,7 @@ def option(
     beside: bool = False,
     written: Hint = None,
     search: tuple[Value, ...] | None = None,
+    was: str = "",
 ) -> Any:
     """Declare a field of a class of options.
 
@@ -75,6 +76,8 @@ def option(
         written: The type that a spec gives, if the class makes an object of another type of it.
         search: What is worth trying: `(low, high, "log")` or `(low, high, "linear")` for a range,
             else the values. `cfljax tune` tries these where a spec has no ranges.
+        was: The option's name in an earlier version, which ids of runs keep. A spec with it is
+            told the name of today, and a record with it is read.
 
     Example:
         ```python
@@ -86,6 +89,7 @@ def option(
     meta = {"help": help, "traced": traced, "file": file, "lists": lists, "beside": beside} | bounds
     meta["written"] = written
     meta["search"] = search
+    meta["was"] = was
     if search is not None:
         _check_search(search, low, high, above)
     if isinstance(default, (list, dict)):

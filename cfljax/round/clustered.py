@@ -114,7 +114,7 @@ class Clustered(MethodConfig):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        cls.begins = callable(cls.begin) and cls.begin is not Clustered.begin
+        cls.begins = cls.begin is not Clustered.begin
         regroups = cls.regroup is not Clustered.regroup or cls.makes_models
         adapts = cls.adapt is not Clustered.adapt
         moves = cls.reassign is not Clustered.reassign

@@ -133,3 +133,17 @@ def test_an_option_that_went_tells_no_runs_apart_but_where_it_did():
 
 def test_each_value_that_went_names_a_key_and_what_to_type():
     assert all(" went; " in told for told in VALUES.values())
+
+
+def test_an_option_with_another_name_keeps_the_ids_of_its_runs():
+    """The id is the one that the package had when the option was called `begin`."""
+    options = {"data": DATA | {"clients": 8}, "train": {"rounds": 2}}
+    options["data"].pop("partition")
+    now = options | {"method": [{"name": "feddrift", "start": "each"}]}
+    assert [run.id for run in read_spec(now).runs()] == ["a025050fa9b4d4c5"]
+    with pytest.raises(SpecError, match='begin = "each".*; begin is called start now'):
+        read_spec(options | {"method": [{"name": "feddrift", "begin": "each"}]})
+    old = {"method": {"name": "feddrift", "begin": "each", "every": 5}}
+    assert without_gone(old) == {"method": {"name": "feddrift", "start": "each", "every": 5}}
+    unknown = {"method": {"name": "somebody_s", "begin": "each"}}
+    assert without_gone(unknown) == unknown

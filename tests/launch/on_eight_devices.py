@@ -25,7 +25,7 @@ CALM = {
     "fl_hc": {"warmup_rounds": 1},
     "joint": {"local_steps": 2},
 }
-CALM |= {"feddrift": {"every": 1, "begin": "each"}}
+CALM |= {"feddrift": {"every": 1, "start": "each"}}
 """Options that make a method do in two rounds what it does in many."""
 EVERYBODY = ("cfl_sattler", "ocfl_zuziak")
 ONE, EIGHT = mesh.Shape(1, 1), mesh.Shape(2, 4)

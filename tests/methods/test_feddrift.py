@@ -52,12 +52,12 @@ def counts(out, name):
     return [int(out.diag(name, t)) for t in range(len(out.infos))]
 
 
-DRIFTS = {"max_clusters": 12, "delta": 0.1, "every": 3, "begin": "one"}
+DRIFTS = {"max_clusters": 12, "delta": 0.1, "every": 3, "start": "one"}
 
 
 @pytest.mark.parametrize(("participants", "options"), [
-    rarely(10, {}), (6, {"begin": "each", "every": 2, "max_clusters": 6}),
-    rarely(10, {"begin": "each", "max_clusters": 4, "delta": 0.03}),
+    rarely(10, {}), (6, {"start": "each", "every": 2, "max_clusters": 6}),
+    rarely(10, {"start": "each", "max_clusters": 4, "delta": 0.03}),
 ])  # fmt: skip
 def test_feddrift_follows_the_plain_program(participants, options):
     options = DRIFTS | options
