@@ -198,13 +198,13 @@ def _draw_bubbles(figure: Figure, counts: np.ndarray, group: np.ndarray) -> Axes
     there are."""
     from matplotlib.ticker import FixedLocator, MaxNLocator
 
-    from cfljax.report.figure_panels import COLOURS
+    from cfljax.report.styles import CLUSTER_COLOURS
 
     clients, classes = counts.shape
     figure.set_size_inches(2 + 0.11 * max(clients, 40), 1.5 + 0.22 * min(max(classes, 8), 62))
     axes = figure.add_subplot()
     x, y = np.nonzero(counts)
-    colours = np.array(COLOURS)[np.maximum(group, 0) % len(COLOURS)]
+    colours = np.array(CLUSTER_COLOURS)[np.maximum(group, 0) % len(CLUSTER_COLOURS)]
     sizes = 120 * counts[x, y] / max(1, counts.max(initial=0))
     axes.scatter(x, y, s=sizes, c=colours[x], linewidths=0)
     for edge in np.flatnonzero(np.diff(group)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import shutil
 import sys
 from collections import Counter
@@ -15,6 +16,7 @@ from cfljax.errors import SpecError, suggest
 if TYPE_CHECKING:
     from cfljax.registry.options import Table
     from cfljax.report.report_data import ReportData
+    from cfljax.report.write import Format
 
 
 def parser(prog: str = "python -m cfljax.report") -> argparse.ArgumentParser:
@@ -46,6 +48,25 @@ def parser(prog: str = "python -m cfljax.report") -> argparse.ArgumentParser:
     )
     which.add_argument("--figures", type=_names, default=[], metavar="NAME,…", help=only)
     flags.add_argument(
+        "--methods",
+        type=_list,
+        default=[],
+        metavar="NAME,…",
+        help="only these methods, in this order; tests and marks are among them",
+    )
+    flags.add_argument("--pdf", action="store_true", help="write figures as PDF files, too")
+    flags.add_argument(
+        "--width",
+        type=_inches,
+        metavar="INCHES",
+        help="width of figures, and of the table of --paper (5.5, with --paper 3.3)",
+    )
+    flags.add_argument(
+        "--paper",
+        action="store_true",
+        help="for a column of a paper: paper.tex, a LaTeX table that fits, and figures as PDF",
+    )
+    flags.add_argument(
         "--dpi", type=_dpi, default=200, metavar="N", help="dots per inch of PNG files (200)"
     )
     add_plugin_flag(
@@ -59,6 +80,16 @@ def _dpi(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 50 <= int(text[:9]) <= 1200):
         raise argparse.ArgumentTypeError(f"{text[:20]}: must be a whole number from 50 to 1200")
     return int(text)
+
+
+def _inches(text: str) -> float:
+    try:
+        width = float(text)
+    except ValueError:
+        width = math.nan
+    if not 2 <= width <= 20:
+        raise argparse.ArgumentTypeError(f"{text[:20]}: must be a number of inches from 2 to 20")
+    return width
 
 
 def _list(text: str) -> list[str]:
@@ -89,7 +120,7 @@ def run(flags: argparse.Namespace) -> int:
     from cfljax.report.write import default_folder, write
 
     load_plugins(flags)
-    data = read(flags.folders, flags.target, flags.max, flags.columns)
+    data = read(flags.folders, flags.target, flags.max, flags.columns, flags.methods)
     for problem in data.problems:
         print(f"cfljax: {problem}", file=sys.stderr)
     terminal = sys.stdout.isatty()
@@ -105,9 +136,31 @@ def run(flags: argparse.Namespace) -> int:
         f"{ended[status]} {status}" for status in ("diverged", "failed") if ended[status]
     ):
         print(f"\n{bad} of {ended.total()} runs; the page lists them")
-    page = write(data, flags.out or default_folder(flags.folders), not flags.no_figures, flags.dpi)
+    out = Path(flags.out or default_folder(flags.folders))
+    page = write(data, out, not flags.no_figures, _make_format(flags))
     print(f"\nreport: {format_link(page)}")
+    if flags.paper:
+        _write_paper(data, out, flags)
     return 0
+
+
+def _make_format(flags: argparse.Namespace) -> Format:
+    """Make of the flags how figures are written."""
+    from cfljax.report.paper_table import COLUMN_WIDTH
+    from cfljax.report.write import Format
+
+    width = COLUMN_WIDTH if flags.paper and flags.width is None else flags.width
+    return Format(flags.dpi, width, flags.pdf or flags.paper)
+
+
+def _write_paper(data: ReportData, out: Path, flags: argparse.Namespace) -> None:
+    """Write the table for a paper, and say where it is and what it has no room for."""
+    from cfljax.report.write import write_paper
+
+    path, left_out = write_paper(data, out, flags.width, bool(flags.columns))
+    print(f"table: {path}", file=sys.stderr if flags.json else sys.stdout)
+    if left_out:
+        print(f"cfljax: {path}: no room for {', '.join(left_out)}", file=sys.stderr)
 
 
 def _write_all(data: ReportData, flags: argparse.Namespace) -> Table:
@@ -117,12 +170,15 @@ def _write_all(data: ReportData, flags: argparse.Namespace) -> Table:
     from cfljax.report.write import default_folder, write, write_figures
 
     out = Path(flags.out or default_folder(flags.folders))
+    form = _make_format(flags)
     page, drawn = None, []
     if flags.figures:
-        drawn = write_figures(data, flags.figures, flags.out or out / "figures", flags.dpi)
+        drawn = write_figures(data, flags.figures, flags.out or out / "figures", form)
     else:
-        page = write(data, out, not flags.no_figures, flags.dpi)
-        drawn = [] if flags.no_figures else sorted((out / "figures").glob("*.png"))
+        page = write(data, out, not flags.no_figures, form)
+        drawn = [] if flags.no_figures else sorted((out / "figures").glob(f"*.{form.main}"))
+    if flags.paper:
+        _write_paper(data, out, flags)
     rows = to_frame(data.table).to_dict("records")
     folders = [row.configuration.folder for row in data.table]
     return {
@@ -138,9 +194,11 @@ def _figures(data: ReportData, flags: argparse.Namespace) -> int:
     """Write only figures, and say where they are."""
     from cfljax.report.write import default_folder, write_figures
 
-    drawn = write_figures(
-        data, flags.figures, flags.out or default_folder(flags.folders) / "figures", flags.dpi
-    )
+    out = Path(flags.out or default_folder(flags.folders))
+    folder = flags.out or out / "figures"
+    drawn = write_figures(data, flags.figures, folder, _make_format(flags))
+    if flags.paper:
+        _write_paper(data, out, flags)
     for path in drawn:
         print(f"figure: {path}")
     for name in set(flags.figures) - {path.stem for path in drawn}:

@@ -6,8 +6,8 @@ from __future__ import annotations
 from cfljax.errors import SpecError, StoreError
 from cfljax.report.columns import columns_of
 from cfljax.report.comparison import MAXIMUM, Column, Row, headline
-from cfljax.report.configurations import Configuration, collect
-from cfljax.report.report_data import make_table
+from cfljax.report.configurations import Configuration
+from cfljax.report.report_data import collect, make_table
 from cfljax.results.result import Results
 
 

@@ -135,6 +135,8 @@ class Collected(NamedTuple):
     planned: int
     # The number of runs of earlier specs, which no configuration has
     left_out: int
+    # Whether the best is the first on each data set; otherwise somebody has given an order
+    best_first: bool = False
 
     @property
     def units(self) -> list[Unit]:

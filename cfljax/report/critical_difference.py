@@ -8,10 +8,17 @@ from typing import NamedTuple
 
 from cfljax.results.statistics import Ranks
 
-# Widths in pixels: of the picture, of its edge, and of the names on either side
+# Widths in pixels: of the usual picture, of its edge, and of the names on either side
 WIDTH = 560.0
 MARGIN = 14.0
 NAMES_WIDTH = 150.0
+# In a narrower picture the names have this share of it, on either side
+NAMES_SHARE = 0.32
+LETTER_WIDTH = 6.0
+# Ranks that are closer are not all written
+MIN_TICK_WIDTH = 11.0
+# Letters of 11 pixels have 7.5 points
+PIXELS_PER_INCH = WIDTH / 5.5
 # Where the axis stands
 AXIS = 46.0
 # The heights of a name's row and of a bar
@@ -48,20 +55,24 @@ class Picture(NamedTuple):
     strokes: list[Stroke]
     words: list[Word]
     height: float
+    width: float = WIDTH
 
 
-def picture(ranks: Ranks) -> Picture:
+def picture(ranks: Ranks, width: float = WIDTH) -> Picture:
     """Draw an axis of mean ranks with names (the better half left), bars over methods that do not
     differ, and the difference."""
     k = len(ranks.names)
-    left = NAMES_WIDTH + MARGIN
-    right = WIDTH - NAMES_WIDTH - MARGIN
+    beside = min(NAMES_WIDTH, NAMES_SHARE * width)
+    # A name has a mean rank behind it
+    letters = int(beside / LETTER_WIDTH) - 3
+    left = beside + MARGIN
+    right = width - beside - MARGIN
 
     def x(rank: float) -> float:
         return left + (rank - 1) / (k - 1) * (right - left)
 
     shown = min(k, MAX_DRAWN_METHODS)
-    step = 1 if k <= 20 else 5
+    step = 1 if (right - left) / k > MIN_TICK_WIDTH else 5
     # A number beside the last would be written over it
     ticks = [*(rank for rank in range(1, k, step) if k - rank > step / 2), k]
     strokes = [Stroke(x(1), AXIS, x(k), AXIS), *(Stroke(x(r), AXIS - 4, x(r), AXIS) for r in ticks)]
@@ -71,7 +82,11 @@ def picture(ranks: Ranks) -> Picture:
         Stroke(x(1), 16, x(1 + length), 16, 1.5),
         *(Stroke(end, 12, end, 20, 1.5) for end in (x(1), x(1 + length))),
     ]
-    words.append(Word(x(1 + length) + 6, 20, f"critical difference {ranks.distance:.2f}", "start"))
+    label = f"critical difference {ranks.distance:.2f}"
+    end = x(1 + length) + 6
+    # If the label does not fit behind its bar, it stands above
+    fits = end + LETTER_WIDTH * len(label) < width
+    words.append(Word(end, 20, label, "start") if fits else Word(width - 2, 9, label, "end"))
     groups = [
         (first, min(last, shown - 1)) for first, last in ranks.level_groups if first < shown - 1
     ]
@@ -88,7 +103,8 @@ def picture(ranks: Ranks) -> Picture:
             Stroke(x(ranks.means[i]), AXIS, x(ranks.means[i]), y),
             Stroke(x(ranks.means[i]), y, end, y),
         ]
-        name = ranks.names[i] if len(ranks.names[i]) <= 22 else ranks.names[i][:21] + "…"
+        name = ranks.names[i]
+        name = name if len(name) <= letters else name[: letters - 1] + "…"
         words.append(
             Word(
                 end + (-4 if on_left else 4),
@@ -98,8 +114,9 @@ def picture(ranks: Ranks) -> Picture:
             )
         )
     if shown < k:
-        words.append(Word(WIDTH / 2, below + ROW * (half + 0.7), f"the best {shown} of {k}"))
-    return Picture(strokes, words, below + ROW * (half + (1.4 if shown < k else 0.4)))
+        words.append(Word(width / 2, below + ROW * (half + 0.7), f"the best {shown} of {k}"))
+    height = below + ROW * (half + (1.4 if shown < k else 0.4))
+    return Picture(strokes, words, height, width)
 
 
 def svg(drawn: Picture, label: str = "critical differences") -> str:
@@ -115,7 +132,7 @@ def svg(drawn: Picture, label: str = "critical differences") -> str:
         f'fill="currentColor">{html.escape(w.text)}</text>'
         for w in drawn.words
     ]
-    size = f'viewBox="0 0 {WIDTH:.0f} {drawn.height:.0f}" width="{WIDTH:.0f}"'
+    size = f'viewBox="0 0 {drawn.width:.0f} {drawn.height:.0f}" width="{drawn.width:.0f}"'
     return (
         f'<svg {size} role="img" aria-label="{label}" font-size="11" '
         f'style="max-width:100%">{"".join(lines)}</svg>'

@@ -13,6 +13,7 @@ from cfljax.errors import SpecError
 from cfljax.report.mixture_pictures import Mixture
 from cfljax.report.report_data import ReportData
 from cfljax.report.run_pictures import Confusion, OverRounds, RunPictures
+from cfljax.report.styles import CLUSTER_COLOURS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,20 +21,23 @@ if TYPE_CHECKING:
 
 Panel = TypeVar("Panel", Confusion, OverRounds, Mixture)
 
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#c4629b", "#dd9500", "#3fa7e0", "#882255", "#555c6b")
 UNASSIGNED_COLOUR = "#c9ced8"
 # The most panels beside each other
 MAX_PANELS_IN_A_ROW = 4
 MAX_PANELS = 12
+# In a figure of a given width, panels are smaller by this factor at most
+SMALLEST = 0.6
+# The width of a letter of titles, in inches
+LETTER_WIDTH = 0.062
 
 
 def shade(number: int) -> str:
-    """Return the colour of a cluster or group: one of COLOURS, then others around the colour
-    circle; grey for −1."""
+    """Return the colour of a cluster or group: one of CLUSTER_COLOURS, then others around the
+    colour circle; grey for −1."""
     if number < 0:
         return UNASSIGNED_COLOUR
-    if number < len(COLOURS):
-        return COLOURS[number]
+    if number < len(CLUSTER_COLOURS):
+        return CLUSTER_COLOURS[number]
     red, green, blue = colorsys.hls_to_rgb(
         round(number * 137.508) % 360 / 360, (0.48, 0.62, 0.38)[number % 3], 0.55
     )
@@ -52,10 +56,11 @@ def _draw_grid(
     kind: Callable[[RunPictures], Sequence[Panel | None]],
     draw: Callable[[Axes, Panel], None],
     side: tuple[float, float],
+    width: float | None = None,
     own: Axes | None = None,
 ) -> Figure | None:
-    """Draw the first MAX_PANELS pictures of a kind beside each other, each of `side` inches; None
-    when there are none. `own`: draw the only picture there."""
+    """Draw the first MAX_PANELS pictures of a kind beside each other, each of `side` inches, or
+    smaller to fit into `width`; None when there are none. `own`: draw the only picture there."""
     from matplotlib.figure import Figure
 
     chosen = [
@@ -75,22 +80,28 @@ def _draw_grid(
     if own is not None:
         _draw_panel(own, *chosen[0], draw)
         return cast("Figure", own.figure)
-    across = min(MAX_PANELS_IN_A_ROW, len(chosen))
+    most = MAX_PANELS_IN_A_ROW if width is None else max(1, int(width / (SMALLEST * side[0])))
+    across = min(most, len(chosen))
     down = -(-len(chosen) // across)
-    figure = Figure(figsize=(max(2.4, side[0] * across), side[1] * down))
+    whole = max(2.4, side[0] * across) if width is None else width
+    smaller = min(1.0, max(SMALLEST + 0.1, whole / (side[0] * across)))
+    figure = Figure(figsize=(whole, smaller * side[1] * down))
     panels = figure.subplots(down, across, squeeze=False).ravel()
     for axes, (name, each) in zip(panels, chosen, strict=False):
-        _draw_panel(axes, name, each, draw)
+        _draw_panel(axes, name, each, draw, min(30, int(whole / across / LETTER_WIDTH)))
     for axes in panels[len(chosen) :]:
         axes.set_axis_off()
     return figure
 
 
-def _draw_panel(axes: Axes, name: str, each: Panel, draw: Callable[[Axes, Panel], None]) -> None:
-    """Draw a picture of the configuration of this name, which is its title."""
+def _draw_panel(
+    axes: Axes, name: str, each: Panel, draw: Callable[[Axes, Panel], None], most: int = 30
+) -> None:
+    """Draw a picture of the configuration of this name, which is its title of at most so many
+    letters."""
     quantity = getattr(each, "name", "")
     title = f"{name}, {quantity}" if quantity else name
-    axes.set_title((title if len(title) <= 30 else title[:29] + "…").replace("$", r"\$"))
+    axes.set_title((title if len(title) <= most else title[: most - 1] + "…").replace("$", r"\$"))
     axes.grid(False)
     draw(axes, each)
 
@@ -138,17 +149,29 @@ def _draw_confusion(axes: Axes, p: Confusion) -> None:
                 )
 
 
-def draw_assignment(data: ReportData, own: Axes | None = None) -> Figure | None:
+def draw_assignment(
+    data: ReportData, width: float | None = None, own: Axes | None = None
+) -> Figure | None:
     """Draw the cluster of each client over the rounds, of the first run of each configuration."""
-    return _draw_grid(data, lambda d: [d.assignment], _draw_strips, (1.8, 1.9), own)
+    return _draw_grid(data, lambda d: [d.assignment], _draw_strips, (1.8, 1.9), width, own)
 
 
-PANELS: dict[str, Callable[[ReportData], Figure | None]] = {
+def _draw_groups(data: ReportData, width: float | None = None) -> Figure | None:
+    return _draw_grid(data, lambda d: [d.groups], _draw_strips, (1.8, 1.9), width)
+
+
+def _draw_mixtures(data: ReportData, width: float | None = None) -> Figure | None:
+    return _draw_grid(data, lambda d: d.mixtures, _draw_strips, (2.4, 1.9), width)
+
+
+def _draw_confusions(data: ReportData, width: float | None = None) -> Figure | None:
+    return _draw_grid(data, lambda d: [d.confusion], _draw_confusion, (1.8, 1.8), width)
+
+
+PANELS = {
     "assignment": draw_assignment,
-    "groups": lambda data: _draw_grid(data, lambda d: [d.groups], _draw_strips, (1.8, 1.9)),
-    "mixture": lambda data: _draw_grid(data, lambda d: d.mixtures, _draw_strips, (2.4, 1.9)),
-    "confusion": lambda data: _draw_grid(
-        data, lambda d: [d.confusion], _draw_confusion, (1.8, 1.8)
-    ),
+    "groups": _draw_groups,
+    "mixture": _draw_mixtures,
+    "confusion": _draw_confusions,
 }
 """Figure name -> the function that draws it, or returns None where there is nothing to draw."""

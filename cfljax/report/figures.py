@@ -1,26 +1,28 @@
-"""Enters: ReportData. Leaves: PNG and SVG files of figures for papers, the same bytes every
+"""Enters: ReportData. Leaves: PNG, SVG and PDF files of figures for papers, the same bytes every
 time."""
 
 from __future__ import annotations
 
 import io
 import math
+import textwrap
 import tomllib
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
 from cfljax.report import profile_picture
 from cfljax.report.comparison import headline_of
-from cfljax.report.critical_difference import WIDTH, Picture, picture
+from cfljax.report.critical_difference import PIXELS_PER_INCH, WIDTH, Picture, picture
 from cfljax.report.curves import Band, Curves
-from cfljax.report.figure_panels import COLOURS, PANELS
+from cfljax.report.figure_panels import PANELS
 from cfljax.report.over_settings import compare_over_settings
-from cfljax.report.page_data import PARTS_OF_SECONDS, finals_of, styles, timing
+from cfljax.report.page_data import PARTS_OF_SECONDS, finals_of, timing
 from cfljax.report.report_data import ReportData
+from cfljax.report.styles import CLUSTER_COLOURS, COLOURS, choose_styles
 from cfljax.report.tested import compute_mean_ranks
 
 if TYPE_CHECKING:
@@ -33,22 +35,51 @@ DASHES: tuple[str | tuple[float, tuple[float, ...]], ...] = (
     (0, (1.2, 1.4)),
     (0, (6, 1.5, 1.2, 1.5)),
 )
-# (width, height) in inches
-FIGURE_SIZE = (5.5, 3.3)
+MARKERS = "os^DvPX*"
+# A curve with more points has about this many markers
+FEW_MARKERS = 6
+# In inches
+FIGURE_WIDTH = 5.5
+# Height by width of the axes of curves
+CURVES_RATIO = 0.6
+# A narrower figure has its legend below, and shorter names
+MIN_WIDTH_FOR_LEGEND = 4.6
 CHANGE_COLOUR = "#8a93a3"
 """The colour of the lines at changes of the data."""
 BYTES_LABEL = "sent, MB"
 SECONDS_LABEL = "seconds without compiling the rounds"
-# The height of a line of the legend in inches
+# Of a legend, in inches: the height of a line, the width of a letter, and of what is beside a name
 LEGEND_LINE_HEIGHT = 0.15
+LETTER_WIDTH = 0.058
+KEY_WIDTH = 0.42
+# Of the label of an axis
+LABEL_LETTER_WIDTH = 0.064
+# The most letters of names, in figures of the usual width and in narrow ones
+NAME_LENGTHS = (44, 26)
 STYLE: dict[Any, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+# The same numbers give the same bytes: files have no date
+METADATA: dict[str, dict[str, None]] = {
+    "png": {"Software": None},
+    "svg": {"Date": None, "Creator": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
 
 
 def render(
-    data: ReportData, names: Sequence[str] = (), dpi: int = 200
+    data: ReportData,
+    names: Sequence[str] = (),
+    dpi: int = 200,
+    width: float | None = None,
+    pdf: bool = False,
 ) -> Iterator[tuple[str, bytes]]:
-    """Yield (file name, bytes) of the figures of these names, else all, without empty ones. `dpi`:
-    dots per inch of PNG files."""
+    """Yield (file name, bytes) of the figures of these names, else all, without empty ones.
+
+    Args:
+      data: What they show.
+      names: Keys of FIGURES.
+      dpi: Dots per inch of PNG files.
+      width: In inches; None: what each figure needs.
+      pdf: Whether each is a PDF file, too."""
     import matplotlib
 
     # Without a user's matplotlibrc
@@ -57,33 +88,35 @@ def render(
         # Characters that the font lacks are drawn as boxes
         warnings.filterwarnings("ignore", "Glyph", UserWarning)
         for name, draw in FIGURES.items():
-            figure = draw(data) if not names or name in names else None
+            figure = draw(data, width) if not names or name in names else None
             if figure is None:
                 continue
-            for kind, metadata in (
-                ("png", {"Software": None}),
-                ("svg", {"Date": None, "Creator": None}),
-            ):
+            for kind in ("png", "svg", "pdf") if pdf else ("png", "svg"):
                 out = io.BytesIO()
-                figure.savefig(out, format=kind, metadata=metadata, dpi=dpi)
+                figure.savefig(out, format=kind, metadata=METADATA[kind], dpi=dpi)
                 yield f"{name}.{kind}", out.getvalue()
-                # Keeps the layout for the second file
+                # Keeps the layout for the other files
                 figure.set_layout_engine("none")
 
 
-def _axes(height: float, own: Axes | None = None) -> tuple[Figure, Axes]:
-    """Return a new figure of this height with its axes; or the axes of a user, with their
+def _axes(size: tuple[float, float], own: Axes | None = None) -> tuple[Figure, Axes]:
+    """Return a new figure of this size in inches with its axes; or the axes of a user, with their
     figure."""
     from matplotlib.figure import Figure
 
     if own is not None:
         return cast("Figure", own.figure), own
-    figure = Figure(figsize=(FIGURE_SIZE[0], height))
+    figure = Figure(figsize=size)
     return figure, figure.subplots()
 
 
-# A function that draws a figure, or None where there is nothing to draw
-Draw = Callable[[ReportData], "Figure | None"]
+class Draw(Protocol):
+    """A function that draws a figure."""
+
+    def __call__(self, data: ReportData, width: float | None = None) -> Figure | None:
+        """Draw it, of `width` inches if it is given; None if there is nothing to draw."""
+
+
 # f64[E] x and the band over it; None where there is nothing to draw
 Line = tuple[np.ndarray, Band] | None
 
@@ -97,15 +130,16 @@ def draw_lines(
     ends: bool = False,
     stops: bool = False,
     own: Axes | None = None,
+    width: float | None = None,
 ) -> Figure | None:
     """Draw the line of `pick` for each configuration. `ends`: mark each last point; `stops`: where
-    runs were ended; `own`: draw there, instead of in a figure with the legend beside it."""
-    height = max(FIGURE_SIZE[1], 0.2 + LEGEND_LINE_HEIGHT * len(data.drawn))
-    figure, axes = _axes(height, own)
+    runs were ended; `own`: draw there, instead of in a figure with a legend of its own."""
+    names = [_shorten_name(c.legend, width) for c in data.drawn]
+    figure, axes = _axes(_fit_legend(names, width), own)
     drawn = 0
     factor = 100 if percent else 1
-    for configuration, curves, (shade, dash) in zip(
-        data.drawn, data.curves, styles(data), strict=True
+    for i, (name, curves, style) in enumerate(
+        zip(names, data.curves, choose_styles(data.drawn), strict=True)
     ):
         line = pick(curves)
         if line is None or not np.isfinite(line[1].mean).any():
@@ -113,39 +147,82 @@ def draw_lines(
         at, band = line
         mean = factor * band.mean
         std = factor * np.nan_to_num(band.std)
-        axes.plot(
+        colour = COLOURS[style.colour]
+        step = -(-len(at) // FEW_MARKERS)
+        # Curves that are close to each other have their markers at different points
+        (drawn_line,) = axes.plot(
             at,
             mean,
-            color=COLOURS[shade],
-            linestyle=DASHES[dash],
-            label=_shorten_name(configuration.legend),
+            color=colour,
+            linestyle=DASHES[style.dash],
+            marker=MARKERS[style.marker],
+            markevery=(i * step // len(names), step),
+            label=name,
         )
         drawn += 1
-        axes.fill_between(at, mean - std, mean + std, color=COLOURS[shade], alpha=0.14, linewidth=0)
+        axes.fill_between(at, mean - std, mean + std, color=colour, alpha=0.14, linewidth=0)
         last = np.flatnonzero(np.isfinite(mean))[-1]
         if ends or np.isfinite(mean).sum() == 1:
-            axes.plot(at[last], mean[last], "o", color=COLOURS[shade], markersize=3.5)
+            axes.plot(at[last], mean[last], MARKERS[style.marker], color=colour)
         if stops and curves.stopped:
             height = np.interp(curves.stopped, at, mean)
-            axes.plot(
-                curves.stopped, height, "|", color=COLOURS[shade], markersize=7, markeredgewidth=1
-            )
+            axes.plot(curves.stopped, height, "|", color=colour, markersize=7, markeredgewidth=1)
     if not drawn:
         return None
     if stops and any(each.stopped for each in data.curves):
         x = f"{x}  (|: a run stopped, and keeps its last value)"
+    if width is not None:
+        # The shares of the figure that axes have at least, with a legend below
+        x = _wrap(x, 0.8 * width)
+        y = _wrap(y, 0.8 * CURVES_RATIO * width)
     axes.set(xlabel=x, ylabel=y)
     if own is not None:
         axes.legend()
     else:
-        figure.legend(loc="outside right upper")
+        _add_legend(figure, names, width)
     return figure
 
 
-def _shorten_name(text: str) -> str:
+def _is_narrow(width: float | None) -> bool:
+    """Return whether a figure of this width has its legend below, and shorter names."""
+    return width is not None and width < MIN_WIDTH_FOR_LEGEND
+
+
+def _fit_legend(names: Sequence[str], width: float | None) -> tuple[float, float]:
+    """Return the size of a figure of curves with a legend of these names."""
+    whole = FIGURE_WIDTH if width is None else width
+    height = CURVES_RATIO * whole
+    if _is_narrow(width):
+        lines = -(-len(names) // _count_across(names, whole))
+        return whole, height + 0.1 + LEGEND_LINE_HEIGHT * lines
+    return whole, max(height, 0.2 + LEGEND_LINE_HEIGHT * len(names))
+
+
+def _count_across(names: Sequence[str], width: float) -> int:
+    """Return how many names a legend below a figure has beside each other."""
+    longest = KEY_WIDTH + LETTER_WIDTH * max(map(len, names), default=1)
+    return max(1, min(len(names), int(width / longest)))
+
+
+def _wrap(label: str, inches: float) -> str:
+    """Break the label of an axis into lines of this length."""
+    return textwrap.fill(label, int(inches / LABEL_LETTER_WIDTH))
+
+
+def _add_legend(figure: Figure, names: Sequence[str], width: float | None) -> None:
+    """Add the legend of a figure: at its right, or below in a narrow one."""
+    if width is None or not _is_narrow(width):
+        figure.legend(loc="outside right upper")
+    else:
+        across = _count_across(names, width)
+        figure.legend(loc="outside lower center", ncols=across, columnspacing=1.0)
+
+
+def _shorten_name(text: str, width: float | None = None) -> str:
     """Shorten a name for a legend, without mathematics, and without a leading underscore, which
     would hide it."""
-    short = (text if len(text) <= 44 else text[:43] + "…").replace("$", r"\$")
+    most = NAME_LENGTHS[_is_narrow(width)]
+    short = (text if len(text) <= most else text[: most - 1] + "…").replace("$", r"\$")
     return f"\u200b{short}" if short.startswith("_") else short
 
 
@@ -155,8 +232,8 @@ def _draw_rounds(pick: Callable[[Curves], Band | None], label: str, percent: boo
         band = pick(each)
         return None if band is None else (band.round, band)
 
-    def draw(data: ReportData) -> Figure | None:
-        figure = draw_lines(data, line, "round", label, percent, stops=True)
+    def draw(data: ReportData, width: float | None = None) -> Figure | None:
+        figure = draw_lines(data, line, "round", label, percent, stops=True, width=width)
         if figure is not None:
             mark_changes(data, figure.axes[0])
         return figure
@@ -170,32 +247,42 @@ def mark_changes(data: ReportData, axes: Axes) -> None:
         axes.axvline(at, color=CHANGE_COLOUR, linewidth=0.8, linestyle=(0, (1, 2)), zorder=0)
 
 
-def _draw_clients(data: ReportData) -> Figure | None:
+def _draw_over(pick: Callable[[Curves], Line], label: str) -> Draw:
+    """Return what draws the accuracy over what was spent."""
+
+    def draw(data: ReportData, width: float | None = None) -> Figure | None:
+        return draw_lines(data, pick, label, "accuracy, %", True, ends=True, width=width)
+
+    return draw
+
+
+def _draw_clients(data: ReportData, width: float | None = None) -> Figure | None:
     """Draw the accuracies of the clients at the end, in ascending order."""
 
     def pick(each: Curves) -> Line:
         return (100 * each.clients.round, each.clients) if len(each.clients.round) else None
 
-    figure = draw_lines(data, pick, "clients from worst to best, %", "accuracy, %", True)
+    x = "clients from worst to best, %"
+    figure = draw_lines(data, pick, x, "accuracy, %", True, width=width)
     if figure is not None:
         figure.axes[0].axvspan(0, 10, color="#eef4fb", zorder=0)
     return figure
 
 
-def _draw_newcomers(data: ReportData) -> Figure | None:
+def _draw_newcomers(data: ReportData, width: float | None = None) -> Figure | None:
     """Draw the accuracy of new clients over their local steps."""
     from matplotlib.ticker import MaxNLocator
 
     def line(each: Curves) -> Line:
         return (each.newcomers.round, each.newcomers) if len(each.newcomers.round) else None
 
-    figure = draw_lines(data, line, "local steps of a new client", "accuracy, %", True, ends=True)
+    figure = _draw_over(line, "local steps of a new client")(data, width)
     if figure is not None:
         (axes,) = figure.axes
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        # A point where there is a number
+        # A marker where there is a number
         for each in axes.lines:
-            each.set(marker="o", markersize=3.5)
+            each.set_markevery(None)
     return figure
 
 
@@ -227,35 +314,40 @@ def _skip_round_0(spent: np.ndarray, band: Band) -> Line:
     return spent[1:], Band(*(values[1:] for values in band))
 
 
-def _draw_labels(axes: Axes, data: ReportData, label: str) -> None:
+def _draw_labels(axes: Axes, data: ReportData, label: str, width: float | None) -> None:
     """Name a row for each configuration, from the top. After the last mark is drawn: rows without a
     mark are then kept in view."""
-    axes.set_yticks(range(len(data.drawn)), [_shorten_name(c.legend) for c in data.drawn])
+    axes.set_yticks(range(len(data.drawn)), [_shorten_name(c.legend, width) for c in data.drawn])
     axes.invert_yaxis()
     axes.set_xlabel(label)
 
 
-def draw_methods(data: ReportData, own: Axes | None = None) -> Figure | None:
+def _size_rows(data: ReportData, width: float | None) -> tuple[float, float]:
+    """Return the size of a figure with a row for each configuration."""
+    return FIGURE_WIDTH if width is None else width, 0.9 + 0.24 * len(data.drawn)
+
+
+def draw_methods(
+    data: ReportData, width: float | None = None, own: Axes | None = None
+) -> Figure | None:
     """Draw the headline accuracy of each configuration: a circle for each seed, their mean and
     deviation. `own`: as for `draw_lines`."""
     finals = next(iter(finals_of(data.drawn).values()))
     if not any(each["seeds"] for each in finals):
         return None
-    figure, axes = _axes(0.9 + 0.24 * len(data.drawn), own)
-    for i, (each, (shade, _)) in enumerate(zip(finals, styles(data), strict=True)):
+    figure, axes = _axes(_size_rows(data, width), own)
+    for i, (each, style) in enumerate(zip(finals, choose_styles(data.drawn), strict=True)):
         if not each["seeds"]:
             continue
         seeds = 100 * np.array(each["seeds"], float)
         at = np.full(len(seeds), i)
-        axes.plot(
-            seeds, at, "o", color=COLOURS[shade], markersize=3.5, markerfacecolor="none", alpha=0.7
-        )
+        colour = COLOURS[style.colour]
+        marker = MARKERS[style.marker]
+        axes.plot(seeds, at, marker, color=colour, markerfacecolor="none", alpha=0.7)
         mean = 100 * (each["mean"] or 0)
         std = 100 * (each["std"] or 0)
-        axes.errorbar(
-            mean, i, xerr=std, color=COLOURS[shade], marker="|", markersize=9, markeredgewidth=2
-        )
-    _draw_labels(axes, data, f"accuracy, {headline_of(data.drawn).heading}, %")
+        axes.errorbar(mean, i, xerr=std, color=colour, marker="|", markersize=9, markeredgewidth=2)
+    _draw_labels(axes, data, f"accuracy, {headline_of(data.drawn).heading}, %", width)
     return figure
 
 
@@ -265,12 +357,13 @@ def _stack(
     label: str,
     colours: Sequence[int],
     names: Sequence[str] = (),
+    width: float | None = None,
 ) -> Figure | None:
     """Draw a bar for each configuration, of parts in these colours; with `names` a legend of the
     parts."""
     if not any(map(len, rows)):
         return None
-    figure, axes = _axes(height=0.9 + 0.24 * len(data.drawn))
+    figure, axes = _axes(_size_rows(data, width))
     for i, row in enumerate(rows):
         ends = np.cumsum([0.0, *row])
         for k, spent in enumerate(row):
@@ -280,50 +373,57 @@ def _stack(
                 spent,
                 left=ends[k],
                 height=0.62,
-                color=COLOURS[colours[k % len(colours)]],
+                color=CLUSTER_COLOURS[colours[k % len(colours)]],
                 label=named,
             )
-    _draw_labels(axes, data, label)
+    _draw_labels(axes, data, label, width)
     if names:
-        figure.legend(loc="outside right upper")
+        _add_legend(figure, names, width)
     return figure
 
 
-def _time(data: ReportData) -> Figure | None:
+def _time(data: ReportData, width: float | None = None) -> Figure | None:
     """Draw the seconds of a run by their parts."""
     spent = [
         [timing(configuration, part) or 0.0 for part in PARTS_OF_SECONDS]
         for configuration in data.drawn
     ]
-    return _stack(
-        data, spent, "seconds per run", (2, 7, 0, 4), ("set up", "compile", "train", "evaluate")
-    )
+    parts = ("set up", "compile", "train", "evaluate")
+    return _stack(data, spent, "seconds per run", (2, 7, 0, 4), parts, width)
 
 
-def _waited(data: ReportData) -> Figure | None:
+def _waited(data: ReportData, width: float | None = None) -> Figure | None:
     waited = [curves.waited.tolist() for curves in data.curves]
-    return _stack(data, waited, "simulated seconds of waiting, by cluster", range(len(COLOURS)))
+    colours = range(len(CLUSTER_COLOURS))
+    return _stack(data, waited, "simulated seconds of waiting, by cluster", colours, (), width)
 
 
-def _draw_ranks(data: ReportData) -> Figure | None:
+def _draw_ranks(data: ReportData, width: float | None = None) -> Figure | None:
     """Draw the critical differences of mean ranks."""
     over = compute_mean_ranks(data.table)
-    return None if over is None else _draw_picture(picture(over))
+    return None if over is None else _draw_picture(picture(over, _count_pixels(width)))
 
 
-def _draw_profiles(data: ReportData) -> Figure | None:
+def _draw_profiles(data: ReportData, width: float | None = None) -> Figure | None:
     """Draw the performance profiles."""
     over = compare_over_settings(data.table)
-    return None if over is None else _draw_picture(profile_picture.picture(over))
+    if over is None:
+        return None
+    return _draw_picture(profile_picture.picture(over, _count_pixels(width)))
+
+
+def _count_pixels(width: float | None) -> float:
+    """Return the width in pixels of a picture in a figure of this width."""
+    return WIDTH if width is None else width * PIXELS_PER_INCH
 
 
 def _draw_picture(drawn: Picture) -> Figure:
-    figure, axes = _axes(height=drawn.height * FIGURE_SIZE[0] / WIDTH)
+    figure, axes = _axes((drawn.width / PIXELS_PER_INCH, drawn.height / PIXELS_PER_INCH))
     for stroke in drawn.strokes:
         axes.plot(
             [stroke.x1, stroke.x2],
             [stroke.y1, stroke.y2],
-            color="black" if stroke.colour is None else COLOURS[stroke.colour],
+            color="black" if stroke.colour is None else CLUSTER_COLOURS[stroke.colour],
             linewidth=0.8 * stroke.width,
             solid_capstyle="butt",
         )
@@ -332,7 +432,7 @@ def _draw_picture(drawn: Picture) -> Figure:
         axes.text(
             word.x, word.y, word.text.replace("$", r"\$"), ha=sides[word.anchor], fontsize=7.5
         )
-    axes.set(xlim=(0, WIDTH), ylim=(drawn.height, 0))
+    axes.set(xlim=(0, drawn.width), ylim=(drawn.height, 0))
     axes.set_axis_off()
     return figure
 
@@ -351,21 +451,10 @@ FIGURES: dict[str, Draw] = {
     "methods": draw_methods,
     "clients": _draw_clients,
     "newcomers": _draw_newcomers,
-    "bytes": lambda data: draw_lines(
-        data, lambda each: over_bytes(each, "accuracy"), BYTES_LABEL, "accuracy, %", True, ends=True
-    ),
-    "clock": lambda data: draw_lines(
-        data, _clock, "simulated seconds", "accuracy, %", True, ends=True
-    ),
+    "bytes": _draw_over(lambda each: over_bytes(each, "accuracy"), BYTES_LABEL),
+    "clock": _draw_over(_clock, "simulated seconds"),
     "waited": _waited,
-    "seconds": lambda data: draw_lines(
-        data,
-        lambda each: over_seconds(each, "accuracy"),
-        SECONDS_LABEL,
-        "accuracy, %",
-        True,
-        ends=True,
-    ),
+    "seconds": _draw_over(lambda each: over_seconds(each, "accuracy"), SECONDS_LABEL),
     "clusters": _draw_rounds(lambda each: each.clusters, "clusters"),
     **PANELS,
     "time": _time,

@@ -26,15 +26,22 @@ def list_notes(table: Sequence[Row], best: str, tied: str) -> list[str]:
       tied: The mark of cells that do not differ from the best.
     """
     said = ["mean ± standard deviation over the seeds of completed runs; accuracies in per cent"]
-    said += _note_intervals(table) + _note_draws(table) + _note_marks(table, best, tied)
+    said += _note_intervals(table) + _note_draws(table) + note_marks(table, best, tied)
+    return said + note_columns(table)
+
+
+def note_marks(table: Sequence[Row], best: str, tied: str) -> list[str]:
+    """Explain the marks of the best cells and of those that do not differ from them, and say which
+    rows were not compared."""
     lost = sum(bool(row.configuration.lost) for row in table)
-    if lost:
-        said.append(f"not compared: {lost} of {len(table)} rows, of which not all runs ended well")
-    return said + _note_columns(table)
+    return _note_best(table, best, tied) + (
+        [f"not compared: {lost} of {len(table)} rows, of which not all runs ended well"]
+        if lost
+        else []
+    )
 
 
-def _note_marks(table: Sequence[Row], best: str, tied: str) -> list[str]:
-    """Explain the marks of the best cells and of those that do not differ from them."""
+def _note_best(table: Sequence[Row], best: str, tied: str) -> list[str]:
     cells = [cell for row in table for cell in row.cells.values()]
     if not any(cell.best for cell in cells):
         return []
@@ -53,7 +60,7 @@ def _note_marks(table: Sequence[Row], best: str, tied: str) -> list[str]:
     return said
 
 
-def _note_columns(table: Sequence[Row]) -> list[str]:
+def note_columns(table: Sequence[Row]) -> list[str]:
     """Explain the columns whose headings do not say all."""
     said = []
     for column in columns_of(table):

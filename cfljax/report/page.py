@@ -241,8 +241,9 @@ def _write_table(data: ReportData) -> str:
     kinds = [' class="word"'] * (2 if folders else 1) + [""] * len(heads)
     first = headline(table)
     of = {c.heading: "<small>accuracy, %</small>" for c in columns if c.kind == "percent"}
+    sorts = ' aria-sort="descending"' if data.collected.best_first else ""
     kinds = [
-        ' class="headline"' if first and head == first.heading else kind
+        f' class="headline"{sorts}' if first and head == first.heading else kind
         for kind, head in zip(kinds, heads, strict=False)
     ]
     each_head = (

@@ -4,17 +4,14 @@ bounded."""
 from __future__ import annotations
 
 import base64
-import functools
 import html
 import json
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypedDict
 
 import numpy as np
 
-from cfljax.methods import find_about
 from cfljax.quantity import Quantity
 from cfljax.report import critical_difference, over_settings, profile_picture, tested
 from cfljax.report.cells import printable
@@ -27,22 +24,11 @@ from cfljax.report.notes import explain_untested
 from cfljax.report.quantities import describe_diagnostic, describe_history, key_diagnostics
 from cfljax.report.report_data import ReportData
 from cfljax.report.run_pictures import OverRounds, RunPictures
+from cfljax.report.styles import choose_styles
 from cfljax.results.statistics import mean_and_deviation
-from cfljax.round.about import Family
 
-# The number of colours
-COLOURS = 8
-# The number of ways to dash a line
-DASHES = 4
 # Parts of the seconds of a run
 PARTS_OF_SECONDS = ("setup", "compile", "train", "eval")
-FAMILY_COLOURS: dict[Family, tuple[int, ...]] = {
-    "global": (7,),
-    "clustered": (0, 2, 5),
-    "soft": (3, 6),
-    "personal": (1, 4),
-}
-"""Family of methods -> its colours. A plug-in's methods have the colours of clustered ones."""
 QUANTITIES_FIRST = (
     "accuracy",
     "accuracy_worst10",
@@ -71,40 +57,6 @@ def page_json(data: ReportData) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def styles(data: ReportData) -> list[tuple[int, int]]:
-    """Return (colour, dash) of every drawn configuration. A method has a colour of its family;
-    equal colours differ in dash."""
-    labels = [(c.folder, c.label) for c in data.drawn]
-    family = {
-        label: FAMILY_COLOURS[known.family if (known := find_about(c.method)) else "clustered"]
-        for label, c in zip(labels, data.drawn, strict=True)
-    }
-    if len(set(family.values())) == 1:
-        family = dict.fromkeys(family, tuple(range(COLOURS)))
-    taken: Counter[tuple[int, ...]] = Counter()
-    colour = {}
-    for label, shades in family.items():
-        colour[label] = shades[taken[shades] % len(shades)]
-        taken[shades] += 1
-    free = {(i, dash) for i in range(COLOURS) for dash in range(DASHES)}
-    chosen = []
-    many = len(family) > 1
-
-    def rank(label: tuple[str, str], style: tuple[int, int]) -> tuple[object, ...]:
-        # Then colours that are no method's; of one method, a colour for each of its options
-        return (
-            many and style[0] != colour[label],
-            many and style[0] in colour.values(),
-            style[0] not in family[label],
-            *style[::-1],
-        )
-
-    for label in labels:
-        chosen.append(min(free, key=functools.partial(rank, label)))
-        free.remove(chosen[-1])
-    return chosen
-
-
 def page_data(data: ReportData) -> dict[str, object]:
     """Collect the numbers of all figures of the page; None for a number that is missing."""
     drawn = data.drawn
@@ -119,8 +71,8 @@ def page_data(data: ReportData) -> dict[str, object]:
     }
     return {
         "configs": [
-            {"name": c.legend, "colour": s[0], "dash": s[1], "stopped": list(each.stopped)}
-            for c, s, each in zip(drawn, styles(data), data.curves, strict=True)
+            {"name": c.legend, "stopped": list(each.stopped), **style._asdict()}
+            for c, style, each in zip(drawn, choose_styles(drawn), data.curves, strict=True)
         ],
         "history": history,
         "own": own,

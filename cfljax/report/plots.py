@@ -52,9 +52,9 @@ def plot(results: Results, column: str, axes: Axes | None, x: str, kind: str) ->
         }
     with mpl.rc_context(style):
         if kind == "assignment":
-            figure = draw_assignment(data, axes)
+            figure = draw_assignment(data, own=axes)
         elif kind == "methods":
-            figure = draw_methods(data, axes)
+            figure = draw_methods(data, own=axes)
         else:
             figure = _draw_column(data, column, x, axes)
         if figure is None:

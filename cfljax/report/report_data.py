@@ -3,19 +3,23 @@ read once."""
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from cfljax.errors import SpecError, suggest
 from cfljax.registry.options import Table
+from cfljax.report import configurations
 from cfljax.report.columns import select_columns
-from cfljax.report.comparison import MAXIMUM, Row, rows
-from cfljax.report.configurations import Collected, Configuration, collect
+from cfljax.report.comparison import MAXIMUM, Row, headline_of, rows
+from cfljax.report.configurations import Collected, Configuration
 from cfljax.report.curves import Curves, chosen, curves
 from cfljax.report.run_pictures import RunPictures, changes_once, run_pictures
 from cfljax.results.result import Results
+from cfljax.results.statistics import mean_and_deviation
 from cfljax.store import DamagedWarning
 from cfljax.store.errata import describe_errata
 
@@ -43,15 +47,16 @@ def read(
     target: float | None = None,
     maximum: bool = False,
     names: Sequence[str] = (),
+    methods: Sequence[str] = (),
 ) -> ReportData:
     """Read the data of a report on results folders, or on results that were read with this `target`
     already; StoreError if a folder is no results folder. `maximum`: the table has the highest test
     accuracy, too. `names`: the only columns that it has, by their headings, the first words of
-    these, or their keys."""
+    these, or their keys. `methods`: as for `collect`."""
     problems: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", DamagedWarning)
-        collected = collect(sources, target)
+        collected = collect(sources, target, methods)
         drawn = chosen(collected.configurations)
         lines = [curves(configuration, problems) for configuration in drawn]
         pictures = changes_once([run_pictures(configuration, problems) for configuration in drawn])
@@ -66,6 +71,64 @@ def read(
         list(dict.fromkeys(said)),
         target,
     )
+
+
+def collect(
+    sources: Iterable[str | os.PathLike[str] | Results],
+    target: float | None = None,
+    methods: Sequence[str] = (),
+) -> Collected:
+    """Collect the configurations of results folders, or of results, in the order of all tables,
+    figures and pages: on each data set the best first.
+
+    Args:
+      sources: The folders or results.
+      target: The accuracy to which rounds and bytes are counted in folders.
+      methods: Only these methods, by label, name or title, in this order."""
+    given = list(sources)
+    collected = configurations.collect(given, target)
+    found = _select_methods(collected.configurations, methods)
+    blocks = {block: i for i, block in enumerate(dict.fromkeys(each.block for each in found))}
+    # `filter(method=…)` has given an order, too
+    own_order = any(isinstance(each, Results) and each.ordered for each in given)
+    best_first = not methods and not own_order
+    if best_first:
+        found.sort(key=_rank_by_accuracy(found))
+    found.sort(key=lambda each: blocks[each.block])
+    # Runs of other methods are not awaited
+    planned = sum(len(each.units) for each in found) if methods else collected.planned
+    return collected._replace(configurations=found, planned=planned, best_first=best_first)
+
+
+def _select_methods(found: list[Configuration], methods: Sequence[str]) -> list[Configuration]:
+    """Select the configurations of these methods, in this order; all of them if none is named."""
+    if not methods:
+        return list(found)
+    chosen: list[Configuration] = []
+    for name in methods:
+        own = [each for each in found if name in _list_names(each)]
+        if not own:
+            known = dict.fromkeys(name for each in found for name in _list_names(each))
+            raise SpecError(f"--methods {name}: no run has it{suggest(name, known)}")
+        chosen += [each for each in own if each not in chosen]
+    return chosen
+
+
+def _list_names(configuration: Configuration) -> list[str]:
+    """List the names by which a method may be called."""
+    return [configuration.label, configuration.method, configuration.display_name]
+
+
+def _rank_by_accuracy(found: list[Configuration]) -> Callable[[Configuration], float]:
+    """Return the key that sorts configurations by the accuracy that a comparison rests on, the best
+    first; those without one are last."""
+    value = headline_of(found).of
+
+    def key(configuration: Configuration) -> float:
+        values = [v for u in configuration.by_status("done") if math.isfinite(v := value(u))]
+        return -mean_and_deviation(values)[0] if values else math.inf
+
+    return key
 
 
 def make_table(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 from cfljax.errors import SpecError
 from cfljax.report import report_data, write
 from cfljax.report.choice import list_best
-from cfljax.report.configurations import collect
+from cfljax.report.paper_table import COLUMN_WIDTH
 from cfljax.report.table_files import to_frame
 from cfljax.results import choices, result
 
@@ -68,21 +68,38 @@ class Results(result.Results):
                 these, or their keys: `["last", "worst", "bytes_over_fedavg"]`.
             maximum: add the highest test accuracy of each run, which is optimistic."""
         names = [columns] if isinstance(columns, str) else list(columns)
-        return to_frame(report_data.make_table(collect([self]), maximum, names, "columns"))
+        return to_frame(
+            report_data.make_table(report_data.collect([self]), maximum, names, "columns")
+        )
 
-    def report(self, out: str | os.PathLike[str] | None = None, *, figures: bool = True) -> Path:
+    def report(
+        self,
+        out: str | os.PathLike[str] | None = None,
+        *,
+        figures: bool = True,
+        paper: bool = False,
+        width: float | None = None,
+    ) -> Path:
         """Write the report as `cfljax report` does, and return its page.
 
         Args:
             out: the folder for its files; by default `report` in the results folder.
-            figures: write PNG and SVG files of all figures, too."""
+            figures: write PNG and SVG files of all figures, too.
+            paper: write `paper.tex`, a table that fits into a column, and the figures as PDF files,
+                too.
+            width: the width of figures, and of the column, in inches; by default 5.5, with `paper`
+                3.3."""
         if out is None and self.chosen_from is not None:
             raise SpecError(
                 f"report: {write.default_folder([self.store.folder])} is for all runs; give these "
                 'a folder of their own, as in report("chosen")'
             )
         folder = write.default_folder([self.store.folder]) if out is None else out
-        return write.write(report_data.read([self], self.target), folder, figures)
+        column = COLUMN_WIDTH if paper and width is None else width
+        data = report_data.read([self], self.target)
+        if paper:
+            write.write_paper(data, folder, column, asked=False)
+        return write.write(data, folder, figures, write.Format(width=column, pdf=paper))
 
     def plot(
         self,
@@ -115,4 +132,5 @@ class Results(result.Results):
         if methods is not None:
             chosen = choices.choose_rows(self.rows, {"method": methods}, "plot: ")
             drawn = self.select_rows(chosen)
+            drawn.ordered = True
         return plots.plot(drawn, column, ax, x, kind)

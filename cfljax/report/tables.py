@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from cfljax.report.cells import format_cell, printable
 from cfljax.report.columns import columns_of
 from cfljax.report.comparison import Cell, Column, Row, rows
-from cfljax.report.configurations import collect
 from cfljax.report.notes import list_advice, list_notes
 from cfljax.report.over_settings import compare_over_settings, describe, terminal
+from cfljax.report.report_data import collect
 from cfljax.results.result import Results
 from cfljax.store.quantities import NEW_CLIENTS, new_steps
 

@@ -9,9 +9,10 @@ import time
 import webbrowser
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from cfljax.registry.options import Table
-from cfljax.report import table_files, tested
+from cfljax.report import paper_table, table_files, tested
 from cfljax.report.comparison import Row
 from cfljax.report.page import page
 from cfljax.report.report_data import ReportData, read
@@ -19,6 +20,7 @@ from cfljax.results.result import Results
 from cfljax.store.atomic import store_errors, write_bytes
 
 PAGE_FILE = "index.html"
+PAPER_FILE = "paper.tex"
 # Seconds between two pages of a sweep that is being computed
 REWRITE_SECONDS = 10.0
 FORMATS: dict[str, Callable[[Sequence[Row]], str]] = {
@@ -32,6 +34,25 @@ FORMATS: dict[str, Callable[[Sequence[Row]], str]] = {
 """Name of a file -> its text, made from the comparison table."""
 
 
+class Format(NamedTuple):
+    """How figures are written."""
+
+    # Dots per inch of PNG files
+    dpi: int = 200
+    # In inches; None: what each figure needs
+    width: float | None = None
+    # Whether each is a PDF file, too
+    pdf: bool = False
+
+    @property
+    def main(self) -> str:
+        """The ending of the files that are listed, one for each figure."""
+        return "pdf" if self.pdf else "png"
+
+
+USUAL_FORMAT = Format()
+
+
 def default_folder(folders: Sequence[str | os.PathLike[str]]) -> Path:
     """Return `DIR/report` for one folder; `report` in the current folder for several, as it belongs
     to none of them."""
@@ -42,7 +63,7 @@ def write(
     data: ReportData,
     out: str | os.PathLike[str],
     figures: bool = True,
-    dpi: int = 200,
+    form: Format = USUAL_FORMAT,
     live: bool = False,
 ) -> Path:
     """Write the tables, the page and, if asked, the figures; return the path of the page. Figures
@@ -51,21 +72,37 @@ def write(
     folder = Path(out)
     with store_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    for name, form in FORMATS.items():
-        write_bytes(folder / name, form(data.table).encode())
+    for name, make_text in FORMATS.items():
+        write_bytes(folder / name, make_text(data.table).encode())
     write_bytes(folder / PAGE_FILE, page(data, live).encode())
     if figures:
-        _write_figures(data, folder / "figures", dpi)
+        _write_figures(data, folder / "figures", form)
     return folder / PAGE_FILE
 
 
-def _write_figures(data: ReportData, folder: Path, dpi: int) -> None:
+def write_paper(
+    data: ReportData, out: str | os.PathLike[str], width: float | None, asked: bool
+) -> tuple[Path, list[str]]:
+    """Write the table for a column of this width in inches; return its path, and the columns that
+    it has no room for. `asked`: the columns of the data were asked for."""
+    path = Path(out) / PAPER_FILE
+    inches = paper_table.COLUMN_WIDTH if width is None else width
+    text, left_out = paper_table.write_table(data.table, inches, asked)
+    with store_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    write_bytes(path, text.encode())
+    return path, left_out
+
+
+def _write_figures(data: ReportData, folder: Path, form: Format) -> None:
     """Write all figures, and remove those of an earlier report that have no numbers now."""
     from cfljax.report.figures import FIGURES
 
-    drawn = {path.stem for path in write_figures(data, (), folder, dpi)}
+    drawn = {path.stem for path in write_figures(data, (), folder, form)}
     for path in (
-        folder / f"{name}.{kind}" for name in FIGURES.keys() - drawn for kind in ("png", "svg")
+        folder / f"{name}.{kind}"
+        for name in FIGURES.keys() - drawn
+        for kind in ("png", "svg", "pdf")
     ):
         with store_errors(path):
             path.unlink(missing_ok=True)
@@ -109,17 +146,17 @@ def report(results: str | os.PathLike[str] | Results, figures: bool = False) -> 
 
 
 def write_figures(
-    data: ReportData, names: Sequence[str], out: str | os.PathLike[str], dpi: int
+    data: ReportData, names: Sequence[str], out: str | os.PathLike[str], form: Format = USUAL_FORMAT
 ) -> list[Path]:
     """Write the figures of these names, else all, that have numbers to draw into the folder; the
-    paths of the PNG files."""
+    paths of the PNG files, or of the PDF files if there are some."""
     from cfljax.report.figures import render
 
     folder = Path(out)
     with store_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     written = []
-    for name, image in render(data, names, dpi):
+    for name, image in render(data, names, *form):
         write_bytes(folder / name, image)
         written.append(folder / name)
-    return [path for path in written if path.suffix == ".png"]
+    return [path for path in written if path.suffix == f".{form.main}"]

@@ -196,6 +196,8 @@ class Results:
         self.left_out = 0 if keep_rest else len(rest)
         # The number of runs that `filter` or `best` has chosen these from; None: these are all
         self.chosen_from: int | None = None
+        # Whether `filter` was given an order of the methods, which tables and figures then keep
+        self.ordered = False
 
     def __len__(self) -> int:
         return len(self.records)
@@ -292,7 +294,9 @@ class Results:
                 (`**{"train.lr": 0.1}`)."""
         wanted = {"method": method, "seed": seed} | options
         given = {name: values for name, values in wanted.items() if values is not None}
-        return self.select_rows(choices.choose_rows(self.rows, given))
+        found = self.select_rows(choices.choose_rows(self.rows, given))
+        found.ordered = self.ordered or method is not None
+        return found
 
     def select_rows(self, rows: list[Table]) -> Self:
         """Return the results of these rows alone, as if they were all of the plan."""

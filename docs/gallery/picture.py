@@ -8,8 +8,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from cfljax.report import figure_panels, figures
-from cfljax.report.page_data import styles
 from cfljax.report.report_data import read
+from cfljax.report.styles import COLOURS, choose_styles
 
 
 def draw(folder, out):
@@ -18,15 +18,17 @@ def draw(folder, out):
     with matplotlib.rc_context(figures.STYLE):
         figure = Figure(figsize=(8.4, 2.6))
         curves, *panels = figure.subplots(1, 4, width_ratios=(2.1, 1, 1, 1))
-        for configuration, each, (shade, dash) in zip(
-            data.drawn, data.curves, styles(data), strict=True
+        for configuration, each, style in zip(
+            data.drawn, data.curves, choose_styles(data.drawn), strict=True
         ):
-            (sent, band), colour = figures._bytes(each), figure_panels.COLOURS[shade]
+            (sent, band), colour = figures.over_bytes(each, "accuracy"), COLOURS[style.colour]
             curves.plot(
                 sent,
                 100 * band.mean,
                 color=colour,
-                linestyle=figures.DASHES[dash],
+                linestyle=figures.DASHES[style.dash],
+                marker=figures.MARKERS[style.marker],
+                markevery=max(1, len(sent) // figures.FEW_MARKERS),
                 label=configuration.legend,
             )
             low, high = (

@@ -8,8 +8,16 @@ import pytest
 from cfljax.methods import METHODS, find_about
 from cfljax.report import figures, write
 from cfljax.report.curves import MOST_CURVES, Band
-from cfljax.report.page_data import COLOURS, DASHES, FAMILY_COLOURS, styles
+from cfljax.report.page import web
 from cfljax.report.report_data import read
+from cfljax.report.styles import (
+    CLUSTER_COLOURS,
+    COLOURS,
+    DASHES,
+    FAMILY_COLOURS,
+    MARKERS,
+    choose_styles,
+)
 from cfljax.store import Store
 from tests.report import synthetic
 
@@ -63,44 +71,99 @@ def test_what_there_is_nothing_for_is_left_out_and_old_files_go(tmp_path):
 
 
 @pytest.mark.parametrize("methods", [1, 2, 5, 9, MOST_CURVES])
-def test_no_two_curves_look_alike(methods):
+@pytest.mark.parametrize("others", [(), ("fedavg",)])
+def test_no_two_curves_look_alike(methods, others):
+    """Nor would they without colours, as far as there are enough markers for the methods."""
     drawn = [
         SimpleNamespace(folder="", method="ifca", label=f"m{i % methods}")
         for i in range(MOST_CURVES)
     ]
-    made = styles(SimpleNamespace(drawn=drawn))
-    assert len(set(made)) == MOST_CURVES
-    assert all(0 <= colour < COLOURS and 0 <= dash < DASHES for colour, dash in made)
-    if methods == 1:
-        assert [colour for colour, _ in made[:COLOURS]] == list(range(COLOURS))
-    if methods in (
-        2,
-        5,
-    ):  # a method has its colour with four dashes, then those that are no method's
-        least = 4 * methods
-        assert [colour for colour, _ in made[:least]] == [i % methods for i in range(least)]
-        assert all(colour >= methods for colour, _ in made[least:])
+    drawn += [SimpleNamespace(folder="", method=name, label=name) for name in others]
+    made = choose_styles(drawn)
+    assert len(set(made)) == len(drawn)
+    colours, dashes, markers = (np.array(part) for part in zip(*made, strict=True))
+    assert (dashes >= 0).all() and (dashes < DASHES).all() and (markers < MARKERS).all()
+    if others:
+        assert set(colours[:-1]) <= set(FAMILY_COLOURS["clustered"])
+        assert colours[-1] in FAMILY_COLOURS["global"]
+    if methods == 1 and not others:
+        assert colours.tolist()[:8] == list(range(len(CLUSTER_COLOURS)))
+    if methods in (2, 5):  # a method has its colour and marker with four dashes
+        looks = [made[k::methods][:4] for k in range(methods)]
+        of = [{(style.colour, style.marker) for style in each} for each in looks]
+        assert all(len(each) == 1 for each in of) and len(set.union(*of)) == methods
+        assert all({style.dash for style in each} == set(range(DASHES)) for each in looks)
+        assert len({style.marker for style in made[:methods]}) == methods
 
 
-def test_colours_are_those_of_the_families_of_methods():
-    """Each method has a colour of its family, and no family has a colour of another."""
+def test_each_family_of_methods_has_a_hue_and_its_methods_have_markers():
     built_in = list(filter(METHODS.is_built_in, METHODS))
-    first = {
-        family: [name for name in built_in if find_about(name).family == family][:3]
-        for family in FAMILY_COLOURS
-    }
     drawn = [
         SimpleNamespace(folder="", method=name, label=name)
-        for names in first.values()
-        for name in names
+        for family in FAMILY_COLOURS
+        for name in [n for n in built_in if find_about(n).family == family][:3] or ["mine"]
     ]
-    made = dict(
-        zip((each.method for each in drawn), styles(SimpleNamespace(drawn=drawn)), strict=True)
-    )
-    for family, names in first.items():
-        assert {made[name][0] for name in names} == set(FAMILY_COLOURS[family]), family
+    found = dict(zip([each.method for each in drawn], choose_styles(drawn), strict=True))
+    for name, style in found.items():
+        known = find_about(name)
+        assert style.colour in FAMILY_COLOURS[known.family if known else None], name
+    by_family = [
+        {found[n].marker for n in found if found[n].colour in shades}
+        for shades in FAMILY_COLOURS.values()
+    ]
+    assert [len(markers) for markers in by_family] == [3, 3, 3, 3, 1]
     shades = sum(FAMILY_COLOURS.values(), ())
-    assert sorted(shades) == list(range(COLOURS))
+    assert sorted(shades) == list(range(len(COLOURS)))
+
+
+def test_the_page_has_the_colours_and_markers_of_the_figures():
+    css = web("page.css")
+    for i, colour in enumerate(COLOURS):
+        assert (
+            f"--c{i}: {colour};" in css and len(re.findall(rf"--c{i}:", css)) == 3
+        )  # and the dark
+    assert len(figures.MARKERS) == MARKERS and len(figures.DASHES) == DASHES
+    shapes = re.search(r"const SHAPES = \[(.*)\];", web("draw.js"))[1]
+    assert len(re.findall("corners|PLUS", shapes)) == MARKERS
+
+
+def read_box(pdf):
+    """The size of a PDF file's page in inches."""
+    words = re.search(rb"/MediaBox \[([^\]]*)\]", pdf)[1].split()
+    return [float(word) / 72 for word in words[2:]]
+
+
+def test_figures_of_a_column_are_pdf_files_with_embedded_fonts(rendered):
+    names = ("accuracy", "methods", "assignment", "mixture", "time")
+    made = dict(figures.render(read([rendered[0]]), names, width=3.3, pdf=True))
+    assert made == dict(figures.render(read([rendered[0]]), names, width=3.3, pdf=True))
+    for name in names:
+        pdf = made[f"{name}.pdf"]
+        assert pdf.startswith(b"%PDF") and b"/FontFile2" in pdf and b"/Type3" not in pdf
+        assert read_box(pdf)[0] == pytest.approx(3.3, abs=0.01) and read_box(pdf)[1] < 5
+    assert all(not name.endswith("pdf") for name in rendered[1])
+
+
+@pytest.mark.parametrize("width", [2.5, 3.3, 7.0])
+def test_letters_of_a_narrow_figure_stay_inside_and_are_seven_to_nine_points(width):
+    names = [f"A method of this long name, number {i}" for i in range(9)]
+    drawn = [SimpleNamespace(folder="", method="ifca", label=name, legend=name) for name in names]
+    band = Band(*(np.arange(9.0) for _ in Band._fields))
+    curves = SimpleNamespace(history={"accuracy_worst10": band}, stopped=(4,), changes=())
+    data = SimpleNamespace(drawn=drawn, curves=[curves] * 9)
+    with matplotlib.rc_context(figures.STYLE):
+        figure = figures.FIGURES["worst_tenth"](data, width)
+        figure.draw_without_rendering()
+    assert figure.get_size_inches()[0] == width
+    (axes,), (legend,) = figure.axes, figure.legends
+    # Of all that is drawn, in inches
+    box = figure.get_tightbbox()
+    assert box.x0 > -0.01 and box.x1 < width + 0.01
+    assert box.y0 > -0.01 and box.y1 < figure.get_size_inches()[1] + 0.01
+    ticks = [*axes.get_xticklabels(), *axes.get_yticklabels()]
+    written = [axes.xaxis.label, axes.yaxis.label, *ticks, *legend.get_texts()]
+    assert all(7 <= text.get_fontsize() <= 9 for text in written) and len(written) > 15
+    assert axes.get_window_extent().width > 0.4 * figure.bbox.width
 
 
 def test_a_legend_of_many_curves_has_room():

@@ -11,10 +11,9 @@ from scipy.stats import trim_mean, ttest_rel, wilcoxon
 
 from cfljax.commands import report as command
 from cfljax.report import page_data, table_files, tables, tested
-from cfljax.report.comparison import rows
-from cfljax.report.configurations import collect
 from cfljax.report.over_settings import compare_over_settings
 from cfljax.report.profile_picture import MAX_DRAWN_PROFILES, picture
+from cfljax.report.report_data import collect, make_table
 from cfljax.report.results import Results
 from cfljax.results.statistics import (
     EQUIVALENT,
@@ -57,7 +56,7 @@ def write_runs(folder, methods=METHODS, data=DATA, seeds=5):
                 record["config"]["data"]["name"] = name
                 store.write(names[-1], record, {})
     store.write_plan({"name": "grid", "units": names})
-    return rows(collect([folder]).configurations), values
+    return make_table(collect([folder])), values
 
 
 def test_below_five_seeds_nothing_is_tested_in_any_form(tmp_path):
@@ -211,7 +210,7 @@ def test_a_method_that_lacks_a_setting_has_no_place_over_the_settings(tmp_path):
     store = Store(tmp_path)
     record, arrays = store.read("ocfl-d0-1")
     store.write("ocfl-d0-1", record | {"status": "diverged"}, arrays)
-    over = compare_over_settings(rows(collect([tmp_path]).configurations))
+    over = compare_over_settings(make_table(collect([tmp_path])))
     assert [method.name for method in over.methods] == ["IFCA", "FedAvg", "Local only"]
     assert sum(row is None for row in over.rows) == 6
     frame = Results(tmp_path).table().set_index("method")

@@ -139,8 +139,9 @@ def test_runs_are_found_by_their_places_and_drawn(folder):
         results["ifca"]
     axes = results.plot().axes[0]
     assert axes.get_xlabel() == "round" and len(axes.lines) == 2
-    assert axes.lines[1].get_label() == "IFCA hidden=[200] beta=0.5"
-    assert axes.lines[1].get_ydata().tolist() == results.history()["accuracy"].tolist()[3:]
+    # The best is the first
+    assert axes.lines[0].get_label() == "IFCA hidden=[200] beta=0.5"
+    assert axes.lines[0].get_ydata().tolist() == results.history()["accuracy"].tolist()[3:]
     with pytest.raises(StoreError, match="there is no such column"):
         results.plot("accuracies")
 

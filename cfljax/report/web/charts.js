@@ -26,12 +26,24 @@ function nameEnds(layer, ends) {
     const y = [0, 12, 24].map(by => cy + by).find(y => y > 0 && taken.every(t => Math.abs(t.y - y) > 11 || t.x > right + LETTER || t.right + LETTER < x));
     if (y === undefined) continue;
     taken.push({ x, y, right });
-    layer.append(svg("line", { x1: cx + 2, x2: cx + 8, y1: cy, y2: y, stroke: s.shade, "data-line": s.line }), svg("text", { class: "end", x, y: y + 4, "data-line": s.line }, text));
+    layer.append(svg("line", { class: "lead", x1: cx + 2, x2: cx + 8, y1: cy, y2: y, stroke: s.shade, "data-line": s.line }), svg("text", { class: "end", x, y: y + 4, "data-line": s.line }, text));
   }
 }
 const NAME_ROOM = 130;
 
-// series: [{name, line (number of the configuration), shade, dash, x: [], m: [], s: [], stops: [x where a run was ended]}]; options: width, height, xlabel, xkind, ykind, limits, ends, worst, changes (x where the data change).
+// Markers, at some of the points of a curve; of curves that are close to each other at different ones.
+const FEW_MARKERS = 6;
+function drawMarkers(layer, series, s, points) {
+  const step = Math.ceil(points.length / FEW_MARKERS), first = Math.floor(series.indexOf(s) * step / series.length);
+  points.forEach(([x, y], i) => {
+    if (i % step !== first || !isFinite(x) || !isFinite(y)) return;
+    const marker = markerAt(s.marker, x, y, s.shade);
+    marker.setAttribute("data-line", s.line);
+    layer.append(marker);
+  });
+}
+
+// series: [{name, line (number of the configuration), shade, dash, marker, x: [], m: [], s: [], stops: [x where a run was ended]}]; options: width, height, xlabel, xkind, ykind, limits, ends, worst, changes (x where the data change).
 function lineChart(series, options) {
   const all = series.flatMap(s => s.m.flatMap((m, i) => known(m) ? [m - (s.s[i] || 0), m + (s.s[i] || 0)] : []));
   let ys = extent(all, 0.05);
@@ -59,6 +71,7 @@ function lineChart(series, options) {
   for (const s of series) {
     const points = s.m.map((m, i) => [options.logx && !(s.x[i] > 0) ? NaN : x(s.x[i]), clipped(y(number(m)))]);
     layer.append(svg("path", { d: path(points), "data-line": s.line, fill: "none", stroke: s.shade, "stroke-width": 1.8, "stroke-linejoin": "round", "stroke-dasharray": s.dash }));
+    drawMarkers(layer, series, s, points);
     for (const at of s.stops || []) {
       const [cx, cy] = points[s.x.findIndex(v => v >= at)] || [];
       if (isFinite(cx) && isFinite(cy)) layer.append(svg("line", { x1: cx, x2: cx, y1: cy - 5, y2: cy + 5, stroke: s.shade, "stroke-width": 1.6, class: "stop", "data-line": s.line }));
@@ -74,6 +87,8 @@ function lineChart(series, options) {
   if (named) nameEnds(layer, ends);
   chart.root.setAttribute("aria-label", said(series, options));
   chart.root.keys = series;
+  const ylabel = options.ylabel || options.label;
+  chart.root.ylabel = options.ykind === "percent" ? `${ylabel}, %` : ylabel;
   chart.root.rows = [["curve", options.xlabel.replace(", %", ""), options.label, "standard deviation"], ...series.flatMap(s => s.m.map((m, i) => [s.name, s.x[i], m, s.s[i]]))];
   follow(chart, series, options);
   return chart.root;

@@ -24,6 +24,21 @@ function colour(index) {
 }
 const DASHES = [null, "6 3", "2 2.5", "9 3 2 3"];
 
+// The shapes of markers as corners around (0, 0): circle, square, triangle, diamond, triangle down, plus, cross, star.
+const corners = (count, turn, inner) => Array.from({ length: inner ? 2 * count : count }, (_, i) => {
+  const angle = turn + 2 * Math.PI * i / (inner ? 2 * count : count), radius = inner && i % 2 ? inner : 1;
+  return [radius * Math.cos(angle), radius * Math.sin(angle)];
+});
+const QUARTER = Math.PI / 2, ARM = 0.36;
+const PLUS = [0, 1, 2, 3].flatMap(k => [[1, -ARM], [1, ARM], [ARM, ARM]].map(([x, y]) => [[x, y], [-y, x], [-x, -y], [y, -x]][k]));
+const turned = (points, angle) => points.map(([x, y]) => [x * Math.cos(angle) - y * Math.sin(angle), x * Math.sin(angle) + y * Math.cos(angle)]);
+const SHAPES = [corners(16, 0), corners(4, QUARTER / 2), corners(3, -QUARTER), corners(4, 0), corners(3, QUARTER), PLUS, turned(PLUS, QUARTER / 2), corners(5, -QUARTER, 0.45)];
+const MARKER_SIZE = 3.9;
+function markerAt(marker, x, y, shade) {
+  const points = SHAPES[marker].map(([dx, dy]) => `${(x + MARKER_SIZE * dx).toFixed(1)},${(y + MARKER_SIZE * dy).toFixed(1)}`).join(" ");
+  return svg("polygon", { points, fill: shade, stroke: "none" });
+}
+
 function bytesOf(text) {
   const raw = atob(text), out = new Uint8Array(raw.length);
   for (let i = 0; i < raw.length; i++) out[i] = raw.charCodeAt(i);

@@ -2,6 +2,8 @@
 // The page: which figures there are, what filters them, and when they are redrawn.
 const data = JSON.parse(document.getElementById("data").textContent);
 const state = { on: new Set(data.configs.map((_, i) => i)), quantity: "accuracy", own: null, final: Object.keys(data.final)[0] };
+// A line's marker: one of the shapes, as the figures for papers have them.
+const markerOf = i => data.configs[i].marker;
 const shadeOf = i => `var(--c${data.configs[i].colour})`;
 const dashOf = i => DASHES[data.configs[i].dash];
 const visible = () => data.configs.map((_, i) => i).filter(i => state.on.has(i));
@@ -10,7 +12,7 @@ const quantityOf = (kind, name) => data.names[kind][name] || [name, ""];
 const kindOf = (kind, name) => ({ share: "percent", bytes: "bytes" })[quantityOf(kind, name)[1]] || "plain";
 
 function bandSeries(table, x) {
-  return visible().filter(i => table[i]).map(i => ({ name: data.configs[i].name, line: i, shade: shadeOf(i), dash: dashOf(i), stops: x ? [] : data.configs[i].stopped, ...table[i], x: x ? x(i, table[i]) : table[i].x }));
+  return visible().filter(i => table[i]).map(i => ({ name: data.configs[i].name, line: i, shade: shadeOf(i), dash: dashOf(i), marker: markerOf(i), stops: x ? [] : data.configs[i].stopped, ...table[i], x: x ? x(i, table[i]) : table[i].x }));
 }
 const nothing = text => tag("p", { class: "nothing" }, text);
 const tall = (width, wide) => Math.round(Math.max(210, Math.min(wide ? 380 : 300, width * (wide ? 0.4 : 0.62))));
@@ -40,7 +42,7 @@ function panels(list, width, least, one, missing) {
 
 function against(width, x, options, missing) {
   const table = data.history.accuracy || [], series = bandSeries(table, x).filter(s => s.x).map(s => ({ ...s, x: s.x.slice(1), m: s.m.slice(1), s: s.s.slice(1) }));  // what is done before round 1 counts there
-  const chart = series.length && lineChart(series, { width, height: tall(width), ykind: "percent", limits: [0, 1], ends: true, ...options });
+  const chart = series.length && lineChart(series, { width, height: tall(width), ykind: "percent", limits: [0, 1], ends: true, ylabel: "accuracy", ...options });
   return chart || nothing(missing || "Nothing to draw: no selected run has an accuracy.");
 }
 
@@ -52,17 +54,16 @@ const FIGURES = {
   ],
   methods: width => {
     const rows = visible().map(i => ({ name: data.configs[i].name, line: i, shade: shadeOf(i), ...data.final[state.final][i] })).filter(r => r.seeds.length);
-    rows.sort((a, b) => (b.mean ?? -1) - (a.mean ?? -1));  // the best first, as in the table
-    const chart = rows.length && dotChart(rows, { width, xlabel: "%", xkind: "percent", label: "accuracy per method" });
+    const chart = rows.length && dotChart(rows, { width, xlabel: `${quantityOf("final", state.final)[0]}, %`, xkind: "percent", label: "accuracy per method" });
     return [choice("Show", "final", Object.keys(data.final), state.final, v => { state.final = v; }), chart || nothing("Nothing to draw: no selected run ended well.")];
   },
   clients: width => {
     const series = bandSeries(data.clients, (i, band) => band.x);
-    return [series.length && lineChart(series, { width, height: tall(width), xlabel: "share of the clients, %", xkind: "percent", ykind: "percent", limits: [0, 1], worst: true, bare: series.length > 6, label: "accuracy per client" }) || nothing("Nothing to draw: no client had test samples.")];
+    return [series.length && lineChart(series, { width, height: tall(width), xlabel: "share of the clients, %", xkind: "percent", ykind: "percent", limits: [0, 1], worst: true, bare: series.length > 6, ylabel: "accuracy", label: "accuracy per client" }) || nothing("Nothing to draw: no client had test samples.")];
   },
   newcomers: width => {
     const series = bandSeries(data.newcomers, (i, band) => band.x);
-    return [series.length && lineChart(series, { width, height: tall(width), xlabel: "local steps of a new client", ykind: "percent", limits: [0, 1], ends: true, exact: true, label: "accuracy of new clients" }) || nothing("Nothing to draw: no run has new clients (data.new_clients).")];
+    return [series.length && lineChart(series, { width, height: tall(width), xlabel: "local steps of a new client", ykind: "percent", limits: [0, 1], ends: true, exact: true, ylabel: "accuracy", label: "accuracy of new clients" }) || nothing("Nothing to draw: no run has new clients (data.new_clients).")];
   },
   bytes: width => [against(width, (i, band) => (data.history.bytes || [])[i] ? (data.history.bytes[i].m) : null, { xkind: "bytes", xlabel: "sent", label: "accuracy against bytes" })],
   clock: width => [against(width, (i, band) => (data.history.clock_s || [])[i] ? data.history.clock_s[i].m : null, { xlabel: "simulated seconds", label: "accuracy against simulated time" }, "Nothing to draw: no run has a simulated clock (train.clock).")],
@@ -118,15 +119,13 @@ function draw() {
   for (const button of document.querySelectorAll("#legend [data-config]")) button.setAttribute("aria-pressed", state.on.has(Number(button.dataset.config)));
 }
 
-const keyOf = i => svg("svg", { width: 18, height: 8 }, svg("line", { x1: 0, x2: 18, y1: 4, y2: 4, stroke: shadeOf(i), "stroke-width": 3, "stroke-dasharray": dashOf(i) }));
+const keyOf = i => svg("svg", { width: 22, height: 10 }, svg("line", { x1: 0, x2: 22, y1: 5, y2: 5, stroke: shadeOf(i), "stroke-width": 2, "stroke-dasharray": dashOf(i) }), markerAt(markerOf(i), 11, 5, shadeOf(i)));
 
 function legend() {
   const nav = document.getElementById("legend");
   if (!data.configs.length) { nav.remove(); return; }
   const everything = () => { state.on = new Set(data.configs.map((_, i) => i)); draw(); };
-  const first = Object.values(data.final)[0], level = i => first[i].mean ?? -1;
-  const ranked = data.configs.map((config, i) => [config, i]).sort((a, b) => level(b[1]) - level(a[1]));
-  ranked.forEach(([config, i]) => nav.append(tag("button", {
+  data.configs.forEach((config, i) => nav.append(tag("button", {
     type: "button", "data-config": i, "aria-pressed": "true", title: "Click: show or hide. Double click, or the key o: only this one.",
     onclick: () => { if (state.on.has(i)) state.on.delete(i); else state.on.add(i); draw(); },
     ondblclick: () => { state.on = new Set([i]); draw(); },
@@ -139,8 +138,7 @@ function legend() {
 // Click on a head sorts the rows of each block by that column.
 function sortable(table) {
   [...table.querySelectorAll("thead button")].forEach((button, column) => button.addEventListener("click", () => {
-    const down = button.dataset.down !== "yes";
-    button.dataset.down = down ? "yes" : "no";
+    const down = button.closest("th").getAttribute("aria-sort") !== "descending";
     for (const head of table.querySelectorAll("thead th")) head.removeAttribute("aria-sort");
     button.closest("th").setAttribute("aria-sort", down ? "descending" : "ascending");
     for (const body of table.tBodies) {
@@ -150,8 +148,6 @@ function sortable(table) {
       body.append(...rows);
     }
   }));
-  const first = table.querySelector("thead .headline button");
-  if (first) first.click();
 }
 
 // The words are selected, too, for browsers that let no page copy.
