@@ -313,7 +313,7 @@ def _make_run(
         where = f"method.{c.label}"
         for check in (
             lambda: _check_together(data, train),
-            lambda: check_stop(train.stop, data.validation),
+            lambda: check_stop(train.stop, data.validation, train.metrics),
             lambda: check_parts(c.label, options, train),
             lambda: check_start(c.label, options, model.options, train, data),
             lambda: _check_unlabelled(data, options, train, where),

@@ -6,7 +6,7 @@ import dataclasses
 
 from cfljax.config.frozen import FrozenTable
 from cfljax.config.optimisers import check_optimiser
-from cfljax.errors import SpecError
+from cfljax.errors import SpecError, suggest
 from cfljax.federation.traces import read_trace
 from cfljax.registry.options import Table, Value, check, option
 
@@ -148,6 +148,10 @@ def read_server(value: Value) -> ServerTable | None:
     )
 
 
+# The metrics of the engine that early stopping may watch; none uses test data
+STOP_METRICS = ("val_loss", "val_accuracy", "train_loss")
+
+
 @dataclasses.dataclass(frozen=True)
 class StopTable:
     """A run ends at the first evaluation at which its metric has not become better for `patience`
@@ -156,17 +160,49 @@ class StopTable:
     patience: int = option(20, "rounds without a better value", low=1)
     metric: str = option(
         "val_loss",
-        "metric to watch; none uses test data",
-        choices=("val_loss", "val_accuracy", "train_loss"),
+        "metric to watch: val_loss, val_accuracy, train_loss, or one of `train.metrics`, computed "
+        "on validation samples",
     )
+    better: str | None = option(
+        None, "which values of one of `train.metrics` are better", choices=("higher", "lower")
+    )
+
+    @property
+    def own(self) -> str:
+        """The metric of `train.metrics` that is watched; "" if it is one of the engine's."""
+        return "" if self.metric in STOP_METRICS else self.metric
 
 
 NEEDS_VALIDATION = "needs validation samples; add data.validation = 0.1"
 
 
-def check_stop(stop: StopTable | None, validation: float) -> None:
-    """Reject a metric of validation samples if there are none."""
-    if stop is not None and stop.metric != "train_loss" and not validation:
+def check_stop(stop: StopTable | None, validation: float, metrics: tuple[str, ...] | None) -> None:
+    """Reject a metric of validation samples if there are none, and one of the user's that
+    `train.metrics` (`metrics`) does not have, or of which nobody knows what is better."""
+    if stop is None:
+        return
+    name = f'train.stop.metric = "{stop.metric}"'
+    if stop.own:
+        known = (*STOP_METRICS, *(metrics or ()))
+        if stop.metric not in known:
+            raise SpecError(
+                f"{name}: unknown{suggest(stop.metric, known)}; a metric of your own must also be "
+                "in train.metrics"
+            )
+        if f"val_{stop.metric}" in known:
+            raise SpecError(
+                f'{name}: its values on validation samples are named "val_{stop.metric}", as '
+                "another of train.metrics; rename one"
+            )
+        if stop.better is None:
+            raise SpecError(
+                f'{name}: say which values are better, as in {{ metric = "{stop.metric}", better = '
+                '"higher" }'
+            )
+    elif stop.better is not None:
         raise SpecError(
-            f'train.stop.metric = "{stop.metric}": {NEEDS_VALIDATION}, or take "train_loss"'
+            f'train.stop.better = "{stop.better}": is for a metric of train.metrics; what is '
+            f"better of {stop.metric} is known, leave it out"
         )
+    if stop.metric != "train_loss" and not validation:
+        raise SpecError(f'{name}: {NEEDS_VALIDATION}, or take "train_loss"')

@@ -64,29 +64,37 @@ def make_evaluation(
         if scene.federation.valid is not None:
             on_validation = _scores(model, settings, scene, view.models, scene.federation.valid)
             scored |= {f"val/{name}": each for name, each in on_validation._asdict().items()}
+            seen = _show(model, scene, scene.federation.valid, view, on_validation, t)
+            found = metrics.own_metrics(settings.val_metrics, seen)
+            scored |= {f"own/val_{name}": value for name, value in found.items()}
         trains = scene.who & (scene.federation.train.count > 0)
         for name, (models, which) in view.also.items():
             by_other = score(
                 model, scene.federation, scene.test, models, which[ids], trains, settings.sequential
             )
             scored[f"also/{name}"] = by_other.correct
-        seen = metrics.Seen(
-            model,
-            scene.federation,
-            scene.test,
-            view.models,
-            scene.labels,
-            scene.scoring,
-            scene.who,
-            *scores,
-            round=t,
-        )
-        return scored | {
-            f"own/{name}": value
-            for name, value in metrics.own_metrics(settings.metrics, seen).items()
-        }
+        seen = _show(model, scene, scene.test, view, scores, t)
+        found = metrics.own_metrics(settings.metrics, seen)
+        return scored | {f"own/{name}": value for name, value in found.items()}
 
     return evaluate
+
+
+def _show(
+    model: Model, scene: Scene, split: Split, view: StateView, scores: Scores, t: Array
+) -> metrics.Seen:
+    """Return what the user's metrics see after t rounds. `scores`: of the samples of the split."""
+    return metrics.Seen(
+        model,
+        scene.federation,
+        split,
+        view.models,
+        scene.labels,
+        scene.scoring,
+        scene.who,
+        *scores,
+        round=t,
+    )
 
 
 def strip_settings(settings: Settings) -> Settings:

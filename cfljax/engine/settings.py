@@ -26,11 +26,14 @@ class Stop(NamedTuple):
     patience: int
     # A quantity of the history
     metric: str
+    # Whether higher values are better; None: only of an accuracy
+    higher: bool | None = None
 
     @property
     def sign(self) -> int:
         """1: the higher the better; −1: the lower."""
-        return 1 if self.metric.endswith("accuracy") else -1
+        higher = self.metric.endswith("accuracy") if self.higher is None else self.higher
+        return 1 if higher else -1
 
 
 class Asynchronous(NamedTuple):
@@ -63,6 +66,8 @@ class Settings(NamedTuple):
     label_history: bool = True
     # Names of metrics of the user's own
     metrics: tuple[str, ...] = ()
+    # Those of them that are computed on validation samples, too
+    val_metrics: tuple[str, ...] = ()
     sending: Sending = Sending()
     # When a run ends early; None: never
     stop: Stop | None = None

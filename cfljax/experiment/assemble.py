@@ -16,7 +16,7 @@ from cfljax import data, keys, models
 from cfljax.config import Run
 from cfljax.config.frozen import canonical
 from cfljax.config.rules import list_parts
-from cfljax.config.train_tables import check_buffer
+from cfljax.config.train_tables import StopTable, check_buffer
 from cfljax.config.transit import uses_error_feedback
 from cfljax.devices import compiled
 from cfljax.devices.machine import Machine, make_mesh
@@ -369,12 +369,22 @@ def _make_settings(
         label_history=federation.clients <= 10_000,
         metrics=train.metrics or (),
         sending=message.sending,
-        stop=Stop(train.stop.patience, train.stop.metric) if train.stop else None,
+        val_metrics=(train.stop.own,) if train.stop and train.stop.own else (),
+        stop=_read_stop(train.stop),
         vector_up=vector_up,
         vector_down=vector_down,
         clock=clock,
         asynchronous=asynchronous,
     )
+
+
+def _read_stop(table: StopTable | None) -> Stop | None:
+    """Return when a run ends early; None: never."""
+    if table is None:
+        return None
+    if table.own:
+        return Stop(table.patience, f"val_{table.own}", table.better == "higher")
+    return Stop(table.patience, table.metric)
 
 
 def _is_sharded(run: Run, devices: int, machine: Machine) -> bool:

@@ -50,6 +50,30 @@ def test_other_rules_than_a_method_s_are_told_with_it():
     assert len(error.value.lines) == 3 and "validation" in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("stop", "says"),
+    [
+        ({"metric": "macro_f2"}, 'stop.metric = "macro_f2": unknown; did you mean "macro_f1"'),
+        ({"metric": "macro_f1"}, "say which values are better"),
+        ({"metric": "val_loss", "better": "higher"}, 'stop.better = "higher": is for a metric'),
+        ({"metric": "macro_f1", "better": "up"}, 'stop.better = "up"'),
+        ({"metric": "macro_f1", "better": "higher"}, "needs validation samples"),
+        ({"metric": "macro_f1", "better": "higher"}, None),
+    ],
+)
+def test_early_stopping_by_a_metric_of_train_metrics(stop, says):
+    train = SPEC["train"] | {"metrics": ["macro_f1"], "stop": stop}
+    if says is None:
+        data = SPEC["data"] | {"validation": 0.2}
+        (run,) = read_spec(
+            SPEC | {"data": data, "train": train, "method": "fedavg", "seeds": [0]}
+        ).runs()
+        assert (run.train.stop.own, run.train.stop.better) == ("macro_f1", "higher")
+    else:
+        with pytest.raises(SpecError, match=says):
+            read_spec(SPEC | {"train": train, "method": "fedavg"})
+
+
 def test_commands_print_each_line_with_the_file(tmp_path, capsys):
     flags = ["method=ifca,fedbcd,pfedme", "data.clients=8", "train.rounds=2"]
     flags += ["train.momentum=0.9", 'train.server={ name = "sgd", lr = 1.0 }']

@@ -6,6 +6,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+import cfljax
 from cfljax.engine.history import Watch
 from cfljax.engine.settings import Assembled, Settings, Stop
 from cfljax.engine.simulate import simulate
@@ -181,3 +182,27 @@ def test_a_metric_that_is_not_finite_is_no_better():
     }
     assert watch.see(rows).tolist() == [0, 1]
     assert watch.ended.tolist() == [4, 3] and watch.evaluations.tolist() == [5, 4]
+
+
+def served(seen):
+    """The share of clients that are right about half of their samples, and which samples count."""
+    scored = seen.who & (seen.samples > 0)
+    good = scored & (seen.correct >= 0.5 * seen.samples)
+    return good.sum() / scored.sum() + 10 * seen.samples.sum()
+
+
+def test_a_metric_of_one_s_own_is_watched_on_validation_samples():
+    cfljax.register_metric("served")(served)
+    data = {"name": "blobs", "samples": 200, "clients": 6, "validation": 0.3}
+    plain = {"lr": 0.1, "metrics": ["served"], "plan": {"quick": False}}
+    ends = {}
+    for better in ("higher", "lower"):
+        stop = {"patience": 3, "metric": "served", "better": better}
+        result = cfljax.run("fedavg", data, "mclr", rounds=12, train=plain | {"stop": stop})
+        watched, tested = result.history["val_served"], result.history["served"]
+        sign = -1 if better == "higher" else 1
+        end = first_end(sign * watched.astype(float), result.history["round"], 3)
+        ends[better] = result.summary["rounds"]
+        assert ends[better] == (12 if end is None else end)
+        assert (watched // 10 != tested // 10).all()
+    assert ends["lower"] != ends["higher"]
