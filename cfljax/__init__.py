@@ -19,6 +19,7 @@ __all__ = [
     "SpecError",
     "StoreError",
     "__version__",
+    "check",
     "import_data",
     "init",
     "load",
@@ -35,7 +36,7 @@ __all__ = [
 ]
 
 _HOME = {
-    "api": ("import_data", "load", "run", "sweep", "tune"),
+    "api": ("check", "import_data", "load", "run", "sweep", "tune"),
     "commands.init": ("init",),
     "errors": ("CfljaxError", "DataError", "SpecError", "StoreError"),
     "registry.options": ("option",),
@@ -52,7 +53,7 @@ _HOME = {
 }
 
 if TYPE_CHECKING:
-    from cfljax.api import import_data, load, run, sweep, tune
+    from cfljax.api import check, import_data, load, run, sweep, tune
     from cfljax.commands.init import init
     from cfljax.config.plugins import (
         register_compressor,

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pandas
 
     from cfljax.config import Run
+    from cfljax.contract.battery import Check
     from cfljax.launch.checkpoints import Checkpoints
     from cfljax.models.apply import Network
     from cfljax.report.results import Results
@@ -163,6 +164,7 @@ def _compute(
 ) -> Result:
     """Compute a run in this process. `checkpoints`: what it continues from."""
     from cfljax.devices.machine import describe_machine
+    from cfljax.errors import CfljaxError
     from cfljax.experiment.batching import make_batches
     from cfljax.launch.batch import run_batch
     from cfljax.launch.display import find_notebook
@@ -184,15 +186,21 @@ def _compute(
         def show_evaluation(run: Run, round: int, numbers: dict[str, float]) -> bool:  # noqa: ARG001
             return callback is not None and is_true(callback(round, numbers))
 
-        ((record, arrays),) = run_batch(
-            batch,
-            machine,
-            "state",
-            report,
-            checkpoints,
-            catch=False,
-            callback=None if callback is None else show_evaluation,
-        )
+        try:
+            ((record, arrays),) = run_batch(
+                batch,
+                machine,
+                "state",
+                report,
+                checkpoints,
+                catch=False,
+                callback=None if callback is None else show_evaluation,
+            )
+        except CfljaxError as error:
+            if os.environ.get("CFLJAX_DEBUG"):
+                raise
+            # The line says it all; a model's mistake has come through dozens of frames of flax
+            raise error.with_traceback(None) from None
     return Result(record, arrays)
 
 
@@ -324,6 +332,34 @@ def tune(
         None if then_compare is None else list(then_compare),
     )
     return Results(store.folder, sweep=last.describe_sweep())
+
+
+def check(what: str | os.PathLike[str] | Network, sets: Iterable[str] = ()) -> list[Check]:
+    """Check a method or a model of one's own: play it for two rounds on small data, change what
+    must not matter, and say what fails, as `cfljax check` does. Each check has a `subject`, a
+    `property` in words, a `status` ("passed", "failed" or "skipped") and a `message` that says what
+    to do.
+
+    Args:
+        what: a file with methods and models, the name of a method or model that is registered, or
+            a model as `run` takes it.
+        sets: options, other data or another model, such as `"method.mine.clusters=3"`.
+
+    Example:
+        ```python
+        assert not [each for each in cfljax.check("bold.py") if each.status == "failed"]
+        ```
+    """
+    from cfljax.contract.battery import check_file, check_name
+    from cfljax.devices.cores import use_cores
+    from cfljax.files import use_compilation_cache
+
+    use_cores()
+    use_compilation_cache()
+    if not isinstance(what, str | os.PathLike):
+        return check_name(_own_model(what), sets)
+    name = os.fspath(what)
+    return (check_file if name.endswith(".py") else check_name)(name, sets)
 
 
 def import_data(

@@ -4,7 +4,9 @@ command that meets it."""
 from __future__ import annotations
 
 import difflib
+import traceback
 from collections.abc import Iterable
+from pathlib import Path
 
 
 class CfljaxError(Exception):
@@ -57,6 +59,18 @@ class DataError(CfljaxError):
     """A data set is missing or broken."""
 
     exit_code = 4
+
+
+def locate_frame(error: BaseException) -> str:
+    """Return the last line of a user's own code that an error came through, as in `mine.py, line
+    12: `; "" if there is none."""
+    package = Path(__file__).parent
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        file = Path(frame.filename)
+        installed = {"site-packages", "dist-packages"} & set(file.parts)
+        if not (installed or file.is_relative_to(package)):
+            return f"{file.name}, line {frame.lineno}: "
+    return ""
 
 
 class SpecWarning(UserWarning):

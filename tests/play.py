@@ -17,6 +17,7 @@ import numpy as np
 
 from cfljax import data, keys
 from cfljax.config import Train
+from cfljax.contract.outputs import list_unlike as unlike  # noqa: F401 (of tests)
 from cfljax.engine.settings import Assembled, Settings
 from cfljax.engine.simulate import Output, simulate
 from cfljax.federation import PARTITIONS, cohort
@@ -270,21 +271,3 @@ def on_nine(name, hypers=({},), seeds=None, federation=None, participants=None, 
         hypers=hypers,
         **options(name) | more,
     )
-
-
-def fields(output):
-    """All arrays of an output by name, timings aside."""
-    kept = {name: value for name, value in output._asdict().items() if name != "seconds"}
-    return {
-        jax.tree_util.keystr(path): np.asarray(leaf)
-        for path, leaf in jax.tree_util.tree_leaves_with_path(kept)
-    }
-
-
-def unlike(a, b):
-    """Names of the arrays of two outputs that are not the same bits."""
-    left, right = fields(a), fields(b)
-    differ = [
-        name for name in left if name in right and left[name].tobytes() != right[name].tobytes()
-    ]
-    return [*differ, *sorted(left.keys() ^ right.keys())]

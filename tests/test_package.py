@@ -36,9 +36,11 @@ ORDER += [
     "store",
     "results",
     "launch",
+    "contract",
     "report",
 ]
-ORDER += ["sinks", "extend", "api", "commands", "script", "sweep", "tune", "run", "load", "init"]
+ORDER += ["sinks", "extend", "api", "commands", "script"]
+ORDER += ["sweep", "tune", "run", "check", "load", "init"]
 """From the bottom of the house to its top: a module imports from its own package and from those
 above it in this list."""
 

@@ -9,6 +9,7 @@ import numpy as np
 from flax import linen
 
 from cfljax import data, keys, models
+from cfljax.contract.outputs import break_clients as broken  # noqa: F401 (of tests)
 from cfljax.federation import PARTITIONS
 from cfljax.federation.pack import pack
 from cfljax.local.schedule import Work
@@ -124,16 +125,6 @@ def start(seed=0):
 def first_model_of(network, seed=0):
     """f64[d]: what a run of this network begins with."""
     return np.asarray(first_models(keys.root(seed), network, 1)[0], np.float64)
-
-
-def broken(federation, *clients, value=np.nan):
-    """The same federation, with this value in place of the training samples of these clients, and
-    of others who share them."""
-    x, split = np.array(federation.pool.x), federation.train
-    for client in clients:
-        first, count = (int(np.asarray(of)[client]) for of in (split.start, split.count))
-        x[np.asarray(split.rows)[first : first + count]] = value
-    return replace(federation, pool=federation.pool._replace(x=jax.device_put(x)))
 
 
 def without_samples(federation, client):

@@ -102,7 +102,19 @@ _ROW = {
     # The numbers of table.csv, and the options that vary
     "additionalProperties": {"type": ["number", "string", "boolean", "null"]},
 }
+_CHECK = {
+    "type": "object",
+    "properties": {
+        "subject": _TEXT,
+        "property": _TEXT,
+        "status": {"enum": ["passed", "failed", "skipped"]},
+        "message": _TEXT,
+    },
+    "required": ["subject", "property", "status", "message"],
+    "additionalProperties": False,
+}
 SCHEMAS: dict[str, Table] = {
+    "check": _make_schema(checks={"type": "array", "items": _CHECK}),
     "methods": _make_schema(methods={"type": "array", "items": _METHOD}),
     "describe": _make_schema(
         data=_TEXT,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from cfljax.errors import SpecError, suggest
+from cfljax.errors import CfljaxError, SpecError, locate_frame, suggest
 from cfljax.lazy import custom_jvp, jax, jnp, optax
 from cfljax.models.apply import RUNNING_PREFIX, Apply, to_functions
 from cfljax.types import Array, Model, OfLogits, Tree
@@ -136,9 +136,12 @@ def as_model(
                 shapes,
                 sample,
             )
-    except (TypeError, ValueError, RuntimeError) as error:
-        # RuntimeError: flax's own
-        reason = str(error).strip().split("\n")[0]
+    except CfljaxError:
+        raise
+    except Exception as error:
+        # Whatever the network raises; flax's own errors go on with advice after the first line
+        words = str(error).strip().splitlines() or [type(error).__name__]
+        reason = f"{locate_frame(error)}{words[0]}"
         raise SpecError(
             f'model "{name}" cannot take samples of shape {sample.shape[1:]}: {reason}'
         ) from error

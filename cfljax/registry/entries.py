@@ -131,6 +131,17 @@ def list_origins(named: Iterable[tuple[str, str]]) -> tuple[Origin, ...]:
     return tuple(dict.fromkeys(origin for origin in found if origin is not None))
 
 
+def list_registered(plugin: str) -> list[tuple[str, str]]:
+    """List the (kind, name) of what a plug-in has registered. `plugin`: as `plugins.load` returns
+    it."""
+    return [
+        (kind, name)
+        for kind, registry in _registries.items()
+        for name, origin in registry._origins.items()
+        if origin.plugin == plugin
+    ]
+
+
 def adopt(files: Collection[str], origin: Origin) -> None:
     """Give this origin to all that these files have registered: a plugin may be imported before it
     is named."""

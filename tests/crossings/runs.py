@@ -12,6 +12,7 @@ from flax import linen
 
 from cfljax import models
 from cfljax.config import read_spec
+from cfljax.contract.padding import pad
 from cfljax.devices.machine import describe_machine
 from cfljax.engine.settings import Assembled
 from cfljax.engine.simulate import simulate
@@ -20,7 +21,6 @@ from cfljax.experiment.assemble import assemble_batch
 from cfljax.experiment.batching import make_batches
 from cfljax.types.federation import NEVER
 from tests import play, toy
-from tests.padding import pad
 
 ROUNDS = 4
 CLIENTS = 12

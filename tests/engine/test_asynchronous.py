@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from cfljax import keys
+from cfljax.contract.outputs import list_arrays
+from cfljax.contract.padding import pad
 from cfljax.engine.settings import Asynchronous
 from cfljax.errors import SpecError
 from cfljax.federation.traces import make_devices
@@ -19,7 +21,6 @@ from cfljax.methods import METHODS
 from cfljax.round.common import first_models
 from tests import play, toy
 from tests.often import rarely
-from tests.padding import pad
 from tests.reference import asynchronous as reference
 from tests.reference import clock, plain
 
@@ -168,7 +169,7 @@ def test_to_wait_for_all_is_the_same_bits_as_a_round(name):
         "['diag']['applied']",
         "['history']['staleness']",
     ]
-    theirs, ours = play.fields(waiting), play.fields(buffered)
+    theirs, ours = list_arrays(waiting), list_arrays(buffered)
     for name in seconds:
         if name in theirs:
             np.testing.assert_allclose(ours[name], theirs[name], rtol=1e-5, err_msg=name)

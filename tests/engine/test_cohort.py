@@ -6,10 +6,10 @@ import numpy as np
 
 from cfljax import keys
 from cfljax.config import read_spec
+from cfljax.contract.padding import pad
 from cfljax.experiment import assemble, execution
 from cfljax.federation import cohort
 from tests import machines, toy
-from tests.padding import pad
 
 draw = jax.jit(cohort.draw, static_argnums=2)
 KEY = keys.fold(keys.root(0), "round", 0)

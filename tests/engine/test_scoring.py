@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from cfljax import data
+from cfljax.contract.padding import pad
 from cfljax.devices import spread
 from cfljax.engine import scoring
 from cfljax.local import stream
 from tests import toy
-from tests.padding import pad
 from tests.reference import plain
 
 

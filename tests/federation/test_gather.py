@@ -5,12 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from cfljax.contract.padding import pad
 from cfljax.federation import gather
 from cfljax.federation.groups import even_angles, rotation, rotations
 from cfljax.federation.pack import pack
 from cfljax.types import Parts, View
 from tests.federation.helpers import fake, parts
-from tests.padding import pad
 
 CASES = {
     "plain": ("iid", {}, "unit"), "standardised": ("iid", {}, "pixel"),

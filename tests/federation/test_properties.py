@@ -4,12 +4,12 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from cfljax.contract.padding import pad
 from cfljax.errors import CfljaxError
 from cfljax.federation import PARTITIONS
 from cfljax.federation.pack import pack
 from cfljax.types import Parts
 from tests.federation.helpers import fake
-from tests.padding import pad
 
 CALM = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 

@@ -10,6 +10,7 @@ from sklearn.metrics import adjusted_rand_score
 import cfljax
 from cfljax.commands.describe import describe
 from cfljax.config import read_spec
+from cfljax.contract.padding import pad
 from cfljax.errors import SpecError
 from cfljax.experiment.federations import host_federation
 from cfljax.federation import VIEWS
@@ -19,7 +20,6 @@ from cfljax.federation.pack import pack
 from cfljax.registry.checksums import hash_partition
 from tests.federation.helpers import fake, parts, with_users
 from tests.federation.test_drift import what_clients_see
-from tests.padding import pad
 
 BOTH = ["label_swap", {"name": "rotated", "groups": 2}]
 COPIED = [

@@ -6,12 +6,12 @@ import optax
 import pytest
 
 from cfljax import data, keys
+from cfljax.contract.padding import pad
 from cfljax.local.data import shuffle
 from cfljax.local.schedule import Task, Work, train_steps
 from cfljax.types import Jobs
 from tests import toy
 from tests.often import rarely
-from tests.padding import pad
 from tests.reference import plain
 
 KEY = keys.fold(keys.root(3), "round", 0)

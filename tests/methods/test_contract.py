@@ -10,13 +10,14 @@ import jax
 import numpy as np
 import pytest
 
+from cfljax.contract import outputs
+from cfljax.contract.padding import pad
 from cfljax.devices import compiled
 from cfljax.engine.quantities import DIAGNOSTICS
 from cfljax.methods import METHODS
 from tests import play, toy
 from tests.methods import golden
 from tests.methods.three_runs import RUNS, played, three, three_and_their_programs
-from tests.padding import pad
 from tests.play import ROUNDS, on_nine, unlike
 
 NAMES = list(METHODS)
@@ -81,17 +82,7 @@ def test_its_own_tests_are_in_one_file(name):
 
 @every_method
 def test_history_is_complete_and_finite(name):
-    output = three(name)[0]
-    assert output.history["round"].tolist() == list(range(ROUNDS + 1))
-    for quantity in ("accuracy", "loss", "accuracy_worst10", "bytes_up", "bytes_down", "clusters"):
-        assert np.isfinite(output.history[quantity]).all(), quantity
-    assert np.isfinite(output.models).all() and output.diverged_at == -1
-    assert (
-        np.isfinite(output.history["train_loss"][1:]).all()
-        and np.isfinite(output.history["discrepancy"][1:]).all()
-    )
-    assert output.labels.shape == (ROUNDS + 1, 9) and output.labels.min() >= -1
-    assert output.labels.max() < len(output.models)
+    assert not outputs.describe_history(three(name)[0], ROUNDS, 9)
 
 
 @every_method
@@ -104,8 +95,7 @@ def test_its_numbers_are_those_on_record(name):
 def test_its_diagnostics_say_what_they_are(name):
     """The page, the docs and the axes of figures take the words from where a number is made."""
     declared = METHODS.entry(name).options.diagnostics | DIAGNOSTICS
-    shown = set(three(name)[0].diag)
-    assert shown <= set(declared), shown - set(declared)
+    assert not outputs.describe_undeclared(three(name)[0], declared)
     for of, quantity in METHODS.entry(name).options.diagnostics.items():
         assert len(quantity.label) > 3 and quantity.label != of
         assert (quantity.unit == "share") == (of in SHARES or of.startswith("accuracy"))
@@ -113,8 +103,7 @@ def test_its_diagnostics_say_what_they_are(name):
 
 @every_method
 def test_it_learns(name):
-    output = three(name)[0]
-    assert output.history["loss"][-1] < output.history["loss"][0]
+    assert not outputs.describe_learning(three(name)[0])
 
 
 def texts_of_shared_programs(function):
@@ -209,36 +198,17 @@ def test_side_by_side_is_in_sequence(name):
 
 @pytest.mark.parametrize("name", ["ifca", *OVER_ALL_CLIENTS])
 def test_padding_is_invisible(name):
-    a, b = three(name)[1], padded(name)
-    assert np.array_equal(a.labels, b.labels[:, :9]) and (b.labels[:, 9:] == -1).all()
-    assert np.allclose(a.history["accuracy"], b.history["accuracy"])
-    models = (
-        b.models[:9] if len(b.models) == 12 else b.models
-    )  # without those of dummies, where each client has its own
-    assert np.allclose(a.models, models, atol=1e-5)
-    assert np.array_equal(a.history["bytes_up"], b.history["bytes_up"])
+    assert not outputs.describe_padding(three(name)[1], padded(name))
 
 
 @every_method
 def test_the_order_of_clients_does_not_matter(name):
     order = np.array([4, 2, 8, 0, 7, 1, 3, 6, 5])
-    a, b = three(name)[0], on_nine(name, RUNS, federation=play.nine_clients().take(order))[0]
-    assert np.allclose(a.history["accuracy"], b.history["accuracy"], atol=1e-6)
-    personal = np.array_equal(a.labels[-1], np.arange(9))
-    moved = a.labels[:, order]
-    for row_a, row_b in zip(
-        moved, b.labels, strict=True
-    ):  # the same groups; personal models are numbered by position
-        assert personal or np.array_equal(row_a, row_b)
-    assert np.allclose(a.models[order] if personal else a.models, b.models, atol=1e-5)
+    moved = on_nine(name, RUNS, federation=play.nine_clients().take(order))[0]
+    assert not outputs.describe_order(three(name)[0], moved, order)
 
 
 @every_method
 def test_a_client_with_broken_data_is_counted_and_kept_out(name):
     output = on_nine(name, RUNS, federation=toy.broken(play.nine_clients(), 3))[0]
-    healthy = np.arange(9) != 3
-    assert output.diverged_at == -1
-    assert output.history["nonfinite"][-1] > 0
-    assert np.isfinite(output.history["accuracy"]).all()
-    used = np.unique(output.labels[-1][healthy & (output.labels[-1] >= 0)])
-    assert np.isfinite(output.models[used]).all()
+    assert not outputs.describe_broken_client(output, 3)

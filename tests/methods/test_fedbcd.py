@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 
 from cfljax.config import Train
+from cfljax.contract.padding import pad
 from cfljax.errors import SpecError
 from cfljax.methods import METHODS
 from cfljax.methods.fedbcd import draw_steps
 from tests import play, toy
-from tests.padding import pad
 from tests.play import seven_clients as federation
 from tests.reference import fedbcd, plain
 

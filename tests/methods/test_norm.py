@@ -12,6 +12,7 @@ from flax import linen
 import cfljax
 from cfljax import keys, models
 from cfljax.config import read_spec
+from cfljax.contract.padding import pad
 from cfljax.devices.machine import describe_machine
 from cfljax.errors import SpecError
 from cfljax.experiment.assemble import assemble, host_federation
@@ -33,7 +34,6 @@ from tests.methods.norm import (
 )
 from tests.methods.served import run as run_served
 from tests.often import rarely
-from tests.padding import pad
 from tests.play import seven_clients as federation
 from tests.reference import batched, plain
 

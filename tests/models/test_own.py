@@ -1,11 +1,14 @@
 """Models of the user's own."""
 
+import traceback
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import linen, nnx
 
+import cfljax
 from cfljax.errors import SpecError
 from cfljax.models import MODELS, build, from_module
 
@@ -179,6 +182,20 @@ def test_a_model_that_mixes_samples_is_told_so_by_its_own_name():
     params = model.unravel(np.zeros(model.size, np.float32))
     with pytest.raises(SpecError, match='model "Mixing": .* mixes samples; keep the first axis'):
         model.forward(params, X)
+
+
+class Misspelt(linen.Module):
+    @linen.compact
+    def __call__(self, x):
+        return linen.Dense(3)(x.reshapes(len(x), -1))
+
+
+def test_what_a_model_raises_is_a_line_without_frames_of_flax():
+    blobs = {"name": "blobs", "samples": 60, "partition": "iid", "clients": 3}
+    with pytest.raises(SpecError, match=r'model "Misspelt" .*test_own.py, line \d+:') as raised:
+        cfljax.run("fedavg", data=blobs, model=Misspelt(), rounds=1)
+    frames = [frame.filename for frame in traceback.extract_tb(raised.value.__traceback__)]
+    assert len(frames) == 3 and raised.value.__cause__ is None
 
 
 def test_a_registered_model_is_built_by_name():

@@ -1,5 +1,7 @@
 """Federations with dummies and garbage in them, which must change no result."""
 
+from __future__ import annotations
+
 import dataclasses
 
 import numpy as np
@@ -13,7 +15,7 @@ def pad(
     samples: int = 0,
     rng: np.random.Generator | None = None,
 ) -> Federation:
-    """The same federation with `clients` dummies at the end (uid −1, nothing in their splits) and
+    """Return the federation with `clients` dummies at the end (uid −1, nothing in their splits) and
     `samples` garbage rows behind every client's rows, with `longest` raised by as many. Changes no
     result beyond rounding."""
     rng = rng or np.random.default_rng(0)
@@ -43,13 +45,13 @@ def pad(
 
 
 def _append(values: Array, number: int, value: int) -> Array:
-    values = np.asarray(values)
-    return on_host(np.concatenate([values, np.full(number, value, values.dtype)]))
+    known = np.asarray(values)
+    return on_host(np.concatenate([known, np.full(number, value, known.dtype)]))
 
 
 def _append_columns(values: Array, number: int, value: int) -> Array:
-    values = np.asarray(values)
-    return on_host(np.pad(values, ((0, 0), (0, number)), constant_values=value))
+    known = np.asarray(values)
+    return on_host(np.pad(known, ((0, 0), (0, number)), constant_values=value))
 
 
 def _pad_split(
