@@ -170,6 +170,22 @@ class Progress:
         parts += [f"{n} {status}" for status, n in self.finished.items() if n and status != "done"]
         return ", ".join(parts)
 
+    @property
+    def share(self) -> float:
+        """The part of all runs that is done, between 0 and 1: runs done before, and the rounds of
+        the others."""
+        work = self.phase
+        runs = work.before + work.runs
+        now = self.done / self.total if self.total else 1.0
+        return (work.before + work.runs * now) / runs if runs else now
+
+    def list_labels(self) -> frozenset[str]:
+        """Return the labels of the batches that are being computed."""
+        with self.lock:
+            return frozenset(
+                line.label for line in self.running if line is not None and line.done < line.rounds
+            )
+
     def seconds_left(self) -> float | None:
         """Estimate the seconds until the end; None: unknown."""
         with self.lock:

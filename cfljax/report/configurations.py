@@ -184,6 +184,38 @@ def collect(
     )
 
 
+class Planned(NamedTuple):
+    """A row of the table that a sweep plans, with the ids of its runs."""
+
+    label: str
+    # The name that papers have for the method, or the label, with the options of this row
+    name: str
+    units: frozenset[str]
+
+
+def list_planned(sweep: Table) -> list[Planned]:
+    """List the rows that a sweep plans (`Spec.describe_sweep`), in their order."""
+    rows: dict[tuple[str, str], tuple[Table, list[str]]] = {}
+    labels = sweep.get("labels") or []
+    short = _shorten_names({"varies": v} for each in labels for v in each.get("varies") or ())
+    for each in labels:
+        for unit, varies in zip(each["units"], each.get("varies") or (), strict=False):
+            key = (each["label"], json.dumps(varies, sort_keys=True, default=str))
+            rows.setdefault(key, (varies, []))[1].append(unit)
+    planned = []
+    for (label, _), (varies, units) in rows.items():
+        alike = [other for (own, _), (other, _) in rows.items() if own == label]
+        options = [
+            (short[name], show(value))
+            for name, value in varies.items()
+            if any(other.get(name) != value for other in alike)
+        ]
+        known = find_about(label)
+        name = _join(label if known is None else known.title, options)
+        planned.append(Planned(label, name, frozenset(units)))
+    return planned
+
+
 def _distinguish(configurations: list[Configuration]) -> list[Configuration]:
     """Return them, each with the options that some configuration of its label lacks."""
     alike: dict[tuple[str, str], set[tuple[str, str]]] = {}

@@ -21,6 +21,7 @@ from cfljax.report.columns import columns_of
 from cfljax.report.comparison import Column, Row, headline, headline_of, seconds_in_all
 from cfljax.report.configurations import Unit
 from cfljax.report.curves import MOST_CURVES
+from cfljax.report.live import Live, count_planned, list_waiting, without_ranks, write_bar
 from cfljax.report.notes import list_advice, list_notes
 from cfljax.report.page_data import escape_html, page_json
 from cfljax.report.report_data import ReportData
@@ -36,27 +37,39 @@ MOST_ROWS = 500
 _SLOT = re.compile(r"\{\{(\w+)\}\}")
 
 
-def page(data: ReportData, live: bool = False) -> str:
-    """Write the HTML of the report; the same data gives the same bytes. `live`: it loads itself
-    again every ten seconds."""
+FILES = (
+    '<p>The table as a file: <a href="table.csv">CSV</a>, <a href="table.md">Markdown</a>, '
+    '<a href="table.tex">LaTeX</a>; its tests: <a href="tests.tex">LaTeX</a></p>'
+)
+# For readers whose browser runs no script: the script does the same, and keeps what was chosen
+REFRESH = '<noscript><meta http-equiv="refresh" content="10"></noscript>'
+
+
+def page(data: ReportData, live: Live | None = None) -> str:
+    """Write the HTML of the report; the same data gives the same bytes. `live`: how far a sweep is
+    that is being computed; the page loads itself again every ten seconds."""
+    if live is not None:
+        data = without_ranks(data)
     scripts = [web(name) for name in SCRIPTS]
     parts = {
         "title": escape_html(data.collected.title),
-        "refresh": '<meta http-equiv="refresh" content="10">' if live else "",
+        "refresh": "" if live is None else REFRESH,
+        "live": "" if live is None else write_bar(live),
+        "files": FILES if live is None else "",
         "about": escape_html(_describe(data)),
-        "cards": _write_cards(data),
+        "cards": _write_cards(data, live),
         "warnings": "".join(
             f'<p class="warning">{escape_html(p)}</p>' for p in _shorten(data.problems, 5)
         ),
-        "table": _write_table(data),
+        "table": _write_table(data, live),
         "notes": _write_notes(data),
         "tuning": "".join(
             tuning.section(table)
             for table in map(read_search, data.collected.stores)
             if table is not None
         ),
-        "advice": page_data.list_advice(list_advice(data.table)),
-        "tests": page_data.tests(data.table),
+        "advice": "" if live else page_data.list_advice(list_advice(data.table)),
+        "tests": "" if live else page_data.tests(data.table),
         "drawn": escape_html(_note_drawn(data)),
         "stopped": _note_stopped(data),
         "one_seed": "One seed per method." if any(len(c.units) > 1 for c in data.drawn) else "",
@@ -113,7 +126,7 @@ def _format_value(config: Table, name: str) -> str:
     return "" if value is None else str(value)
 
 
-def _write_cards(data: ReportData) -> str:
+def _write_cards(data: ReportData, live: Live | None) -> str:
     """Write the boxes at the top: runs, methods, the best, time and device."""
     collected = data.collected
     units = collected.units
@@ -129,11 +142,15 @@ def _write_cards(data: ReportData) -> str:
     seeds = {unit.seed for unit in units}
     spent = math.fsum(s for unit in units if math.isfinite(s := seconds_in_all(unit)))
     cards = [("Runs", str(len(units)), ", ".join(states))]
+    of_methods, of_rows = "", ""
+    if live is not None:
+        of_methods = f" of {len({planned.label for planned in live.planned})}"
+        of_rows = f" of {len(live.planned)}"
     cards.append(
         (
             "Methods",
-            str(len(methods)),
-            f"{len(collected.configurations)} configurations, {len(seeds)} seeds",
+            f"{len(methods)}{of_methods}",
+            f"{len(collected.configurations)}{of_rows} configurations, {len(seeds)} seeds",
         )
     )
     first = headline(data.table)
@@ -230,24 +247,25 @@ def _note_drawn(data: ReportData) -> str:
     )
 
 
-def _write_table(data: ReportData) -> str:
-    """Write the comparison table, a body for each block."""
+def _write_table(data: ReportData, live: Live | None) -> str:
+    """Write the comparison table, a body for each block; `live`: with the rows that wait."""
     table = data.table[:MOST_ROWS]
-    if not table:
+    waiting = [] if live is None else list_waiting(live, table)
+    if not table and not waiting:
         return '<p class="nothing">No finished runs yet.</p>'
     columns = columns_of(table)
     folders = any(row.configuration.folder for row in table)
     heads = ["method", *(["folder"] if folders else []), "runs", *(c.heading for c in columns)]
     kinds = [' class="word"'] * (2 if folders else 1) + [""] * len(heads)
     first = headline(table)
-    of = {c.heading: "<small>accuracy, %</small>" for c in columns if c.kind == "percent"}
+    about = {c.heading: "<small>accuracy, %</small>" for c in columns if c.kind == "percent"}
     sorts = ' aria-sort="descending"' if data.collected.best_first else ""
     kinds = [
         f' class="headline"{sorts}' if first and head == first.heading else kind
         for kind, head in zip(kinds, heads, strict=False)
     ]
     each_head = (
-        (kind, f"{of.get(head, '')}{escape_html(head)}")
+        (kind, f"{about.get(head, '')}{escape_html(head)}")
         for kind, head in zip(kinds, heads, strict=True)
     )
     cells = "".join(
@@ -262,13 +280,22 @@ def _write_table(data: ReportData) -> str:
             title = f'<th class="block" colspan="{len(heads)}">{escape_html(each.heading)}</th>'
             bodies.append(f"<tr>{title}</tr>" if each.heading else "")
             block = each.block
-        bodies[-1] += _write_row(row, columns, folders, drawn.get(id(each), ""))
+        of = "" if live is None else f" of {count_planned(live, row)}"
+        bodies[-1] += _write_row(row, columns, folders, drawn.get(id(each), ""), of)
+    empty = '<td data-value=""></td>' * (len(heads) - 2)
+    rows = "".join(
+        f'<tr class="waiting"><th>{escape_html(planned.name)}<small>{doing}</small></th>'
+        f'<td data-value="0">0 of {len(planned.units)}</td>{empty}</tr>'
+        for planned, doing in waiting
+    )
+    bodies += [rows] if waiting else []
     groups = "".join(f"<tbody>{body}</tbody>" for body in bodies)
     return f"<table><thead><tr>{cells}</tr></thead>{groups}</table>"
 
 
-def _write_row(row: Row, columns: list[Column], folders: bool, drawn: str) -> str:
-    """Write a row of the table. `drawn`: an attribute that connects it with its curve."""
+def _write_row(row: Row, columns: list[Column], folders: bool, drawn: str, planned: str) -> str:
+    """Write a row of the table. `drawn`: an attribute that connects it with its curve. `planned`:
+    words that follow the number of its runs."""
     each = row.configuration
     swatch = f'<i class="swatch"{drawn}></i>'
     settings = f"<small>{escape_html(each.settings)}</small>" if each.settings else ""
@@ -277,7 +304,7 @@ def _write_row(row: Row, columns: list[Column], folders: bool, drawn: str) -> st
     ]
     if folders:
         cells.append(f'<td class="word">{escape_html(each.folder)}</td>')
-    cells.append(f'<td data-value="{len(each.units)}">{escape_html(each.runs)}</td>')
+    cells.append(f'<td data-value="{len(each.units)}">{escape_html(each.runs + planned)}</td>')
     for column in columns:
         cell = row.cells[column.key]
         value = f"{cell.mean:.9g}" if cell.n else ""

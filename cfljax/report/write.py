@@ -9,15 +9,19 @@ import time
 import webbrowser
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from cfljax.registry.options import Table
 from cfljax.report import paper_table, table_files, tested
 from cfljax.report.comparison import Row
+from cfljax.report.live import Live, start_live
 from cfljax.report.page import page
 from cfljax.report.report_data import ReportData, read
 from cfljax.results.result import Results
 from cfljax.store.atomic import store_errors, write_bytes
+
+if TYPE_CHECKING:
+    from cfljax.launch.progress import Progress
 
 PAGE_FILE = "index.html"
 PAPER_FILE = "paper.tex"
@@ -64,16 +68,17 @@ def write(
     out: str | os.PathLike[str],
     figures: bool = True,
     form: Format = USUAL_FORMAT,
-    live: bool = False,
+    live: Live | None = None,
 ) -> Path:
     """Write the tables, the page and, if asked, the figures; return the path of the page. Figures
-    of an earlier report that have no numbers now are removed. `live`: the page loads itself again
-    and again."""
+    of an earlier report that have no numbers now are removed. `live`: how far a sweep is that is
+    being computed; only its page is written, which loads itself again and again."""
     folder = Path(out)
     with store_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    for name, make_text in FORMATS.items():
-        write_bytes(folder / name, make_text(data.table).encode())
+    if live is None:
+        for name, make_text in FORMATS.items():
+            write_bytes(folder / name, make_text(data.table).encode())
     write_bytes(folder / PAGE_FILE, page(data, live).encode())
     if figures:
         _write_figures(data, folder / "figures", form)
@@ -125,14 +130,26 @@ class LivePage:
         if show and not webbrowser.open_new_tab(self.path.resolve().as_uri()):
             print(f"cfljax: --open: no browser was found; open {self.path}", file=sys.stderr)
 
-    def write(self, _progress: object = None) -> None:
+    def write(self, progress: Progress | None = None) -> None:
         """Write the page, at most every REWRITE_SECONDS and for a fiftieth of the time. If it
         cannot be written, the sweep goes on."""
         if (began := time.monotonic()) < self.next:
             return
         with contextlib.suppress(Exception):
             results = Results(self.folder, target=self.target, sweep=self.sweep)
-            write(read([results], self.target), self.path.parent, figures=False, live=True)
+            # In the order of the plan: the best first would be a rank
+            results.ordered = True
+            data = read([results], self.target)
+            now = start_live(self.sweep, data.collected)
+            if progress is not None:
+                now = now._replace(
+                    running=progress.list_labels(),
+                    state=", ".join(
+                        filter(None, [progress.describe_state(), progress.format_left()])
+                    ),
+                    share=progress.share,
+                )
+            write(data, self.path.parent, figures=False, live=now)
         self.next = time.monotonic() + max(REWRITE_SECONDS, 50 * (time.monotonic() - began))
 
 

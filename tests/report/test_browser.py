@@ -31,16 +31,19 @@ FIGURES = (
 )
 
 
-def opened(path, profile, width=1200, script=""):
+def opened(path, profile, width=1200, script="", fragment=""):
     """(what the page has become, what its script had to say). `script` runs at the end of the page,
-    without its policy. The seconds of a page are virtual: they do not wait for what Chromium does in
+    without its policy. `fragment` ends its address. The seconds of a page are virtual: they do not wait for what Chromium does in
     another thread or process, so a script must not, either."""
     if script:
         text = re.sub(r"<meta http-equiv=.*?>", "", path.read_text())
         path.write_text(text.replace("</body>", f"<script>{script}</script></body>"))
     flags = [*QUIET.split(), f"--user-data-dir={profile}", f"--window-size={width},2000"]
     done = subprocess.run(
-        [CHROMIUM, *flags, path.resolve().as_uri()], capture_output=True, text=True, timeout=120
+        [CHROMIUM, *flags, path.resolve().as_uri() + fragment],
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
     return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
 
@@ -101,6 +104,82 @@ def test_the_legend_filters_heads_sort_and_the_pointer_tells(tmp_path):
     assert (before, hidden, after, said) == (3, 2, 3, [])
     assert tip.startswith("round 5worst1.") and tip.count(" ± ") == 3  # the highest loss first
     assert order == ranked == "best,middle,worst"
+
+
+CHOICES = """
+const press = number => document.querySelector(`#legend [data-config='${number}']`).click();
+const menu = document.querySelector("#fig-curves select"), seen = [];
+const shown = () => {
+  const hidden = [...document.querySelectorAll("#legend [aria-pressed='false']")].map(each => each.textContent);
+  const sorted = document.querySelector("#comparison [aria-sort]");
+  const about = document.querySelector("#comparison details");
+  return [hidden, document.querySelector("#fig-curves select").value, sorted.textContent, sorted.getAttribute("aria-sort"), about.open];
+};
+seen.push(shown());
+press(0);
+seen.push(decodeURIComponent(location.hash));
+press(1);
+seen.push(decodeURIComponent(location.hash));
+location.hash = "#curve=loss&hide=FedAvg";
+setTimeout(() => {
+  seen.push(shown());
+  location.hash = "#legend";
+  setTimeout(() => { seen.push(shown()); document.title = JSON.stringify(seen); }, 50);
+}, 50);
+"""
+
+
+def test_what_its_reader_chose_is_in_the_address(tmp_path):
+    synthetic.sweep(tmp_path / "a")
+    page = write.report(tmp_path / "a")
+    link = "#hide=IFCA&curve=ari&sort=ARI&toggle=About+the+numbers&accuracy=constructor"
+    dom, said = opened(page, tmp_path / "profile", script=CHOICES, fragment=link)
+    at_first, one, two, pasted, skipped = json.loads(
+        html.unescape(re.search(r"<title>(.*?)</title>", dom)[1])
+    )
+    assert said == [] and at_first == [["IFCA"], "ari", "ARI", "ascending", True]
+    # Oracle is hidden, too: fewer names say so by `only`
+    assert "only=FedAvg" in one and "hide" not in one and "curve=ari" in one and "sort=ARI" in one
+    assert "hide=Oracle" in two and "only" not in two
+    assert pasted[:2] == [["FedAvg"], "loss"] and skipped == pasted
+
+
+# The page's own clock would load it again and again, for which virtual seconds do not wait
+CLOCK = "let tick; window.setInterval = each => { tick = each; };"
+ONCE = """
+if (location.hash) document.title = `loaded again with ${location.hash}`;
+else {
+  document.querySelector("#legend [data-config='0']").click();
+  const now = Date.now();
+  tick();
+  Date.now = () => now + 20000;
+  tick();
+}
+"""
+
+
+def test_the_page_of_a_running_sweep_loads_itself_again_and_keeps_what_was_chosen(tmp_path):
+    synthetic.sweep(tmp_path / "a")
+    sweep = {
+        "name": "half of it",
+        "units": [],
+        "labels": [
+            {"label": name, "units": [f"{name}-{i}" for i in range(5)], "varies": [{}] * 5}
+            for name in ("fedavg", "ifca", "oracle", "fesem")
+        ],
+    }
+    sweep["units"] = [unit for each in sweep["labels"] for unit in each["units"]]
+    page = write.LivePage(tmp_path / "a", sweep, None, False).path
+    page.write_text(page.read_text().replace("<head>", f"<head><script>{CLOCK}</script>"))
+    dom, said = opened(page, tmp_path / "profile", script=ONCE)
+    assert "<title>loaded again with #hide=FedAvg</title>" in dom and said == []
+    (hidden,) = re.findall(r'<button[^>]*aria-pressed="false"[^>]*>.*?</button>', dom)
+    assert ">FedAvg<" in hidden and re.search(r"disabled[^>]*><span>FeSEM – waiting<", dom)
+    table = re.search(r"<table.*?</table>", dom, re.S)[0]
+    assert table.count("3 of 5") == 3 and "0 of 5" in table
+    # The order of the plan, not of merit
+    names = re.findall(r"<th title=\"(\w+)", table)
+    assert names == ["fedavg", "ifca", "oracle"] and "aria-sort" not in table
 
 
 KEYS = """

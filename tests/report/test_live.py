@@ -5,7 +5,10 @@ import json
 import pytest
 
 from cfljax.commands import cli, format_link
-from cfljax.report import write
+from cfljax.report import live, write
+from cfljax.report.page import page as page_of
+from cfljax.report.report_data import read
+from cfljax.results.result import Results
 from cfljax.store import Store, count_busy_seconds
 from tests.report import synthetic
 
@@ -62,12 +65,13 @@ def test_a_sweep_writes_it_as_runs_end_and_leaves_a_finished_page(tmp_path, monk
     flags = ["method=fedavg,local", "train.rounds=1", "seeds=0:1", "data.clients=4"]
     sets = [word for flag in flags for word in ("--set", flag)]
     assert cli.main(["sweep", *sets, "--out", "r", "--workers", "1", "--open", "--quiet"]) == 0
-    assert (
-        seen[0] == (0, True)
-        and seen[1].startswith("file://")
-        and seen[2][1]
-        and seen[-1] == (2, False)
-    )
+    assert seen[0][0] == 0 and seen[0][1].state == "0 of 2 runs" and seen[0][1].share == 0
+    assert seen[1].startswith("file://") and seen[-1] == (2, None)
+    states = [live.state for _, live in seen[2:-1]]
+    assert any(state.startswith("1 of 2 runs") for state in states)
+    shares = [live.share for _, live in seen[2:-1]]
+    assert shares == sorted(shares) and shares[-1] > 0
+    assert {label for _, live in seen[2:-1] for label in live.running} <= {"fedavg", "local"}
     text = (tmp_path / "r" / "report" / "index.html").read_text()
     said = capsys.readouterr()
     assert "cfljax sweep --out r" in text and "train.rounds=1" in text and " UTC</dd>" in text
@@ -76,6 +80,56 @@ def test_a_sweep_writes_it_as_runs_end_and_leaves_a_finished_page(tmp_path, monk
         and "\033" not in said.out
         and "no browser" in said.err
     )
+
+
+PLAN = {"fedavg": [0.1, 0.1], "ifca": [0.1, 0.2], "fesem": [0.1, 0.1]}
+
+
+@pytest.fixture
+def half(tmp_path):
+    """A report's data and how far its sweep is: two methods of three are computed, with five seeds
+    of six. Of one of them, one of two settings."""
+    store = Store(tmp_path / "a")
+    labels = []
+    for label, rates in PLAN.items():
+        units = [f"{label}-{rate}-{seed}" for rate in dict.fromkeys(rates) for seed in range(6)]
+        varies = [{"train.lr": rate} for rate in dict.fromkeys(rates) for _ in range(6)]
+        labels.append({"label": label, "units": units, "varies": varies})
+        for unit in units[: 0 if label == "fesem" else 5]:
+            level = {"fedavg": 0.3, "ifca": 0.8}[label]
+            synthetic.add(store, unit, int(unit[-1]), level, method=label, varies={"train.lr": 0.1})
+    sweep = {
+        "name": "half",
+        "units": [unit for each in labels for unit in each["units"]],
+        "labels": labels,
+    }
+    data = read([Results(tmp_path / "a", sweep=sweep)])
+    return data, live.start_live(sweep, data.collected)
+
+
+def test_nothing_is_tested_or_ranked_before_the_end(half):
+    data, now = half
+    finished = page_of(data)
+    assert "For a paper" in finished and "class=best" in finished and "Best accuracy" in finished
+    running = page_of(data, now)
+    for word in ("For a paper", "class=best", "≈", "Best accuracy", "Holm", "tests.tex", "Bold:"):
+        assert word not in running.partition("<script")[0], word
+
+
+def test_all_planned_rows_are_there_and_say_what_they_wait_for(half):
+    data, now = half
+    assert now.state == "10 of 24 runs" and now.share == 10 / 24
+    names = [(planned.name, len(planned.units)) for planned in now.planned]
+    assert names == [("FedAvg", 6), ("IFCA lr=0.1", 6), ("IFCA lr=0.2", 6), ("FeSEM", 6)]
+    waiting = live.list_waiting(now._replace(running=frozenset({"fesem"})), data.table)
+    assert [(p.name, doing) for p, doing in waiting] == [
+        ("IFCA lr=0.2", "waiting"),
+        ("FeSEM", "running"),
+    ]
+    assert [live.count_planned(now, row) for row in data.table] == [6, 6]
+    text = page_of(data, now)
+    assert text.count("5 of 6") == 2 and text.count('<tr class="waiting">') == 2
+    assert '<progress max="1" value="0.4167">42 %' in text and "2 of 3" in text
 
 
 def test_time_is_as_waited(tmp_path):

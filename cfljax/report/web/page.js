@@ -1,7 +1,8 @@
 "use strict";
 // The page: which figures there are, what filters them, and when they are redrawn.
 const data = JSON.parse(document.getElementById("data").textContent);
-const state = { on: new Set(data.configs.map((_, i) => i)), quantity: "accuracy", own: null, final: Object.keys(data.final)[0] };
+const state = { on: new Set(data.configs.map((_, i) => i)), quantity: "accuracy", own: null, final: Object.keys(data.final)[0], sort: null };
+const isLive = document.getElementById("live") !== null;  // of a sweep that is being computed
 // A line's marker: one of the shapes, as the figures for papers have them.
 const markerOf = i => data.configs[i].marker;
 const shadeOf = i => `var(--c${data.configs[i].colour})`;
@@ -117,6 +118,32 @@ function draw() {
     plot.replaceChildren(...build(width).filter(part => part));
   }
   for (const button of document.querySelectorAll("#legend [data-config]")) button.setAttribute("aria-pressed", state.on.has(Number(button.dataset.config)));
+  remember();
+}
+
+// What the reader chose stands in the address, by names: a reload keeps it, a link shares it, and methods that come later are not confused.
+const details = () => [...document.querySelectorAll("details")].map(each => [each.querySelector("summary").textContent, each]);
+const opened = new Map(details().map(([name, each]) => [name, each.open]));
+function remember() {
+  const chosen = new URLSearchParams(), names = data.configs.map(config => config.name), off = names.filter((_, i) => !state.on.has(i));
+  if (2 * off.length <= names.length) for (const name of off) chosen.append("hide", name);
+  else for (const name of state.on.size ? visible().map(i => names[i]) : [""]) chosen.append("only", name);
+  if (state.quantity !== "accuracy") chosen.set("curve", state.quantity);
+  if (state.final !== Object.keys(data.final)[0]) chosen.set("accuracy", state.final);
+  if (state.own && state.own !== Object.keys(data.own)[0]) chosen.set("own", state.own);
+  if (state.sort) chosen.set("sort", state.sort);
+  for (const [name, each] of details()) if (each.open !== opened.get(name)) chosen.append("toggle", name);
+  if (chosen.toString() || location.hash) history.replaceState(null, "", "#" + chosen);
+}
+function recall() {
+  const chosen = new URLSearchParams(location.hash.slice(1)), hide = chosen.getAll("hide"), only = chosen.getAll("only");
+  const known = (key, table, usual) => Object.hasOwn(table, chosen.get(key) ?? "") ? chosen.get(key) : usual;
+  state.on = new Set(data.configs.map((_, i) => i).filter(i => only.length ? only.includes(data.configs[i].name) : !hide.includes(data.configs[i].name)));
+  state.quantity = known("curve", data.history, "accuracy");
+  state.final = known("accuracy", data.final, Object.keys(data.final)[0]);
+  state.own = known("own", data.own, null);
+  state.sort = chosen.get("sort");
+  for (const [name, each] of details()) each.open = opened.get(name) !== chosen.getAll("toggle").includes(name);
 }
 
 const keyOf = i => svg("svg", { width: 22, height: 10 }, svg("line", { x1: 0, x2: 22, y1: 5, y2: 5, stroke: shadeOf(i), "stroke-width": 2, "stroke-dasharray": dashOf(i) }), markerAt(markerOf(i), 11, 5, shadeOf(i)));
@@ -133,12 +160,15 @@ function legend() {
     onkeydown: event => { if (event.key === "o") { state.on = new Set([i]); draw(); } },
   }, keyOf(i), tag("span", {}, config.name))));
   nav.append(tag("button", { type: "button", class: "plain", onclick: everything }, "all"), tag("button", { type: "button", class: "plain", onclick: () => { state.on = new Set(); draw(); } }, "none"));
+  for (const each of document.querySelectorAll("tr.waiting th")) nav.append(tag("button", { type: "button", disabled: "" }, tag("span", {}, `${each.firstChild.textContent} – ${each.querySelector("small").textContent}`)));
 }
 
 // Click on a head sorts the rows of each block by that column.
 function sortable(table) {
   [...table.querySelectorAll("thead button")].forEach((button, column) => button.addEventListener("click", () => {
     const down = button.closest("th").getAttribute("aria-sort") !== "descending";
+    state.sort = (down ? "-" : "") + button.textContent;
+    remember();
     for (const head of table.querySelectorAll("thead th")) head.removeAttribute("aria-sort");
     button.closest("th").setAttribute("aria-sort", down ? "descending" : "ascending");
     for (const body of table.tBodies) {
@@ -148,6 +178,9 @@ function sortable(table) {
       body.append(...rows);
     }
   }));
+  const wanted = state.sort, chosen = [...table.querySelectorAll("thead button")].find(button => button.textContent === (wanted || "").replace(/^-/, ""));
+  state.sort = null;
+  while (chosen && state.sort !== wanted) chosen.click();
 }
 
 // The words are selected, too, for browsers that let no page copy.
@@ -157,13 +190,32 @@ function copy(button) {
   if (navigator.clipboard) navigator.clipboard.writeText(words.textContent).then(() => { button.textContent = "copied"; }, () => {});
 }
 
+// The page of a sweep that is being computed loads itself again, but not under the reader's hands.
+const EVERY = 10_000, HANDS_OFF = 3_000, LONG_AGO = 900;
+function keepUp() {
+  if (!isLive) return;
+  const written = document.querySelector("#live time"), loaded = Date.now();
+  let touched = 0;
+  for (const kind of ["pointerdown", "keydown", "wheel"]) addEventListener(kind, () => { touched = Date.now(); }, { passive: true });
+  setInterval(() => {
+    const age = Math.round(Date.now() / 1000 - Number(written.dataset.written));
+    const ago = age < 120 ? `${age} s` : `${Math.round(age / 60)} min`;
+    written.textContent = `${ago} ago${age > LONG_AGO ? ": has the sweep been stopped?" : ""}`;
+    if (Date.now() - loaded > EVERY && Date.now() - touched > HANDS_OFF) location.reload();
+  }, 1000);
+}
+
 legend();
+recall();
 draw();
 settle();
+keepUp();
 for (const table of document.querySelectorAll("#comparison table")) sortable(table);
 for (const each of document.querySelectorAll("[data-of]")) each.append(keyOf(Number(each.dataset.of)));
 for (const button of document.querySelectorAll("[data-copy]")) button.addEventListener("click", () => copy(button));
 let width = innerWidth;
+addEventListener("hashchange", () => { if (location.hash.includes("=") || location.hash.length < 2) { recall(); draw(); } });
+for (const [, each] of details()) each.addEventListener("toggle", remember);
 addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; draw(); } });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
 document.documentElement.dataset.ready = "yes";
