@@ -1,5 +1,5 @@
-"""HOST. How long runs have taken on this machine. Each batch stores it in the cache folder, where a
-dry run reads it."""
+"""HOST. How long runs have taken on this machine while nothing else kept it busy. Each batch stores
+it in the cache folder, where a dry run reads it."""
 
 from __future__ import annotations
 
@@ -20,12 +20,15 @@ if TYPE_CHECKING:
 MAX_STORED_TIMES = 2000
 # A program that was found compiled is expected to take this share of what it took before
 RECOMPILED_SHARE = 0.8
+# Processes per core from which a machine is busy with something else: a sweep uses each core once
+BUSY_LOAD = 1.25
 
 
 def store_times(batch: Batch, size: Size, outputs: Collection[Output], threads: int | None) -> None:
     """Store the seconds that a batch has taken, of one core or of the accelerator: for each unit of
-    `_count_work`, for setting up, and for compiling. `threads`: how many cores of a CPU it used;
-    None: it ran on an accelerator."""
+    `_count_work`, for setting up, and for compiling. If other processes keep the machine busy, only
+    what nothing is known of is stored. `threads`: how many cores of a CPU it used; None: it ran on
+    an accelerator."""
     file = _file(threads is not None)
     rounds = max(int(output.history["round"][-1]) for output in outputs)
     columns = zip(*(output.seconds for output in outputs), strict=True)
@@ -35,13 +38,20 @@ def store_times(batch: Batch, size: Size, outputs: Collection[Output], threads: 
     kept = read_table(file, _is_times)
     names = _list_keys(batch)
     done = max(_count_work(batch, size) * rounds / batch.first.train.rounds, 1.0)
+    busy = _is_busy()
     for name in names:
-        before = kept.get(name, [0.0, 0.0, 0.0])
-        kept[name] = [
-            (trained + evaluated) / done,
-            setup,
-            max(compiled, RECOMPILED_SHARE * before[2]),
-        ]
+        before = kept.get(name)
+        if before is None:
+            kept[name] = [(trained + evaluated) / done, setup, compiled]
+        elif not busy:
+            each = (trained + evaluated) / done
+            # Of one program the fastest batch is the one that was disturbed least
+            quiet = name == batch.shape_key
+            kept[name] = [
+                min(each, before[0]) if quiet else each,
+                min(setup, before[1]) if quiet else setup,
+                max(compiled, RECOMPILED_SHARE * before[2]),
+            ]
     write_table(
         file, {name: kept[name] for name in names} if len(kept) > MAX_STORED_TIMES else kept
     )
@@ -74,7 +84,10 @@ def describe_estimates(estimates: Collection[float | None]) -> str:
         return "time on this machine: unknown, as this machine has not run anything similar"
     least = "about" if len(known) == len(estimates) else "at least"
     seconds = sum(known) / (len(list_cores()) if uses_cpu() else 1)
-    return f"time on this machine: {least} {format_seconds(seconds)}, by the times of its runs"
+    return (
+        f"time on this machine: {least} {format_seconds(seconds)} while nothing else runs on it, "
+        "by the times of its runs"
+    )
 
 
 def format_seconds(seconds: float) -> str:
@@ -84,6 +97,14 @@ def format_seconds(seconds: float) -> str:
     minutes = whole // 60 % 60
     rest = whole % 60
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def _is_busy() -> bool:
+    """Return whether more processes want to run than the machine has cores, on average over the
+    last minute; False where the system does not tell."""
+    if not hasattr(os, "getloadavg"):
+        return False
+    return os.getloadavg()[0] > BUSY_LOAD * (os.cpu_count() or 1)
 
 
 def uses_cpu() -> bool:

@@ -49,7 +49,7 @@ def format_number(kind: str, value: float) -> str:
         return f"{100 * value:.1f}"
     if kind == "bytes":
         return format_size(value)
-    if kind == "score":
+    if kind == "score" or (kind == "seconds" and abs(value) < 0.995):
         return f"{value:.2f}"
     # The mean of counts need not be a whole number
     if kind == "count" and value == round(value):

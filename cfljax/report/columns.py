@@ -19,20 +19,19 @@ def columns_of(table: Sequence[Row]) -> list[Column]:
 def select_columns(
     table: Sequence[Row], names: Sequence[str], where: str = "--columns"
 ) -> list[Row]:
-    """Select columns by their headings, the first words of their headings, or their keys. `where`:
-    what messages call the flag or the argument."""
-    spellings = {
-        column.key: (column.key, column.heading, column.heading.split()[0])
-        for column in columns_of(table)
-    }
-    known = {name for each in spellings.values() for name in each}
-    if wrong := next((name for name in names if name not in known), ""):
-        every = [*columns_of(table), *(each for each in list_columns(asked=True) if each.ask)]
-        near = suggest(wrong, [column.heading for column in every])
-        raise SpecError(f"{where} {wrong}: there is no such column{near}")
+    """Select columns by their headings, by their keys, or, if no column has this heading or key, by
+    the first words of headings. `where`: what messages call the flag or the argument."""
+    columns = columns_of(table)
+    chosen = set()
+    for name in names:
+        found = [each.key for each in columns if name in (each.key, each.heading)]
+        found = found or [each.key for each in columns if name == each.heading.split()[0]]
+        if not found:
+            every = [*columns, *(each for each in list_columns(asked=True) if each.ask)]
+            near = suggest(name, [column.heading for column in every])
+            raise SpecError(f"{where} {name}: there is no such column{near}")
+        chosen.update(found)
     return [
-        row._replace(
-            cells={key: row.cells[key] for key, own in spellings.items() if {*names} & {*own}}
-        )
+        row._replace(cells={key: cell for key, cell in row.cells.items() if key in chosen})
         for row in table
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from cfljax.report.columns import columns_of
@@ -65,13 +66,46 @@ def note_columns(table: Sequence[Row]) -> list[str]:
     said = []
     for column in columns_of(table):
         cells = [row.cells[column.key] for row in table]
-        if column.reaches:
+        if column.reaches in ("target", "recovery"):
             applies = any(0 < cell.n < cell.total for cell in cells)
         else:
             applies = any(cell.n for cell in cells)
         if column.note and applies:
             said.append(column.note)
-    return list(dict.fromkeys(said))
+    return list(dict.fromkeys(said)) + _note_costs(table)
+
+
+def _note_costs(table: Sequence[Row]) -> list[str]:
+    """State what the seconds leave out, and what costs are counted to without FedAvg."""
+    kinds = {column.key: column.kind for column in columns_of(table)}
+    said = []
+    if "seconds" in kinds.values():
+        compiling = _describe_range([_average_timing(row, "compile") for row in table])
+        setting_up = _describe_range([_average_timing(row, "setup") for row in table])
+        said.append(
+            f"not in the seconds, per run: compiling ({compiling}) and setting up, with "
+            f"pre-training ({setting_up})"
+        )
+    counted = any(key.endswith(("_to_fedavg", "_to_target")) for key in kinds)
+    if len(table) > 1 and not counted and {"bytes", "seconds"} & set(kinds):
+        said.append(
+            "costs are of whole runs: there is no FedAvg to count to (--target counts to an "
+            "accuracy)"
+        )
+    return said
+
+
+def _average_timing(row: Row, part: str) -> float:
+    """Average the seconds of a part of the runs of a row that are done."""
+    units = row.configuration.by_status("done")
+    spent = [float(unit.record["timings"].get(part) or 0) for unit in units]
+    return math.fsum(spent) / max(len(spent), 1)
+
+
+def _describe_range(seconds: Sequence[float]) -> str:
+    """Describe the least and the most seconds."""
+    ends = [f"{end:.1f}" for end in (min(seconds), max(seconds))]
+    return f"{' to '.join(dict.fromkeys(ends))} s"
 
 
 def _note_intervals(table: Sequence[Row]) -> list[str]:

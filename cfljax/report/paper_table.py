@@ -34,7 +34,12 @@ WIDER = {False: 1.063, True: 1.19}
 # The largest share of the width that names have before they are broken into lines
 NAMES_SHARE = 0.3
 # The columns beside the accuracy, unless columns were asked for; the least important last
-USUAL = ("accuracy_worst10", "ari", "bytes")
+USUAL = (
+    *("accuracy_worst10", "ari", "bytes_to_fedavg", "round_to_fedavg", "seconds_to_fedavg"),
+    *("bytes_to_target", "round_to_target", "seconds_to_target"),
+)
+# If there is no FedAvg and no target that costs could be counted to
+WHOLE_COSTS = ("bytes", "seconds")
 BYTES_UNITS = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0))
 
 
@@ -89,12 +94,17 @@ def _choose_columns(table: Sequence[Row]) -> list[Column]:
     """Choose the accuracy, and what the runs have of the usual columns beside it."""
     first = headline(table)
     found = [] if first is None else [first]
-    return found + [
-        column
-        for key in USUAL
-        for column in columns_of(table)
-        if column.key.startswith(key) and _has_numbers(table, column)
-    ]
+    columns = [column for column in columns_of(table) if _has_numbers(table, column)]
+    found += [column for name in USUAL for column in columns if _is_usual(column, name)]
+    if not any(column.reaches for column in found):
+        found += [column for column in columns if column.key in WHOLE_COSTS]
+    return found
+
+
+def _is_usual(column: Column, name: str) -> bool:
+    """Return whether the column has this name, or is one of the windows of a curve of this
+    name."""
+    return column.key == name or (column.window != "" and column.key.startswith(f"{name}_"))
 
 
 def _has_numbers(table: Sequence[Row], column: Column) -> bool:
@@ -106,8 +116,8 @@ def _has_numbers(table: Sequence[Row], column: Column) -> bool:
 def _make_grid(table: Sequence[Row], layout: Layout, inches: float) -> list[list[Text]]:
     """Make the cells of the heading and of each row."""
     names = inches * POINTS_PER_INCH * NAMES_SHARE
-    heads = [_head(table, column).split(" ", 1) for column in layout.columns]
-    grid = [[Text(["method"]), *map(Text, heads)]]
+    heads = [Text(_break_head(_head(table, column))) for column in layout.columns]
+    grid = [[Text(["method"]), *heads]]
     for row in table:
         each = row.configuration
         name = f"{each.folder}: {each.title}" if each.folder else each.title
@@ -162,6 +172,11 @@ def _break(text: str, width: float) -> list[str]:
         else:
             lines.append(word)
     return lines or [""]
+
+
+def _break_head(head: str) -> list[str]:
+    """Break a heading into lines that are as long as its longest word."""
+    return _break(head, max(map(_measure, head.split())))
 
 
 def _head(table: Sequence[Row], column: Column) -> str:
@@ -248,7 +263,7 @@ def _set_letters(points: float) -> str:
 def _list_notes(table: Sequence[Row], columns: Sequence[Column]) -> list[str]:
     """List the sentences below the table: what its numbers and marks mean."""
     said = [*note_marks(table, "bold:", "†:"), *note_columns(table)]
-    if any(column.kind == "bytes" and not column.reaches for column in columns):
+    if any(column.kind == "bytes" for column in columns):
         said.append("bytes: sent and received by all clients together")
     first = headline(table)
     counts = set() if first is None else {n for row in table if (n := row.cells[first.key].n)}

@@ -18,6 +18,7 @@ from cfljax.report.comparison import MAXIMUM, Row, headline_of, rows
 from cfljax.report.configurations import Collected, Configuration
 from cfljax.report.curves import Curves, chosen, curves
 from cfljax.report.run_pictures import RunPictures, changes_once, run_pictures
+from cfljax.report.to_fedavg import count_to_fedavg, find_levels
 from cfljax.results.result import Results
 from cfljax.results.statistics import mean_and_deviation
 from cfljax.store import DamagedWarning
@@ -88,6 +89,9 @@ def collect(
     given = list(sources)
     collected = configurations.collect(given, target)
     found = _select_methods(collected.configurations, methods)
+    # FedAvg is what costs are counted to, even if it is not shown
+    if target is None and all(not isinstance(s, Results) or s.target is None for s in given):
+        found = count_to_fedavg(found, find_levels(collected.configurations))
     blocks = {block: i for i, block in enumerate(dict.fromkeys(each.block for each in found))}
     # `filter(method=…)` has given an order, too
     own_order = any(isinstance(each, Results) and each.ordered for each in given)

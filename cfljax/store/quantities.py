@@ -54,7 +54,7 @@ class SummaryQuantity:
     tables."""
     sentence: str = ""
     """What a paper would call it, if a comparison may rest on it."""
-    reaches: Literal["", "target", "recovery"] = ""
+    reaches: Literal["", "target", "recovery", "fedavg"] = ""
     """What a run may never reach: a cell says how many runs have. Those of the target are counted
     again where results are read."""
     note: str = ""
@@ -95,6 +95,19 @@ def _sum_seconds(record: Table) -> float:
 def _read_seconds(part: str) -> Callable[[Table], float]:
     """Return the function that reads a part of a run's seconds."""
     return lambda record: number(record.get("timings", {}).get(part))
+
+
+def _read_seconds_until(key: str) -> Callable[[Table], float]:
+    """Return the function that reads the seconds of training and evaluating until the round of this
+    quantity, at the mean pace of the run."""
+
+    def read(record: Table) -> float:
+        summary = record["summary"]
+        rounds = number(summary.get("rounds"))
+        until = number(summary.get(key))
+        return _sum_seconds(record) * until / rounds if rounds > 0 else math.nan
+
+    return read
 
 
 def _list_windows(
@@ -158,7 +171,14 @@ _BEST = (
 _END = "the quantities below at the last evaluation"
 _CLIENTS = "`accuracy` of the clients that train, and of those that never do"
 _FINETUNED = "the same scores after [fine-tuning](tuning.md#fine-tuning-at-the-end)"
-_TARGET = "rounds, bytes and simulated seconds to the accuracy of `--target`; empty: never reached"
+_TARGET = (
+    "rounds, bytes, seconds and simulated seconds to the accuracy of `--target`; empty: never "
+    "reached"
+)
+_TO_FEDAVG = (
+    "the cost in tables if `fedavg` is among the methods and there is no `--target`: rounds, bytes "
+    "and seconds until the accuracy by which `fedavg` is compared with the same seed and data"
+)
 _DRIFT = (
     "after [changes of the data](clients.md#groups-that-change): means since the first change, and "
     "rounds until the accuracy is back within a point"
@@ -184,8 +204,15 @@ _ABOUT_CLIENTS: dict[str, Any] = {
 _REACHES_TARGET: dict[str, Any] = {
     "better": -1,
     "reaches": "target",
-    "note": "rounds, bytes and simulated seconds to the target: over the runs that reached it (how "
-    "many of how many)",
+    "note": "rounds, bytes and seconds to the target: over the runs that reached it (how many of "
+    "how many)",
+}
+_REACHES_FEDAVG: dict[str, Any] = {
+    "better": -1,
+    "reaches": "fedavg",
+    "note": "to FedAvg: until a run has the accuracy by which FedAvg is compared, with the same "
+    "seed and data; over the runs that reached it (how many of how many, if not all)",
+    "frame": "never",
 }
 
 QUANTITIES: dict[str, SummaryQuantity] = {
@@ -380,6 +407,42 @@ QUANTITIES: dict[str, SummaryQuantity] = {
             first_to_go=1,
             frame="never",
             **_REACHES_TARGET,
+        ),
+        SummaryQuantity(
+            "seconds_to_target",
+            _TARGET,
+            read=_read_seconds_until("round_to_target"),
+            kind="seconds",
+            heading="seconds to target",
+            first_to_go=1,
+            frame="never",
+            **_REACHES_TARGET,
+        ),
+        SummaryQuantity(
+            "round_to_fedavg",
+            _TO_FEDAVG,
+            kind="count",
+            heading="rounds to FedAvg",
+            first_to_go=7,
+            shown=("terminal",),
+            **_REACHES_FEDAVG,
+        ),
+        SummaryQuantity(
+            "bytes_to_fedavg",
+            _TO_FEDAVG,
+            kind="bytes",
+            heading="bytes to FedAvg",
+            first_to_go=6,
+            **_REACHES_FEDAVG,
+        ),
+        SummaryQuantity(
+            "seconds_to_fedavg",
+            _TO_FEDAVG,
+            read=_read_seconds_until("round_to_fedavg"),
+            kind="seconds",
+            heading="seconds to FedAvg",
+            first_to_go=5,
+            **_REACHES_FEDAVG,
         ),
         SummaryQuantity(
             "accuracy_in_drift",

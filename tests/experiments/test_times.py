@@ -1,5 +1,7 @@
 """What runs take on this machine: kept as they end, and what a dry run says of others."""
 
+from types import SimpleNamespace
+
 import pytest
 
 import cfljax
@@ -65,3 +67,30 @@ def test_a_damaged_file_is_no_file(written, empty):
     (file,) = empty.glob("times-*.json")
     file.write_text(written)
     assert seconds(*made()) == [None]
+
+
+def store(train, monkeypatch, busy=False, **seconds):
+    """Store the times of a batch of FedAvg whose training took so long."""
+    monkeypatch.setattr(times, "_is_busy", lambda: busy)
+    (batch,) = made()
+    spent = {"compile": 5.0, "train": train, "eval": 0.0, "setup": 1.0} | seconds
+    output = SimpleNamespace(history={"round": [0, 3]}, seconds=tuple(spent.values()))
+    times.store_times(batch, SIZE, [output], threads=1)
+    return times.estimate([batch], [SIZE])[0]
+
+
+def test_estimates_are_of_the_fastest_run_and_of_a_machine_that_is_not_busy(monkeypatch):
+    assert store(60.0, monkeypatch, busy=True) == pytest.approx(66)  # better than nothing
+    assert store(10.0, monkeypatch) == pytest.approx(16)
+    assert store(30.0, monkeypatch, busy=True, compile=50.0) == pytest.approx(16)
+    assert store(12.0, monkeypatch, setup=0.5) == pytest.approx(15.5)
+    # Of another program the last run counts, because it need not be of the same size
+    (other,) = seconds(*made("ifca"))
+    assert other == pytest.approx(12 + 0.5 + 5)
+
+
+def test_a_machine_is_busy_if_more_wants_to_run_than_it_has_cores(monkeypatch):
+    monkeypatch.setattr(times.os, "cpu_count", lambda: 4)
+    for load, busy in ((4.0, False), (5.5, True)):
+        monkeypatch.setattr(times.os, "getloadavg", lambda load=load: (load, 0.0, 0.0))
+        assert times._is_busy() == busy

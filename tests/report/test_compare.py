@@ -8,6 +8,9 @@ from cfljax.report import tables
 from cfljax.report.cells import format_cell
 from cfljax.report.comparison import list_columns, rows
 from cfljax.report.configurations import collect
+from cfljax.report.notes import list_notes
+from cfljax.report.report_data import read
+from cfljax.report.results import Results
 from cfljax.results.statistics import holm, paired_t
 from cfljax.store import Store
 from tests.report import synthetic
@@ -131,3 +134,58 @@ def test_what_no_run_has_is_no_number(tmp_path):
             and math.isnan(cells["accuracy_last"].mean)
             and not cells["accuracy_last"].best
         )
+
+
+def add_curve(store, method, seed, accuracy, **timings):
+    """Add a run with this accuracy at the evaluations after rounds 0, 1, …, and 1000 bytes per
+    round."""
+    rounds = np.arange(len(accuracy))
+    arrays = {
+        "history/round": rounds,
+        "history/accuracy": np.array(accuracy, np.float32),
+        "history/bytes_up": 400.0 * rounds,
+        "history/bytes_down": 600.0 * rounds,
+    }
+    spent = {"setup": 1.0, "compile": 2.0, "train": 3.0, "eval": 1.0} | timings
+    name = f"{method}-{seed}"
+    record = synthetic.record_of(name, seed, arrays, method=method, timings=spent)
+    store.write(name, record, arrays)
+
+
+def test_costs_are_counted_to_the_accuracy_of_fedavg_with_the_same_seed(tmp_path):
+    store = Store(tmp_path)
+    # FedAvg ends at 0.5 and 0.7; what has the accuracy before round 1 has paid nothing yet
+    for seed, level in enumerate((0.5, 0.7)):
+        add_curve(store, "fedavg", seed, [0.1, 0.2, 0.3, 0.4, level])
+        add_curve(store, "ifca", seed, [0.9, 0.6, 0.6, 0.8, 0.8])
+        add_curve(store, "ditto", seed, [0.1, 0.1, 0.1, 0.1, 0.6], train=7.0)
+    cells = {row.configuration.method: row.cells for row in read([tmp_path]).table}
+    assert [cells["fedavg"][f"{name}_to_fedavg"].mean for name in ("round", "bytes")] == [4, 4000]
+    # IFCA has 0.5 after round 1 and 0.7 after round 3, of four rounds in four seconds
+    found = [cells["ifca"][f"{name}_to_fedavg"] for name in ("round", "bytes", "seconds")]
+    assert [cell.mean for cell in found] == [2, 2000, 2.0] and found[0].n == 2
+    reached = cells["ditto"]["seconds_to_fedavg"]
+    assert (reached.mean, reached.n, reached.total) == (8.0, 1, 2)
+    assert cells["ifca"]["round_to_fedavg"].best and not cells["ditto"]["round_to_fedavg"].best
+    said = list_notes(read([tmp_path]).table, "*", "≈")
+    assert any(note.startswith("to FedAvg: ") for note in said)
+    (left_out,) = [note for note in said if note.startswith("not in the seconds")]
+    assert "compiling (2.0 s)" in left_out and "pre-training (1.0 s)" in left_out
+
+
+def test_without_fedavg_or_with_a_target_no_cost_is_counted_to_it(tmp_path):
+    store = Store(tmp_path)
+    for method in ("ifca", "ditto", "fedavg"):
+        add_curve(store, method, 0, [0.1, 0.4, 0.5])
+    # FedAvg counts, even if it is not shown
+    (row,) = read([tmp_path], methods=["ifca"]).table
+    assert row.cells["round_to_fedavg"].mean == 2
+    with_target = read([tmp_path], target=0.4).table[0].cells
+    assert "round_to_fedavg" not in with_target and with_target["seconds_to_target"].mean == 2.0
+    assert all(
+        "to_fedavg" not in name for name in Results(tmp_path).filter(method="fedavg").table()
+    )
+    chosen = Results(tmp_path).filter(method=["ifca", "ditto"])
+    table = read([chosen]).table
+    assert all("round_to_fedavg" not in row.cells for row in table)
+    assert any("there is no FedAvg to count to" in note for note in list_notes(table, "*", "≈"))
