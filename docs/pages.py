@@ -1,7 +1,8 @@
 """Writes the reference pages from the code: python docs/pages.py
 
 Each page of PAGES is written whole: `spec.md`, `commands.md`, `methods.md`, `names.md` and
-`errata.md`; of `metrics.md` its first two tables. A test compares them with the code.
+`errata.md`; of `metrics.md` its first two tables, and of README its list of methods. A test
+compares them with the code.
 """
 
 from __future__ import annotations
@@ -387,25 +388,19 @@ def methods() -> str:
         "number of clusters.",
         "",
     ]
-    rows = [
-        (
-            f"[`{name}`](#{name})",
-            family,
-            escaped(all_methods[name].summary),
-            clusters_of(name),
-            about.models,
-        )
-        for family in FAMILIES
-        for name, about in abouts.items()
-        if about.family == family
-    ]
-    parts += [
-        table(
-            ("method", "family", "what it is", "number of clusters", "sent, if not 1 down, 1 up"),
-            rows,
-        ),
-        "",
-    ]
+    for family, own in by_family(abouts).items():
+        head = ("method", "what it is", "paper", "number of clusters", "sent, if not 1 down, 1 up")
+        rows = [
+            (
+                f"[`{name}`](#{name})",
+                escaped(all_methods[name].summary),
+                paper_of(about),
+                clusters_of(name),
+                about.models,
+            )
+            for name, about in own.items()
+        ]
+        parts += folded(f"{family}: {len(rows)} methods", table(head, rows))
     shared = shared_rows([METHODS.entry(name).options for name in all_methods], 2)
     parts += ["## Shared options", "", table(HEAD, shared), ""]
     for each in all_methods.values():
@@ -418,8 +413,64 @@ def methods() -> str:
         readings = [reading for reading in each.readings if not reading.follows_paper]
         twin = next(name for name, other in all_methods.items() if other.readings == each.readings)
         same = readings and twin != each.name
-        parts += [f"Readings: as for [`{twin}`](#{twin}).", ""] if same else readings_of(readings)
+        if same:
+            parts += [f"Readings: as for [`{twin}`](#{twin}).", ""]
+        elif readings:
+            many = f"{len(readings)} readings" if len(readings) > 1 else "1 reading"
+            parts += folded(many, "\n".join(readings_of(readings)).strip())
     return "\n".join([*parts, "[shared]: #shared-options"])
+
+
+def by_family(abouts: typing.Mapping[str, About]) -> dict[Family, dict[str, About]]:
+    """Return the methods of each family."""
+    return {
+        family: {name: about for name, about in abouts.items() if about.family == family}
+        for family in FAMILIES
+    }
+
+
+def paper_of(about: About) -> str:
+    """Return the paper of a method in a cell: who, when and where, with the link; "" for none."""
+    if not about.paper:
+        return ""
+    words = " ".join(word for word in (about.authors, str(about.year), about.venue) if word)
+    return f"[{words}]({about.link})" if about.link else words
+
+
+def folded(summary: str, text: str) -> list[str]:
+    """Return the lines of a part of a page that opens at a click."""
+    head = f'<details markdown="1"><summary>{summary}</summary>'
+    return [head, "", text, "", "</details>", ""]
+
+
+def readme() -> str:
+    """Return the README with its list of methods by family. The rest of it is written by hand."""
+    abouts = {
+        name: about
+        for name in METHODS
+        if METHODS.origin(name) is None and (about := describe(name).about) is not None
+    }
+    parts = []
+    for family, own in by_family(abouts).items():
+        words, _ = FAMILIES[family]
+        rows = [
+            (
+                f"[`{name}`](docs/methods.md#{name})",
+                about.title,
+                f"[{about.paper}]({about.link})" if about.link else about.paper,
+                f"{about.authors} {about.year}" if about.paper else "",
+                about.venue,
+            )
+            for name, about in own.items()
+        ]
+        found = table(("method", "name", "paper", "by", "venue"), rows)
+        head = f"<b>{family}</b>: {words} ({len(rows)} methods)"
+        parts += ["<details>", f"<summary>{head}</summary>", "", found, "", "</details>", ""]
+    text = (DOCS.parent / "README.md").read_text()
+    begin, end = "<!-- methods: written by python docs/pages.py -->", "<!-- methods -->"
+    before, _, rest = text.partition(begin)
+    listed = "\n".join(parts).strip()
+    return f"{before}{begin}\n\n{listed}\n\n{end}{rest.partition(end)[2]}"
 
 
 def head_of(about: About) -> list[str]:
@@ -579,6 +630,7 @@ PAGES = {
     "names.md": names,
     "errata.md": errata,
     "metrics.md": metrics,
+    "../README.md": readme,
 }
 
 

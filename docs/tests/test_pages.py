@@ -20,6 +20,7 @@ from cfljax.config.data import DataOptions
 from cfljax.config.read import read_spec
 from cfljax.config.train import Train
 from cfljax.engine.metrics import RESERVED_NAMES
+from cfljax.methods import METHODS, find_about
 from cfljax.report.figures import FIGURES
 from cfljax.results.frames import CURVES
 from tests import blocks
@@ -186,6 +187,32 @@ def test_nothing_is_asked_of_foreign_hosts():
     assert not [
         p.name for p in PAGES if re.search(r"<(script|img|link)[^>]+https?:", p.read_text())
     ]
+
+
+def test_code_and_commands_fit_into_the_column_of_the_site():
+    """Longer lines are cut off behind the copy button; output may be as wide as a terminal."""
+    long = [
+        f"{page.name}, {block.line}: {line}"
+        for page in [*PAGES, ROOT / "README.md"]
+        for block in blocks.blocks(page)
+        for line in block.text.splitlines()
+        if len(line) > 90 and (block.lang or line.startswith(("cfljax ", "python ", "pip ")))
+    ]
+    assert long == []
+
+
+def test_the_readme_has_each_method_with_its_paper_once_folded_by_family():
+    text = (ROOT / "README.md").read_text()
+    for name in METHODS:
+        if METHODS.origin(name) is not None:
+            continue
+        (row,) = re.findall(rf"^\| \[`{name}`\].*$", text, re.M)
+        about = find_about(name)
+        cells = (about.title, about.paper, about.link, about.venue, str(about.year or ""))
+        assert all(cell in row for cell in cells), name
+        folded = text[: text.index(row)].rpartition("<details>")[2]
+        assert "</details>" not in folded and f"<b>{about.family}</b>" in folded, name
+        assert f"\n## {name}\n" in (DOCS / "methods.md").read_text(), name
 
 
 def test_what_readers_search_for_is_a_heading():
