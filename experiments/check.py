@@ -3,6 +3,7 @@
     python -m experiments.check --list FedGroup                      # claims, and what they are called
     CFLJAX_DATA=FOLDER python -m experiments.check "FedGroup Table 3"       # the first that fits
     CFLJAX_DATA=FOLDER python -m experiments.check joint_99 1 --rounds 12
+    CFLJAX_DATA=FOLDER python -m experiments.check joint_99 1 --json        # for programs; --schema says what
 
 A claim is called by the file of its numbers and its place in it, as on the pages; a number by words
 of its paper, table and cell. The run is made for some rounds, as its record was: on as many
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import difflib
+import json
 import os
 import re
 import sys
@@ -24,10 +26,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cfljax.commands import as_json
 from cfljax.config.flags import parse_value
 from cfljax.devices import cores
 from cfljax.errors import CfljaxError, SpecError
 from cfljax.registry.gone import without_gone
+from cfljax.registry.options import Table
 from cfljax.results.result import Result, Results
 from cfljax.store import provenance
 from experiments.replication.measured import Section, section
@@ -41,6 +45,46 @@ UNLIKE = ("seconds",)
 ROUNDS = 5
 MOST = 4
 """The most verdicts that are told of a number."""
+
+
+_TEXT = {"type": "string"}
+_COUNT = {"type": "integer", "minimum": 0}
+_ANY_TEXT = {"type": ["string", "null"]}
+_NUMBER = {"type": ["number", "null"]}
+_RUN = {
+    "id": _TEXT,
+    **dict.fromkeys(("seed", "round", "rounds"), _COUNT),
+    "seconds": {"type": "number"},
+    "curve": _ANY_TEXT,
+    **dict.fromkeys(("now", "record", "digit"), _NUMBER),
+}
+_VERDICT = {"word": _TEXT, "claim": _TEXT}
+_CLAIM = {"code": _TEXT, "about": _TEXT}
+
+
+def _close(keys: Table) -> Table:
+    """Make the schema of an object with these keys and no others."""
+    return {
+        "type": "object",
+        "properties": keys,
+        "required": list(keys),
+        "additionalProperties": False,
+    }
+
+
+SCHEMA: Table = as_json.make_schema(
+    **dict.fromkeys(("number", "paper", "table", "cell", "published", "ours"), _TEXT),
+    ours_of_claim=_ANY_TEXT,
+    column=_TEXT,
+    seeds=_TEXT,
+    run=_close(_RUN),
+    agrees={"type": "boolean"},
+    difference=_TEXT,
+    verdicts={"type": "array", "items": _close(_VERDICT)},
+    fitting=_COUNT,
+)
+"""Of what `--json` prints: a number, an error, or with `--list` the claims."""
+SCHEMA["oneOf"].append(_close({"claims": {"type": "array", "items": _close(_CLAIM)}}))
 
 
 class Number(NamedTuple):
@@ -98,16 +142,16 @@ def _split(words: str) -> list[str]:
     return [word for word in re.split(r"[\s,:;()]+", words.lower()) if word]
 
 
-def listed(every: list[Published], words: str) -> str:
+def list_claims(every: list[Published], words: str) -> list[Table]:
     """List the claims of papers that have all these words, each with what it is called."""
-    wanted, lines = set(_split(words)), []
+    wanted, claims = set(_split(words)), []
     for of in every:
         for claim in of.claims:
             about = f"{of.paper.partition(' (')[0]} {of.title}: {claim.text}"
             code = of.code(claim)
             if wanted <= {*_split(about), *_split(code)}:
-                lines.append(f"{code:<36} {about}")
-    return "\n".join(lines)
+                claims.append({"code": code, "about": about})
+    return claims
 
 
 def read_section(of: Published, records: Path) -> Section:
@@ -230,52 +274,78 @@ def _say(found: Again) -> str:
     return f"{said}; {same} of {curves} curves are the same" + (f" ({other})" if other else "")
 
 
-def report(number: Number, fitting: int, table: Section, found: Again) -> str:
-    """Write the screen for a number that was run again."""
+def describe(number: Number, fitting: int, table: Section, found: Again) -> Table:
+    """Describe a number that was run again, for `--json` and for the screen. `fitting`: how many
+    numbers the words have fitted."""
     of, cell = number.of, number.cell
-    taken = cell.take.summary or cell.take.history or cell.take.diag
-    at = int(found.new.history["round"][-1])
-    what = f"{found.curve} in round {at}" if found.curve else "the number"
-    digits = f".{max(0, -int(np.floor(np.log10(found.digit))))}f"
     decided = [
         (claim, verdict)
         for claim, verdict in zip(of.claims, table.verdicts, strict=True)
         if (cell.name in claim.cells if number.claim is None else claim is number.claim)
     ]
     published = format_published(cell, of)
-    ours = f"{format_ours(table.measured[cell.name], cell, of)} ({taken}, seeds: {table.seeds(cell.name)})"
     if number.claim is not None:
-        published, ours = (
-            decided[0][1].published or published,
-            f"{decided[0][1].ours}; {cell.name}: {ours}",
-        )
+        published = decided[0][1].published or published
+    return {
+        "number": number.name,
+        "paper": of.paper,
+        "table": of.title,
+        "cell": cell.name,
+        "published": published,
+        "ours": format_ours(table.measured[cell.name], cell, of),
+        "ours_of_claim": None if number.claim is None else decided[0][1].ours,
+        "column": cell.take.summary or cell.take.history or cell.take.diag,
+        "seeds": table.seeds(cell.name),
+        "run": {
+            "id": found.old.record["id"],
+            "seed": found.old.seed,
+            "round": int(found.new.history["round"][-1]),
+            "rounds": int(found.old.history["round"][-1]),
+            "seconds": found.seconds,
+            "curve": found.curve or None,
+            "now": found.now,
+            "record": found.then,
+            "digit": found.digit,
+        },
+        "agrees": found.agrees,
+        "difference": _say(found),
+        "verdicts": [{"word": verdict.word, "claim": claim.text} for claim, verdict in decided],
+        "fitting": fitting,
+    }
+
+
+def write_screen(said: Table) -> str:
+    """Write the screen for a number that was run again, of what `describe` returns."""
+    run, claim = said["run"], said["ours_of_claim"]
+    what = f"{run['curve']} in round {run['round']}" if run["curve"] else "the number"
+    digits = f".{max(0, -int(np.floor(np.log10(run['digit']))))}f"
+    ours = f"{said['ours']} ({said['column']}, seeds: {said['seeds']})"
+    of_paper = "" if claim is None else f": {said['paper']}, {said['table']}"
     rows = [
-        ("", number.name if number.claim is None else f"{number.name}: {of.paper}, {of.title}"),
-        ("published", published),
-        ("ours", ours),
+        ("", said["number"] + of_paper),
+        ("published", said["published"]),
+        ("ours", ours if claim is None else f"{claim}; {said['cell']}: {ours}"),
         (
             "this run",
-            f"{cell.name}, seed {found.old.seed}, {at} of {int(found.old.history['round'][-1])} "
-            f"rounds in {found.seconds:.0f} s: {what} {found.now:{digits}}, in the record "
-            f"{found.then:{digits}}",
+            f"{said['cell']}, seed {run['seed']}, {run['round']} of {run['rounds']} "
+            f"rounds in {run['seconds']:.0f} s: {what} {run['now']:{digits}}, in the record "
+            f"{run['record']:{digits}}",
         ),
-        ("difference", _say(found)),
+        ("difference", said["difference"]),
         *[
-            ("" if i else "verdict", f"{verdict.word}: {claim.text}")
-            for i, (claim, verdict) in enumerate(decided[:MOST])
+            ("" if i else "verdict", f"{verdict['word']}: {verdict['claim']}")
+            for i, verdict in enumerate(said["verdicts"][:MOST])
         ],
     ]
-    if fitting > 1 and number.claim is None:
-        rows.append(("", f"the first of {fitting} that fit"))
+    if said["fitting"] > 1 and claim is None:
+        rows.append(("", f"the first of {said['fitting']} that fit"))
     return "\n".join(
         f"{head:<12} {text}" if head or i else text for i, (head, text) in enumerate(rows)
     )
 
 
-def check(
-    words: str, rounds: int, seed: int | None, published: Path, records: Path
-) -> tuple[str, bool]:
-    """Run a number again: (what is said of it, whether it agrees)."""
+def check(words: str, rounds: int, seed: int | None, published: Path, records: Path) -> Table:
+    """Run a number again, and describe it and whether it agrees."""
     every = read_published([published])[1]
     found = numbers(every, words)
     if not found:
@@ -298,7 +368,7 @@ def check(
         raise SpecError(f"--seed {seed}: has {', '.join(map(str, seeds))}")
     old = Result(*chosen[0].store.read(chosen[0].id))
     again = run_again(number.of, number.cell, old, rounds)
-    return report(number, len(found), table, again), again.agrees
+    return describe(number, len(found), table, again)
 
 
 def main(
@@ -314,22 +384,31 @@ def main(
     )
     flags.add_argument("name", nargs="*", help="a claim's file and place, or words")
     flags.add_argument("--list", action="store_true", help="list the claims that the words fit")
+    flags.add_argument("--json", action="store_true", help="print JSON, errors included")
+    flags.add_argument("--schema", action="store_true", help="print the JSON Schema of --json")
     flags.add_argument("--rounds", type=int, default=ROUNDS, help="how many are run (default 5)")
     flags.add_argument("--seed", type=int, help="of the run (default: the first)")
     given = flags.parse_args(words)
     name = " ".join(given.name)
+    if given.schema:
+        print(json.dumps(SCHEMA, indent=1))
+        return 0
     try:
         if given.list:
-            print(listed(read_published([published])[1], name))
+            claims = list_claims(read_published([published])[1], name)
+            lines = [f"{each['code']:<36} {each['about']}" for each in claims]
+            print(as_json.write({"claims": claims}) if given.json else "\n".join(lines))
             return 0
         if not name:
             raise SpecError("name: give a claim's file and place, or words; --list has them")
-        said, agrees = check(name, given.rounds, given.seed, published, records)
+        said = check(name, given.rounds, given.seed, published, records)
     except CfljaxError as error:
+        if given.json:
+            print(as_json.write_error(error, exit_code=2))
         print(f"check: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
-    print(said)
-    return 0 if agrees else 1
+    print(as_json.write(said) if given.json else write_screen(said))
+    return 0 if said["agrees"] else 1
 
 
 if __name__ == "__main__":

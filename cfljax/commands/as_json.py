@@ -14,7 +14,7 @@ _COUNT = {"type": "integer", "minimum": 0}
 _ANY_TEXT = {"type": ["string", "null"]}
 
 
-def _make_schema(**keys: Table) -> Table:
+def make_schema(**keys: Table) -> Table:
     """Make the schema of an object with these keys, or with an error in their place."""
     error = {
         "type": "object",
@@ -114,9 +114,9 @@ _CHECK = {
     "additionalProperties": False,
 }
 SCHEMAS: dict[str, Table] = {
-    "check": _make_schema(checks={"type": "array", "items": _CHECK}),
-    "methods": _make_schema(methods={"type": "array", "items": _METHOD}),
-    "describe": _make_schema(
+    "check": make_schema(checks={"type": "array", "items": _CHECK}),
+    "methods": make_schema(methods={"type": "array", "items": _METHOD}),
+    "describe": make_schema(
         data=_TEXT,
         training=_COUNT,
         test=_COUNT,
@@ -128,14 +128,14 @@ SCHEMAS: dict[str, Table] = {
         same_test={"type": "boolean"},
         clients={"type": "array", "items": _CLIENT},
     ),
-    "sweep": _make_schema(
+    "sweep": make_schema(
         runs=_COUNT,
         batches=_COUNT,
         programs=_COUNT,
         rows={"type": "array", "items": _PLANNED},
         warnings={"type": "array", "items": _TEXT},
     ),
-    "report": _make_schema(
+    "report": make_schema(
         rows={"type": "array", "items": _ROW},
         worth_a_look={"type": "array", "items": _TEXT},
         page=_ANY_TEXT,
@@ -161,10 +161,11 @@ def write(value: object) -> str:
     return json.dumps(_clean(value), ensure_ascii=False, allow_nan=False, indent=1)
 
 
-def write_error(error: CfljaxError) -> str:
-    """Write an error as JSON."""
+def write_error(error: CfljaxError, exit_code: int | None = None) -> str:
+    """Write an error as JSON. `exit_code`: of the process, if it is not the error's own."""
     message = "\n".join(error.lines)
-    return write({"error": {"message": message, "exit_code": error.exit_code}})
+    code = error.exit_code if exit_code is None else exit_code
+    return write({"error": {"message": message, "exit_code": code}})
 
 
 def _clean(value: object) -> object:

@@ -1,5 +1,6 @@
 """A published number of ours is run again."""
 
+import json
 import re
 from pathlib import Path
 
@@ -63,6 +64,34 @@ def test_one_screen_has_published_ours_this_run_the_difference_and_the_verdict(p
     )
     assert found["difference"] == "none: the same bits in all 18 curves"
     assert found["verdict"] == "not decided: IFCA beats FedProx"
+
+
+def said_in_json(place, capsys, *words):
+    code = run(place, *words, "--json")
+    said = json.loads(capsys.readouterr().out)
+    jsonschema = pytest.importorskip("jsonschema")
+    jsonschema.validate(said, check.SCHEMA)
+    return code, said
+
+
+def test_json_has_what_the_screen_has(place, capsys, monkeypatch):
+    _, old, new = changed(place, 0.25)
+    monkeypatch.setattr(check, "again", lambda run, rounds: new)
+    code, said = said_in_json(place, capsys, "table 3, ifca")
+    assert code == 1 and not said["agrees"] and said["fitting"] == 2
+    assert (
+        said["published"] == "50.0"
+        and said["seeds"] == "2"
+        and said["run"]["id"] == old.record["id"]
+    )
+    assert said["run"]["now"] - said["run"]["record"] == pytest.approx(25.0, abs=0.01)
+    assert said["verdicts"] == [{"word": "not decided", "claim": "IFCA beats FedProx"}]
+    code, said = said_in_json(place, capsys, "--list", "beats")
+    assert code == 0 and [claim["code"] for claim in said["claims"]] == ["digits 1"]
+    code, said = said_in_json(place, capsys, "never run")
+    assert code == 2 and said["error"]["exit_code"] == 2
+    assert check.main(["--schema"]) == 0
+    assert json.loads(capsys.readouterr().out) == check.SCHEMA
 
 
 def test_a_claim_is_called_by_its_file_and_its_place(place, capsys):
