@@ -57,10 +57,12 @@ def test_extras_and_files_of_the_workflows_exist():
 
 
 def test_a_release_finds_its_version_in_every_file():
+    """Until the changes are complete they stand under "Unreleased"; the workflow of a tag wants
+    their version."""
     version = PROJECT["version"]
-    for name, line in (
+    for name, *lines in (
         ("pyproject.toml", f'version = "{version}"'),
         ("CITATION.cff", f"version: {version}"),
-        ("CHANGELOG.md", f"## {version}"),
+        ("CHANGELOG.md", f"## {version}", "## Unreleased"),
     ):
-        assert line in (ROOT / name).read_text().splitlines()
+        assert set(lines) & set((ROOT / name).read_text().splitlines())
