@@ -52,7 +52,9 @@ OPTIONS = {
     "stocfl": {"max_clusters": 7},
     "feddrift": {"every": 2, "start": "each", "max_clusters": 7},
     "fedper": {"model": toy.model(7)},
-    **dict.fromkeys(("fedrod", "moon", "fedala", "fedproto", "fedpac"), {"model": toy.model(7)}),
+    **dict.fromkeys(
+        ("fedrod", "moon", "fedala", "fedproto", "fedpac", "fedclust"), {"model": toy.model(7)}
+    ),
     "fedccfa": {"model": toy.model(7), "align_after": 1},
     "lg_fedavg": {"model": toy.model(7)},
     "fedbn": {"model": toy.batched_model()},

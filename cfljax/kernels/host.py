@@ -88,6 +88,22 @@ def agglomerative(
     return _fit_labels(fit, distances[np.ix_(kept, kept)], kept, len(points))
 
 
+def scale_threshold(threshold: float, distances: np.ndarray, unit: str) -> float:
+    """Return the distance at which a tree of clusters is cut. It is above 0, so that equal points
+    are one cluster.
+
+    Args:
+      threshold: The distance, in this unit.
+      distances: f64[n, n] the distances of the points.
+      unit: `"median"`, the median distance of two points, or `"absolute"`.
+    """
+    pairs = distances[np.triu_indices(len(distances), 1)]
+    pairs = pairs[np.isfinite(pairs)]
+    if unit == "median" and len(pairs):
+        threshold *= float(np.median(pairs))
+    return max(threshold, float(np.finfo(np.float64).tiny))
+
+
 def distance_matrix(points: np.ndarray, metric: str = "euclidean") -> np.ndarray:
     """Return f64[n, n] the distances between the rows of points f[n, d]: `"euclidean"`, `"l1"`, or
     `"cosine"` (1 − cosine; 1 to a zero vector). Symmetric, diagonal 0, and 0 between duplicates."""

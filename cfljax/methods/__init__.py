@@ -41,6 +41,7 @@ METHODS: Registry[MakeMethod[Any]] = Registry(
         "fedgroup": "cfljax.methods.fedgroup:FedGroup",
         "fesem": "cfljax.methods.fesem:FeSEM",
         "fesem_flexcfl": "cfljax.methods.fesem_flexcfl:FeSEMFlexCFL",
+        "fedclust": "cfljax.methods.fedclust:FedClust",
         "flux": "cfljax.methods.flux:Flux",
         "wecfl": "cfljax.methods.wecfl:WeCFL",
         "cfl_mgd": "cfljax.methods.cfl_mgd:CFLMGD",

@@ -126,12 +126,7 @@ class FLHC(FedAvg):
           distances: f64[n, n] their distances.
           threshold: The distance above which clusters are not merged, in the option's `unit`.
         """
-        pairs = distances[np.triu_indices(len(distances), 1)]
-        pairs = pairs[np.isfinite(pairs)]
-        if self.unit == "median" and len(pairs):
-            threshold *= float(np.median(pairs))
-        # Equal updates are one cluster
-        threshold = max(threshold, float(np.finfo(np.float64).tiny))
+        threshold = host.scale_threshold(threshold, distances, self.unit)
         # Ward's linkage is of points, all others are of distances
         points, metric = distances, "precomputed"
         if self.linkage == "ward":

@@ -28,6 +28,8 @@ from cfljax.round.state import State
 from cfljax.types import Array, Federation, Hyper, Model, Tree
 from cfljax.types.federation import NEVER
 
+WHOLE = slice(None)
+"""The part of a vector that is all of it."""
 Trainers = Callable[[int | None, int | None], Pretrainer]
 """(epochs, steps) -> what trains clients for so long; (None, None): as long as in a round."""
 
@@ -48,8 +50,9 @@ class Before:
     """HOST. What a method may ask before the first round, and between rounds: arrays are numpy's,
     and scikit-learn may be used. What is asked is billed to the round that follows.
 
-    Shapes: C clients, n clients that are asked, K models, d parameters. `ask.federation`,
-    `ask.hyper` and `ask.config` belong to the run.
+    Shapes: C clients, n clients that are asked, K models, d parameters. `ask.model`,
+    `ask.solver`, `ask.federation` and `ask.hyper` belong to the run. `ask.uid` i[C] are the
+    clients' identities.
 
     Example:
         ```python
@@ -85,6 +88,8 @@ class Before:
         self.uid = np.asarray(federation.uid)
         self.has_pretrained = np.zeros(federation.clients, bool)
         """bool[C]: who has trained."""
+        self.numbers_sent: int | None = None
+        """How many numbers of its update each of them sends; None: all."""
         self.compared: int | None = None
         """How many models clients have been sent for `losses`; they send as many numbers. None:
         nobody was asked for any."""
@@ -170,8 +175,10 @@ class Before:
         epochs: int | None = None,
         steps: int | None = None,
         similarity: str = "exact",
+        part: np.ndarray | slice = WHOLE,
     ) -> np.ndarray:
-        """Return f32[n, d]: the updates of clients.
+        """Return f32[n, d]: the updates of clients. One that is not finite comes from a client
+        whose training diverged.
 
         Args:
             start: f32[d] the model that they train from.
@@ -179,12 +186,18 @@ class Before:
             epochs: How many epochs they train.
             steps: How many steps, if not epochs. None and None: as much as in a round.
             similarity: "sketch" for sketches of the updates, f32[n, m].
+            part: Which numbers of their updates they send, bool[d] as `part_of` finds them, or
+                their positions i64[m]. Then the result is f32[n, m], and m numbers are billed for
+                each client instead of an update.
         """
+        size = len(np.arange(self.model.size)[part])
+        if size < self.model.size:
+            self.numbers_sent = size
         parts = [
-            sketch_on_host_if(moves, similarity)
+            sketch_on_host_if(moves[:, part], similarity)
             for _, moves in self.updates_in_parts(start, ids, epochs, steps)
         ]
-        return np.concatenate(parts) if parts else np.zeros((0, self.model.size), np.float32)
+        return np.concatenate(parts) if parts else np.zeros((0, size), np.float32)
 
     def losses(self, models: np.ndarray, ids: np.ndarray, had: int = 0) -> np.ndarray:
         """Return f32[K, n]: the mean loss of each model on the training samples of each of these
@@ -233,6 +246,8 @@ class Before:
     def setup(self) -> dict[str, Tree]:
         """Return how many clients have trained, and how many models they were sent to compare."""
         trained = {"pretrained_count": np.array(self.count_pretrained(), np.int32)}
+        if self.numbers_sent is not None:
+            trained["pretrained_numbers"] = np.array(self.numbers_sent, np.int32)
         if self.compared is None:
             return trained
         return trained | {"compared": np.array(self.compared, np.int32)}

@@ -397,7 +397,10 @@ class ClusteredMethod:
                 # Those that have trained are counted already, and send the losses, too
                 more = jnp.where(state.pretrained_count > 0, 0, more)
             senders = senders + more
-        before = Traffic(trained + compared, trained, jnp.int32(0), floats)
+        updates = trained
+        if state.pretrained_numbers is not None:
+            updates, floats = jnp.int32(0), floats + trained * state.pretrained_numbers
+        before = Traffic(trained + compared, updates, jnp.int32(0), floats)
         return Traffic(*map(jnp.add, sent, before)), PreRound(before, senders)
 
     def regroup(
@@ -411,6 +414,10 @@ class ClusteredMethod:
         ask = self._before(key, now, numbers, state.client_params)
         if self.config.again is None:
             new = self.config.regroup(ask, state, round)
+            if ask.numbers_sent is not None:
+                raise ValueError(
+                    f'method "{self.name}": regroup asks for a part of the updates; only begin can'
+                )
             if ask.compared is not None:
                 asked = jnp.int32(ask.compared)
                 new = new._replace(compared=asked, floats=asked)

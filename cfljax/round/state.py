@@ -33,6 +33,8 @@ class State(NamedTuple):
     pretrained_count: Array | None = None
     """i32[]: how many clients have trained for the clustering since the last round. The next round
     bills it. None: nobody ever."""
+    pretrained_numbers: Array | None = None
+    """i32[]: how many numbers of its update each of them sends; None: all."""
     floats: Array | None = None
     """i32[]: how many numbers clients have sent up for the clustering since the last round; None:
     nobody ever."""

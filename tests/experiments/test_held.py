@@ -23,6 +23,7 @@ DATA = {
 }
 IN_PASSING = ("per_fedavg", "pfedgraph", "pacfl", "ocfl", "one_shot", "fl_hc")
 IN_PASSING += ("cfl_sattler", "ccs_rfedavg", "ocfl_zuziak", "sr_fca", "fedbn", "flux", "fedccfa")
+IN_PASSING += ("fedclust",)
 """Methods that have models, updates or comparisons of all clients in a part of a round, or that
 keep counts of labels or prototypes, or that need another model."""
 

@@ -81,7 +81,7 @@ def test_draws_are_those_of_the_rounds(data, train):
 
 
 BEYOND = {
-    "updates": ["ocfl", "sr_fca", "cfl_gp", "ocfl_zuziak", "fedgroup", "fesem", "fesem_flexcfl", "cfl_sattler", "fl_hc", "one_shot", "stocfl"],
+    "updates": ["ocfl", "sr_fca", "cfl_gp", "ocfl_zuziak", "fedgroup", "fesem", "fesem_flexcfl", "cfl_sattler", "fl_hc", "one_shot", "fedclust", "stocfl"],
     "class counts": ["ccs_rfedavg"], "by loss": ["ifca", "joint", "cfl_mgd", "feddrift"], "losses": ["fedgwc"], "features": ["flux"],
     "singular vectors": ["pacfl"], "shares": ["fedsoft"], "sum of q": ["fedrc"],
 }  # fmt: skip
