@@ -45,7 +45,8 @@ TRAIN = {
 """Five take part in a round, one after another, and do some steps each."""
 MLP = {"name": "mlp", "hidden": [4]}
 MORE = {
-    "fesem": {"compare": "whole"},  # the head need not travel
+    # The head need not travel
+    **dict.fromkeys(("fedclust", "fesem"), {"compare": "whole"}),
     "fedccfa": {"head_lr": 0.02},  # with larger moves of heads, top-k would never send the body
     "joint": {"local_steps": 7, "batch": 5},  # else one step, for which nobody is slow
     "pfedme": {"lam": 1.0, "eta": 0.5},  # else its updates are too short to be clipped
