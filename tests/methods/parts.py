@@ -63,7 +63,8 @@ def starts(k):
 def two_rounds(name, parts):
     """(what a method with these parts has become after two rounds, its federation, the numbers of
     the run)."""
-    compared = {"compare": "whole"} if name in ("fedclust", "fesem") else {}  # its default is the head
+    # The default of these is the head
+    compared = {"compare": "whole"} if name in ("fedclust", "fesem") else {}
     options, fed = play.options(name) | compared, jax.device_put(play.nine_clients())
     options.pop("model", None)  # MODEL has a head
     hyper = {k: np.float32(v) for k, v in list_traced(METHODS.check(name, options, "m")).items()}

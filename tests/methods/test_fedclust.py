@@ -16,9 +16,7 @@ NUMBERS = 7 * 4 + 4
 
 def late_federation():
     """Two groups; the clients 4 and 9 come in round 1."""
-    made = toy.federation(
-        "label_permutation", groups=2, clients=CLIENTS, copies=False, seed=SEED
-    )
+    made = toy.federation("label_permutation", groups=2, clients=CLIENTS, copies=False, seed=SEED)
     arrive = np.zeros(CLIENTS, np.int32)
     arrive[[4, 9]] = 1
     return toy.replace(made, arrive=arrive)
