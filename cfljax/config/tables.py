@@ -266,6 +266,7 @@ def make_method_draft(
         [Variant({"name": name}, (cls,))],
         _check_table,
         search_seed,
+        lambda key: "; given clusters are labels of one_shot" if key == "labels" else "",
     )[0]
 
 

@@ -74,6 +74,9 @@ def sanitise(value: Value, where: str = "", depth: int = 0) -> Value:
             key: sanitise(each, f"{where}.{key}" if where else key, depth + 1)
             for key, each in value.items()
         }
+    # A numpy array of numbers, such as a result's labels
+    if getattr(value, "ndim", 0) == 1 and hasattr(value, "tolist"):
+        value = value.tolist()
     if isinstance(value, (list, tuple)):
         return [sanitise(v, where, depth + 1) for v in value]
     # A numpy number

@@ -14,6 +14,7 @@ import functools
 import numpy as np
 
 from cfljax.devices.compiled import quick_jit
+from cfljax.errors import SpecError
 from cfljax.kernels.choose import nearest
 from cfljax.kernels.kmeans import kmeans
 from cfljax.kernels.mix import members
@@ -72,10 +73,27 @@ class OneShot(FedAvg):
     clusters: int = option(3, "number of clusters", low=1, search=(2, 3, 4, 6))
     pretrain_epochs: int = option(10, "local epochs before the clustering", low=1)
     similarity: str = similarity()
+    labels: tuple[int, ...] | None = option(
+        None,
+        "the cluster of each client, from 0 on, in place of the clustering",
+        low=0,
+    )
+
+    @property
+    def reveals(self) -> str:
+        """What is revealed of the participants without noise; "": nothing, if labels are given."""
+        return "" if self.labels else super().reveals
+
+    @property
+    def newcomers_train(self) -> bool:
+        """Whether a client that comes late has trained for the clustering."""
+        return self.labels is None
 
     def begin(self, ask: Before) -> InitialClusters:
         """HOST. K-means of everybody's trained weights; only clients that are there from the start
         decide where the centres are."""
+        if self.labels is not None:
+            return self._begin_from(ask, np.array(self.labels, np.int32))
         first, start = ask.clients_to_cluster(), ask.first_model()
         ids = np.concatenate([first, ask.late_clients()])
         moves = ask.updates(start, ids, epochs=self.pretrain_epochs, similarity=self.similarity)
@@ -84,6 +102,29 @@ class OneShot(FedAvg):
         labels = ask.labels_from_pairs((first, found[there]))
         joining = ask.labels_from_pairs((ids, found))
         return InitialClusters(np.tile(start, (self.clusters, 1)), labels, joining)
+
+    def _begin_from(self, ask: Before, given: np.ndarray) -> InitialClusters:
+        """HOST. Begin with these clusters i32[n] of the first n clients, without any training."""
+        clients = int(np.asarray(ask.federation.real).sum())
+        if len(given) != clients:
+            raise SpecError(
+                f"method.one_shot.labels: has {len(given)} clusters, and there are {clients} "
+                "clients; give one for each"
+            )
+        if given.max() >= self.clusters:
+            raise SpecError(
+                f"method.one_shot.labels: has cluster {given.max()}, and clusters = "
+                f"{self.clusters} are 0 to {self.clusters - 1}; give clusters = {given.max() + 1}"
+            )
+        ids = np.arange(clients)
+        now = ask.present_clients()
+        joining = ask.labels_from_pairs((ids, given))
+        labels = ask.labels_from_pairs((now, joining[now]))
+        if ask.model.first_models is not None:
+            models = np.asarray(ask.model.first_models(ask.key, self.clusters))
+        else:
+            models = np.tile(ask.first_model(), (self.clusters, 1))
+        return InitialClusters(models, labels, joining)
 
 
 @functools.partial(quick_jit, static=(4,))

@@ -26,9 +26,9 @@ from cfljax.models.flat import (
     mark_statistics,
     paths_of,
 )
-from cfljax.models.options import common_options
+from cfljax.models.options import ModelOptions, common_options
 from cfljax.models.starts import to_normal
-from cfljax.models.weights import Start, read_start
+from cfljax.models.weights import Start, count_models, read_start
 from cfljax.types import Array, Model, Tree
 
 # Models whose head sees the mean of all pixels
@@ -54,12 +54,13 @@ def apply_start(model: Model, options: object, lora: Adapters | None) -> Model:
     common = common_options(options)
     if common.weights is None:
         return model
-    start = read_start(
-        model,
-        common.weights,
-        float(getattr(options, "forget_bias", 0.0)),
-        model.name not in POOLED_MODELS,
-    )
+    number = count_models(common.weights)
+    forget_bias = float(getattr(options, "forget_bias", 0.0))
+    starts = [
+        read_start(model, common.weights, forget_bias, model.name not in POOLED_MODELS, at)
+        for at in (range(number) if number else [None])
+    ]
+    start = starts[0]
     if start.misfit:
         warnings.warn(
             f'model.weights = "{common.weights}": the head is initialised: {start.misfit}',
@@ -74,6 +75,14 @@ def apply_start(model: Model, options: object, lora: Adapters | None) -> Model:
         )
     for words in start.spare:
         warnings.warn(f'model.weights = "{common.weights}": {words}', SpecWarning, stacklevel=2)
+    if number > 1:
+        if lora is not None or common.frozen is not None:
+            raise SpecError(
+                f'model.weights = "{common.weights}": has {number} models, and '
+                f"{'train.lora' if lora else 'model.frozen'} begins with one for all; take the "
+                "export of one cluster"
+            )
+        return model._replace(first_models=_begin_each(model, starts, common))
     if lora is not None:
         return _add_lora(model, start, lora, common.jitter)
     begin = _make_draw(model, start, common.jitter)
@@ -96,6 +105,24 @@ def _make_draw(model: Model, start: Start, jitter: float) -> Callable[[Array], A
             with jax.threefry_partitionable(True):
                 flat = flat + jitter * spread * jax.random.normal(fold(key, "jitter"), flat.shape)
         return flat if start.known.all() else jnp.where(start.known, flat, model.init(key))
+
+    return begin
+
+
+def _begin_each(
+    model: Model, starts: list[Start], common: ModelOptions
+) -> Callable[[Array, int], Array]:
+    """Return (key, K) -> f32[K, d]: cluster k begins with the k-th start."""
+    draws = [_make_draw(model, start, common.jitter) for start in starts]
+
+    def begin(key: Array, clusters: int) -> Array:
+        if clusters != len(draws):
+            raise SpecError(
+                f'model.weights = "{common.weights}": has {len(draws)} models, and the method '
+                f"begins with {clusters}; take a method with clusters = {len(draws)}, or the "
+                "export of one cluster"
+            )
+        return jnp.stack([draw(fold(key, "model", at)) for at, draw in enumerate(draws)])
 
     return begin
 

@@ -18,6 +18,8 @@ from cfljax.types import Model
 if TYPE_CHECKING:
     from cfljax.models.apply import Network
 
+# The entry of a file's header that says how many models it has
+MODELS_KEY = "models"
 # How PyTorch's names of the statistics of batch normalisation end
 STATISTICS_ENDINGS = ("running_mean", "running_var", "num_batches_tracked")
 
@@ -88,11 +90,36 @@ def _to_float(array: np.ndarray) -> np.ndarray:
     return array.astype(np.float32)
 
 
-def read_start(model: Model, path: str, forget_bias: float = 0.0, flattened: bool = True) -> Start:
+def count_models(path: str) -> int:
+    """Return how many models a safetensors file has that `export(cluster="all")` wrote, each array
+    with an axis of models before its own; 0: one model, without that axis."""
+    from safetensors import safe_open
+
+    arrays = read_arrays(path)
+    with safe_open(Path(path).expanduser(), framework="np") as file:
+        written = (file.metadata() or {}).get(MODELS_KEY, "0")
+    shapes = {array.shape[:1] for array in arrays.values()}
+    if written != "0" and not (written.isdigit() and shapes == {(int(written),)}):
+        raise SpecError(
+            f'model.weights = "{path}": says that it has {written[:20]} models, and not all of its '
+            "arrays have so many"
+        )
+    return int(written)
+
+
+def read_start(
+    model: Model,
+    path: str,
+    forget_bias: float = 0.0,
+    flattened: bool = True,
+    at: int | None = None,
+) -> Start:
     """Read the model's parameters from the file, by the names that `export` writes in either layout
     or the names of a known family (`foreign`). A head of another shape is initialised; everything
-    else must fit. Raises a SpecError."""
+    else must fit. `at`: which model of a file with several. Raises a SpecError."""
     arrays = read_arrays(path)
+    if at is not None:
+        arrays = {name: array[at] for name, array in arrays.items()}
     leaves = paths_of(model)
     where = f'model.weights = "{path}"'
     names = [name for name, _ in leaves]

@@ -167,13 +167,27 @@ class KeptModels:
             params, float(options.get("forget_bias", 0.0)), options["name"] not in POOLED_MODELS
         )
 
-    def export(self, path: str | os.PathLike[str], cluster: int = 0, layout: str = "jax") -> Path:
-        """Write the model of a cluster to a `.safetensors` file. `layout`: "jax" as in `params`,
-        "torch" as in `state_dict`."""
-        arrays = self._name_arrays(self.params(cluster), layout)
+    def export(
+        self, path: str | os.PathLike[str], cluster: int | str = 0, layout: str = "jax"
+    ) -> Path:
+        """Write the model of a cluster to a `.safetensors` file; with `cluster="all"` the models of
+        all clusters, each array with an axis of clusters before its own, from which the clusters of
+        another run begin (`model.weights`). `layout`: "jax" as in `params`, "torch" as in
+        `state_dict`."""
+        from cfljax.models.weights import MODELS_KEY
+
         about = {name: str(fact) for name, fact in self._describe_origin(layout).items()} | {
             "cluster": str(cluster)
         }
+        if cluster == "all":
+            models = predict.need_array(self.models, "models", self.run)
+            each = [self._name_arrays(self.params(k), layout) for k in range(len(models))]
+            arrays = {name: np.stack([one[name] for one in each]) for name in each[0]}
+            about[MODELS_KEY] = str(len(models))
+        elif isinstance(cluster, str):
+            raise SpecError(f'cluster = "{cluster}": must be the number of a cluster, or "all"')
+        else:
+            arrays = self._name_arrays(self.params(cluster), layout)
         return export.write_safetensors(path, arrays, about)
 
     def export_clusters(self, folder: str | os.PathLike[str], layout: str = "jax") -> Path:

@@ -170,7 +170,7 @@ class ClusteredMethod:
         arrived = jnp.int32(0)
         if config.joins_on_arrival and state.labels_if_joining is not None:
             new = (state.labels < 0) & (federation.arrive <= cohort.round)
-            if config.begins:
+            if config.begins and config.newcomers_train:
                 # They have trained for the cluster that they join, which is billed now
                 arrived = jnp.sum(
                     new & federation.trains & (state.labels_if_joining >= 0), dtype=jnp.int32

@@ -39,13 +39,16 @@ def first_on_host(model: Model) -> Callable[[Array], Array]:
 
 
 def first_models(key: Array, model: Model, clusters: int) -> Array:
-    """Return f32[K, d]: K independent initialisations; the first is `first_model`.
+    """Return f32[K, d]: K independent initialisations, of which the first is `first_model`; or the
+    models of a `model.weights` with K of them.
 
     Args:
         key: The key of the run, which `init` gets.
         model: The network.
         clusters: K.
     """
+    if model.first_models is not None:
+        return model.first_models(key, clusters)
     return (_draw_models_apart if model.size <= SMALL else _draw_models)(model, clusters, key)
 
 

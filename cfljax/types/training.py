@@ -52,6 +52,9 @@ class Model(NamedTuple):
     statistics: tuple[str, ...] = ()
     """The paths of the running means and variances of BatchNorm among the parameters. They follow
     the batches of training."""
+    first_models: Callable[[Array, int], Array] | None = None
+    """(key, K) -> f32[K, d]: the models that K clusters begin with, where each has its own in
+    `model.weights`. Raises SpecError for another number of clusters. None: `init` draws them."""
 
 
 class Plan(NamedTuple):

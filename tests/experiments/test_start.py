@@ -9,12 +9,15 @@ import numpy as np
 import pytest
 
 import cfljax
+from cfljax import keys
 from cfljax.config import read_spec
 from cfljax.errors import SpecError, SpecWarning
+from cfljax.experiment import assemble
 from cfljax.experiment.assemble import host_federation
 from cfljax.experiment.batching import make_batches
 from cfljax.experiment.dry_run import dry_run
 from cfljax.experiment.model_size import count_run_size
+from cfljax.results.result import Result
 from tests.often import rarely
 
 DATA = {
@@ -60,6 +63,57 @@ def test_a_run_goes_on_where_the_exported_one_ended(begun):
         rtol=1e-5,
     )
     assert after["loss"][-1] < after["loss"][0]
+
+
+def two_models(begun):
+    """The result of a run, as if it had two models."""
+    models = np.stack([begun[0].models[0], -begun[0].models[0]])
+    return Result(begun[0].record, begun[0].arrays | {"models": models})
+
+
+def model_of(file, **more):
+    model = MODEL | {"weights": str(file)} | more
+    (run,) = read_spec({"data": DATA, "model": model, "train": TRAIN, "method": "fedavg"}).runs()
+    return assemble.model_of(run, host_federation(run))
+
+
+def test_the_clusters_of_a_run_begin_with_those_of_another(begun, tmp_path):
+    both = two_models(begun)
+    for layout in ("jax", "torch"):
+        file = both.export(tmp_path / f"{layout}.safetensors", cluster="all", layout=layout)
+        first_models = model_of(file).first_models
+        assert np.array_equal(first_models(keys.root(0), 2), both.models)
+        with pytest.raises(SpecError, match="has 2 models, and the method begins with 3"):
+            first_models(keys.root(0), 3)
+    with pytest.raises(SpecError, match="has 2 models, and model.frozen begins with one"):
+        model_of(file, frozen="body")
+    apart = np.asarray(model_of(file, jitter=0.1).first_models(keys.root(0), 2)) - both.models
+    assert apart.any(axis=1).all() and not np.array_equal(*apart)
+    with pytest.raises(SpecError, match='cluster = "every"'):
+        both.export(tmp_path / "no.safetensors", cluster="every")
+    # A file of one model with the axis of models is as one without
+    alone = model_of(begun[0].export(tmp_path / "alone.safetensors", cluster="all"))
+    assert alone.first_models is None
+    assert np.array_equal(alone.init(keys.root(0)), begun[0].models[0])
+
+
+def test_given_clusters_begin_with_given_models(begun, tmp_path):
+    both = two_models(begun)
+    file = both.export(tmp_path / "both.safetensors", cluster="all")
+    labels = np.arange(DATA["clients"]) % 2
+    train = {"plan": {"quick": False}, "lr": 0.0}
+    held = cfljax.run(
+        "one_shot",
+        DATA,
+        MODEL | {"weights": str(file)},
+        rounds=1,
+        clusters=2,
+        labels=labels,
+        train=train,
+    )
+    assert (held.labels_history == labels).all() and np.array_equal(held.models, both.models)
+    with pytest.raises(SpecError, match="given clusters are labels of one_shot"):
+        cfljax.run("ifca", DATA, MODEL, rounds=1, labels=labels)
 
 
 def test_a_run_is_known_by_the_contents_of_its_file_wherever_it_lies(begun, tmp_path):

@@ -1,6 +1,7 @@
 """Runs that go on: longer ones from the last states of shorter ones, and those that a callback has
 stopped."""
 
+import dataclasses
 import json
 from types import SimpleNamespace
 
@@ -9,12 +10,14 @@ import pytest
 
 import cfljax
 from cfljax.config import read_spec
+from cfljax.devices.machine import TYPICAL
 from cfljax.engine.resume import CheckpointMismatch, End
 from cfljax.engine.simulate import Simulation
 from cfljax.errors import SpecError, SpecWarning
 from cfljax.experiment.batching import make_batches
+from cfljax.extend import Clustered, InitialClusters, option
 from cfljax.launch import batch as batch_module
-from cfljax.launch import continuing
+from cfljax.launch import continuing, plan_file
 from cfljax.launch.sweep import SweepOptions, carry_out
 from cfljax.store import Store
 
@@ -25,13 +28,39 @@ DATA = {
     "groups": 2,
     "clients": 6,
 }
-# It clusters again after each round but the last one
-SPLITTING = {"name": "cfl_sattler", "min_rounds": 1, "split_every": 1, "eps1": 100.0, "eps2": 0.0}
+
+
+@cfljax.register_method("turning")
+@dataclasses.dataclass(frozen=True)
+class Turning(Clustered):
+    """Two clusters that exchange a client after each round but the last one."""
+
+    clusters: int = option(2, "number of clusters")
+
+    def begin(self, ask):
+        models = np.zeros((2, ask.model.size), np.float32)
+        return InitialClusters(models, np.arange(ask.federation.clients, dtype=np.int32) % 2)
+
+    def regroup(self, ask, state, round):
+        labels = np.array(state.labels)
+        labels[round % len(labels)] ^= 1
+        return state._replace(labels=labels)
+
+
+TURNING = {"name": "turning"}
 # Without it a short run is many small programs
 PLAN = {"quick": False}
 
 
-def table(rounds, method=SPLITTING, **train):
+@pytest.fixture(scope="module", autouse=True)
+def unmeasured():
+    """No plan here depends on the speed of the machine, which takes programs to measure."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan_file, "read_or_measure", lambda _: TYPICAL)
+        yield
+
+
+def table(rounds, method=TURNING, **train):
     return {
         "name": "test",
         "data": DATA,
@@ -68,6 +97,18 @@ def short(tmp_path_factory):
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     return sweep(table(6), tmp_path_factory.mktemp("whole"))[0]
+
+
+def test_a_run_that_train_stop_has_ended_stays_ended(tmp_path):
+    stop = {"patience": 2, "metric": "train_loss"}
+    spec = [table(n, method={"name": "fedavg"}, lr=0.0, stop=stop) for n in (8, 12)]
+    (early,) = sweep(spec[0], tmp_path / "a")
+    assert early.summary["rounds"] == 4 and early.stopped_at is None
+    with pytest.raises(SpecError, match="train.stop has ended it in round 4"):
+        early.more(4)
+    (longer,) = sweep(spec[1], tmp_path / "a")
+    assert begun(tmp_path / "a") == [0, 4]
+    assert same(longer, sweep(spec[1], tmp_path / "b")[0])
 
 
 def test_a_longer_run_has_the_bits_of_one_that_was_never_shorter(short, whole, capsys):
@@ -145,18 +186,6 @@ def test_what_came_after_the_last_round_is_caught_up(wanted, end, calls):
         assert made == calls
 
 
-def test_a_run_that_train_stop_has_ended_stays_ended(tmp_path):
-    stop = {"patience": 2, "metric": "train_loss"}
-    spec = [table(n, method={"name": "fedavg"}, lr=0.0, stop=stop) for n in (8, 12)]
-    (early,) = sweep(spec[0], tmp_path / "a")
-    assert early.summary["rounds"] == 4 and early.stopped_at is None
-    with pytest.raises(SpecError, match="train.stop has ended it in round 4"):
-        early.more(4)
-    (longer,) = sweep(spec[1], tmp_path / "a")
-    assert begun(tmp_path / "a") == [0, 4]
-    assert same(longer, sweep(spec[1], tmp_path / "b")[0])
-
-
 def test_a_callback_sees_each_evaluation_and_stops_a_run(whole):
     shown = {}
 
@@ -165,7 +194,7 @@ def test_a_callback_sees_each_evaluation_and_stops_a_run(whole):
         return at == 4
 
     result = cfljax.run(
-        SPLITTING, DATA, "mclr", rounds=6, eval_every=2, lr=0.1, plan=PLAN, callback=watch
+        TURNING, DATA, "mclr", rounds=6, eval_every=2, lr=0.1, plan=PLAN, callback=watch
     )
     assert list(shown) == [0, 2, 4] and result.stopped_at == 4 == result.summary["rounds"]
     assert result.run == whole.run and "stopped_at=4" in repr(result)
@@ -193,7 +222,7 @@ def test_a_stopped_run_of_a_sweep_is_no_whole_run(tmp_path, whole):
         return metrics["accuracy"] >= 0 and at == 2
 
     (stopped,) = sweep(table(6), tmp_path, callback=stop)
-    assert stopped.stopped_at == 2 and seen == [(at, "cfl_sattler", 0, {}) for at in (0, 2)]
+    assert stopped.stopped_at == 2 and seen == [(at, "turning", 0, {}) for at in (0, 2)]
     # A callback has decided, so a second call with one changes nothing
     assert same(sweep(table(6), tmp_path, callback=stop)[0], stopped) and len(seen) == 2
     (gone_on,) = sweep(table(6), tmp_path)

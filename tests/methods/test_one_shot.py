@@ -56,6 +56,24 @@ def test_one_shot_late_and_broken_clients_join_the_nearest_centre():
     ) == 14 + 1
 
 
+def test_given_labels_replace_the_clustering_and_nobody_trains_for_it():
+    arrive = np.zeros(14, np.int32)
+    arrive[5] = 1
+    late = toy.replace(federation(), arrive=jnp.asarray(arrive))
+    given = (1, 1, 0, 0, 2, 2, 1, 0, 2, 1, 0, 2, 1, 0)
+    states, infos, method = play.rounds(
+        "one_shot", late, rounds=2, participants=14, work=WORK, clusters=3, labels=given
+    )
+    labels = [np.asarray(method.models(s)[1]) for s in states]
+    np.testing.assert_array_equal(labels[2], given)
+    assert labels[1][5] == -1 and (np.delete(labels[1], 5) == np.delete(given, 5)).all()
+    # Nobody has trained for the clustering, nor does client 5, who comes in the second round
+    assert [int(i.traffic.vectors_up) for i in infos] == [13, 14]
+    for wrong, says in ((given[1:], "13 clusters, and there are 14"), ((3, *given[1:]), "= 4")):
+        with pytest.raises(SpecError, match=says):
+            play.rounds("one_shot", late, 1, 14, work=WORK, clusters=3, labels=wrong)
+
+
 def test_too_many_clusters_is_a_one_line_error():
     with pytest.raises(SpecError, match="clusters = 15, but only 14 clients"):
         play.rounds("one_shot", federation(), rounds=0, work=WORK, clusters=15)
