@@ -21,6 +21,7 @@ FINITE_LATER = ("train_loss", "discrepancy")
 def list_arrays(output: Output) -> dict[str, np.ndarray]:
     """Return all arrays of an output by name, timings aside."""
     kept = {name: value for name, value in output._asdict().items() if name != "seconds"}
+    kept["last"] = output.last._asdict() | {"spent": None}
     return {
         jax.tree_util.keystr(path): np.asarray(leaf)
         for path, leaf in jax.tree_util.tree_leaves_with_path(kept)

@@ -104,7 +104,7 @@ class Progress:
                 self.seen.phases.append(now - self.phase_begin)
                 self.is_first_batch = False
             self.batches_left = max(0, self.batches_left - 1)
-            first = not self.seen.first and not any(self.running)
+            first = not self.seen.compiled and not any(self.running)
             self.running[line] = Line(name, label or name, rounds, 0, now)
         if first and self.display is None and not self.quiet:
             self.say(f"compiling {name}")
@@ -117,7 +117,7 @@ class Progress:
         with self.lock:
             batch = self.running[line] or Line("", "", max(rounds, 0), 0, now)
             if not batch.ready:
-                self.seen.add_beginning(batch.label, now - batch.since)
+                self.seen.add_beginning(batch.label, batch.since, now)
             elif rounds > 0:
                 self.seen.add_rounds(batch.label, rounds, now - batch.since)
             self.running[line] = batch._replace(

@@ -46,9 +46,12 @@ class Seen:
         # Label -> seconds and rounds of training
         self.seconds: defaultdict[str, float] = defaultdict(float)
         self.rounds: Counter[str] = Counter()
-        # Seconds until the first round: of the first batch of a label, and of each later one
-        self.first: dict[str, float] = {}
+        # Seconds until the first round: of batches that had to be compiled, and of later ones of
+        # their labels, which find most of that done
+        self.first: list[float] = []
         self.later: list[float] = []
+        # Label -> the time at which a batch of it had come to its first round
+        self.compiled: dict[str, float] = {}
         # Seconds until the first batch of a phase
         self.phases: list[float] = []
 
@@ -57,13 +60,13 @@ class Seen:
         self.rounds[label] += rounds
         self.seconds[label] += seconds
 
-    def add_beginning(self, label: str, seconds: float) -> None:
-        """Note that a batch was set up and compiled. A later batch of the label finds most of that
-        done."""
-        if label in self.first:
-            self.later.append(seconds)
-        else:
-            self.first[label] = seconds
+    def add_beginning(self, label: str, since: float, now: float) -> None:
+        """Note that a batch that began at this time has been set up and compiled now."""
+        (self.later if self._is_compiled(label, since) else self.first).append(now - since)
+        self.compiled.setdefault(label, now)
+
+    def _is_compiled(self, label: str, since: float) -> bool:
+        return label in self.compiled and self.compiled[label] <= since
 
     def round_seconds(self, label: str) -> float:
         """Return the seconds of a round; of a label without any, those of the others' mean."""
@@ -83,17 +86,18 @@ class Seen:
             processes: how many batches are computed side by side."""
         if not any(self.rounds.values()):
             return None
-        first = _mean(self.first.values())
+        first = _mean(self.first)
         later = _mean(self.later)
         running = [line for line in lines if line.done < line.rounds]
         compiling = [line for line in running if not line.ready]
-        begun = set(self.first) | {line.label for line in compiling}
+        begun = set(self.compiled) | {line.label for line in compiling}
         labels = {label for work in works for label, rounds in work.rounds.items() if rounds > 0}
         batches = sum(work.batches for work in works)
         new = min(len(labels - begun), batches)
         begins = sum(
-            max((later if line.label in self.first else first) - (now - line.since), 0.0)
+            max((later if self._is_compiled(line.label, line.since) else first) - spent, 0.0)
             for line in compiling
+            for spent in [now - line.since]
         )
         training = sum(
             rounds * self.round_seconds(label)

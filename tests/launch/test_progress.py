@@ -210,8 +210,8 @@ def test_what_other_programs_take_to_compile_is_part_of_the_time_left(clock):
 
 def test_a_batch_of_a_label_that_was_compiled_begins_sooner():
     seen = Seen()
-    for seconds in (30, 2, 4):
-        seen.add_beginning("a", seconds)
+    for since, now in ((0.0, 30.0), (30.0, 32.0), (32.0, 36.0)):
+        seen.add_beginning("a", since, now)
     seen.add_rounds("a", 1, 1.0)
     # Three more batches of it, and one of another label: 3 · 3 s + 30 s
     work = Work({"a": 30, "b": 10}, batches=4)
@@ -221,6 +221,13 @@ def test_a_batch_of_a_label_that_was_compiled_begins_sooner():
     assert seen.estimate([work._replace(batches=3)], [compiling], 100.0, 1) == pytest.approx(
         40 + 9 + 20
     )
+
+
+def test_batches_that_compile_side_by_side_all_count_as_first_ones():
+    seen = Seen()
+    for since, now in ((0.0, 30.0), (1.0, 31.0), (30.0, 31.0)):
+        seen.add_beginning("a", since, now)
+    assert (seen.first, seen.later) == ([30.0, 30.0], [1.0])
 
 
 def test_the_last_batch_alone_has_no_help():
