@@ -12,6 +12,7 @@ import pytest
 import cfljax
 from cfljax.contract import battery, outputs
 from cfljax.engine.outputs import Output, Seconds
+from cfljax.engine.resume import Checkpoint, Spent
 from cfljax.errors import SpecError
 from cfljax.methods import METHODS
 from tests import play
@@ -28,9 +29,18 @@ def output(**changed):
     history |= {"loss": 2.0 - 0.5 * rounds, "nonfinite": np.ones(ROUNDS + 1)}
     models = np.arange(6, dtype=np.float32).reshape(2, 3)
     accuracy = np.ones(CLIENTS, np.float32)
-    made = Output(history, LABELS, accuracy, models, {}, {}, {}, -1, Seconds(0, 0, 0, 0))
+    last = Checkpoint(ROUNDS, {"models": models}, {"round": rounds[None]}, Spent(0, 0, 0, 0))
+    made = Output(history, LABELS, accuracy, models, {}, {}, {}, -1, Seconds(0, 0, 0, 0), last)
     curves = {name: changed.pop(name) for name in names + ["round"] if name in changed}
     return made._replace(history=history | curves, **changed)
+
+
+def test_what_a_run_has_cost_is_no_difference_but_its_last_state_is():
+    one = output()
+    slower = one.last._replace(spent=Spent(9, 9, 9, 9))
+    assert outputs.list_unlike(one, output(last=slower, seconds=Seconds(9, 9, 9, 9))) == []
+    other = one.last._replace(carry={"models": one.models + 1})
+    assert outputs.list_unlike(one, output(last=other)) == ["['last']['carry']['models']"]
 
 
 class Stage:
