@@ -30,7 +30,7 @@ def parser(prog: str = "python -m cfljax.report") -> argparse.ArgumentParser:
         "--target",
         type=accuracy,
         metavar="ACCURACY",
-        help="count rounds and bytes to this accuracy (a fraction)",
+        help="count rounds, bytes and seconds to this accuracy (a fraction), not to FedAvg's",
     )
     flags.add_argument(
         "--max",

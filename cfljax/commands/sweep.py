@@ -50,7 +50,7 @@ def parser(prog: str = "python -m cfljax.sweep") -> argparse.ArgumentParser:
     )
     as_json.add_flag(flags, "sweep", "with --dry-run: ")
     flags.add_argument("--retry-failed", action="store_true", help="run failed runs again")
-    target = "report the rounds and bytes to this accuracy (a fraction)"
+    target = "report the rounds, bytes and seconds to this accuracy (a fraction), not to FedAvg's"
     flags.add_argument("--target", type=accuracy, metavar="ACCURACY", help=target)
     flags.add_argument(
         "--open", action="store_true", help="open the page, which is updated as runs end"

@@ -27,6 +27,11 @@ MAX_PANELS_IN_A_ROW = 4
 MAX_PANELS = 12
 # In a figure of a given width, panels are smaller by this factor at most
 SMALLEST = 0.6
+# Of a matrix: the height of a row in inches, the most letters of a name, and for how many inches of
+# the figure to each column it has numbers
+MATRIX_ROW = 0.22
+MATRIX_NAME = 22
+MIN_MATRIX_CELL = 0.5
 # The width of a letter of titles, in inches
 LETTER_WIDTH = 0.062
 
@@ -168,8 +173,38 @@ def _draw_confusions(data: ReportData, width: float | None = None) -> Figure | N
     return _draw_grid(data, lambda d: [d.confusion], _draw_confusion, (1.8, 1.8), width)
 
 
+def _draw_agreements(data: ReportData, width: float | None = None) -> Figure | None:
+    """Draw how well the clusters of methods agree, a panel for each data set."""
+    from matplotlib.figure import Figure
+
+    shown = data.agreements[:MAX_PANELS_IN_A_ROW]
+    if not shown:
+        return None
+    sizes = [len(each.members) for each in shown]
+    whole = 5.5 if width is None else width
+    figure = Figure(figsize=(whole, sum(0.7 + MATRIX_ROW * size for size in sizes)))
+    panels = figure.subplots(len(shown), 1, squeeze=False, height_ratios=sizes).ravel()
+    for axes, each in zip(panels, shown, strict=True):
+        names = [data.drawn[i].legend.replace("$", r"\$") for i in each.members]
+        axes.imshow(each.table, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+        numbers = range(1, len(names) + 1)
+        axes.set_xticks(range(len(names)), [str(number) for number in numbers])
+        labels = [f"{name[:MATRIX_NAME]} {n}" for name, n in zip(names, numbers, strict=True)]
+        axes.set_yticks(range(len(names)), labels)
+        axes.grid(False)
+        axes.set_title(each.heading[:44] or "agreement of clusterings (ARI)")
+        if whole / len(names) < MIN_MATRIX_CELL:
+            continue
+        for (i, j), value in np.ndenumerate(each.table):
+            if np.isfinite(value):
+                colour = "white" if value > 0.5 else "black"
+                axes.text(j, i, f"{value:.2f}", ha="center", va="center", fontsize=7, color=colour)
+    return figure
+
+
 PANELS = {
     "assignment": draw_assignment,
+    "agreement": _draw_agreements,
     "groups": _draw_groups,
     "mixture": _draw_mixtures,
     "confusion": _draw_confusions,

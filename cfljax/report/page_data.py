@@ -87,6 +87,14 @@ def page_data(data: ReportData) -> dict[str, object]:
         "time": [[timing(c, part) for part in PARTS_OF_SECONDS] for c in drawn],
         "pictures": _list_grids(data, lambda d: [d.assignment], "cluster"),
         "groups": _list_grids(data, lambda d: [d.groups], "true group then"),
+        "agreements": [
+            {
+                "heading": each.heading,
+                "members": each.members,
+                "table": [_list_numbers(line) for line in each.table],
+            }
+            for each in data.agreements
+        ],
         "mixtures": _list_grids(data, lambda d: d.mixtures, "model"),
         "trivial": [
             f"{c.legend} ({d.trivial})"
@@ -157,7 +165,9 @@ def _list_grids(
     found: list[dict[str, object]] = []
     for who, p in _list_pictures(data, kind):
         own: dict[str, object] = (
-            {} if isinstance(p, OverRounds) else {"name": p.name, "xlabel": p.xlabel}
+            {"strip": p.strip}
+            if isinstance(p, OverRounds)
+            else {"strip": "true group", "name": p.name, "xlabel": p.xlabel}
         )
         at, drawn = (p.rounds, len(p.groups)) if isinstance(p, OverRounds) else (p.at, p.drawn)
         about = f"{drawn} of {p.clients} clients" if drawn < p.clients else ""

@@ -13,11 +13,12 @@ from typing import NamedTuple
 from cfljax.errors import SpecError, suggest
 from cfljax.registry.options import Table
 from cfljax.report import configurations
+from cfljax.report.agreement import Agreement, compare_clusterings
 from cfljax.report.columns import select_columns
 from cfljax.report.comparison import MAXIMUM, Row, headline_of, rows
 from cfljax.report.configurations import Collected, Configuration
 from cfljax.report.curves import Curves, chosen, curves
-from cfljax.report.run_pictures import RunPictures, changes_once, run_pictures
+from cfljax.report.run_pictures import RunPictures, changes_once, draw_pictures
 from cfljax.report.to_fedavg import count_to_fedavg, find_levels
 from cfljax.results.result import Results
 from cfljax.results.statistics import mean_and_deviation
@@ -41,6 +42,8 @@ class ReportData(NamedTuple):
     problems: list[str]
     # The accuracy to which rounds and bytes are counted
     target: float | None
+    # How well the clusters of `drawn` agree, one for each data set
+    agreements: list[Agreement]
 
 
 def read(
@@ -60,7 +63,8 @@ def read(
         collected = collect(sources, target, methods)
         drawn = chosen(collected.configurations)
         lines = [curves(configuration, problems) for configuration in drawn]
-        pictures = changes_once([run_pictures(configuration, problems) for configuration in drawn])
+        pictures = changes_once(draw_pictures(drawn, problems))
+        agreements = compare_clusterings(drawn, problems)
     problems += describe_folders(collected)
     said = [str(w.message) for w in caught if issubclass(w.category, DamagedWarning)] + problems
     return ReportData(
@@ -71,6 +75,7 @@ def read(
         pictures,
         list(dict.fromkeys(said)),
         target,
+        agreements,
     )
 
 

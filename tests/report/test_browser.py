@@ -27,7 +27,7 @@ QUIET = (
 )
 FIGURES = (
     *("curves", "methods", "clients", "newcomers", "bytes", "seconds", "clusters"),
-    *("assignment", "groups", "mixture", "confusion", "own", "time"),
+    *("assignment", "agreement", "groups", "mixture", "confusion", "own", "time"),
 )
 
 

@@ -81,6 +81,14 @@ const FIGURES = {
     panels(data.pictures, width, 230, assignment, "Nothing to draw: no run has clusters that differ, or labels were not kept."),
     data.trivial.length ? tag("p", { class: "notes" }, `Without a picture: ${data.trivial.join("; ")}.`) : "",
   ],
+  agreement: width => {
+    const shown = data.agreements.map(each => ({ ...each, kept: each.members.map((_, i) => i).filter(i => state.on.has(each.members[i])) })).filter(each => each.kept.length);
+    if (!shown.length) return [nothing("Nothing to draw: no two runs have clusters that differ, or labels were not kept.")];
+    return shown.flatMap(each => [
+      each.heading ? tag("h4", {}, each.heading) : "",
+      agreement(each.kept.map(i => data.configs[each.members[i]].name), each.kept.map(i => each.kept.map(j => each.table[i][j])), width),
+    ]);
+  },
   groups: width => [panels(data.groups, width, 230, assignment, "Nothing to draw: no run's clients change their groups (data.drift), or labels were not kept.")],
   mixture: width => [panels(data.mixtures, width, 230, assignment, "Nothing to draw: no method of this report gives its clients mixtures of models.")],
   confusion: width => [panels(data.confusions, width, 190, confusion, "Nothing to draw: the true groups are unknown, or no run has clusters that differ.")],
