@@ -4,9 +4,11 @@ notebook."""
 from __future__ import annotations
 
 import html
+import io
 import os
 import secrets
 import sys
+from collections.abc import Callable
 from typing import Any, Protocol, TextIO
 
 # Fewer columns or lines than these have no room for a display
@@ -69,6 +71,46 @@ class Terminal:
             "".join([f"\r{up}{ERASE_BELOW}", *(f"{line}\n" for line in [*above, *lines])])
         )
         self.stream.flush()
+
+
+class LinesAbove(io.TextIOBase):
+    """Standard output while a terminal shows a display: whole lines, which stay above it. So what a
+    callback or a plug-in prints does not tear it."""
+
+    def __init__(self, stream: TextIO, print_line: Callable[[str, TextIO], None]):
+        self.stream = stream
+        self.print_line = print_line
+        self.rest = ""
+
+    def write(self, text: str) -> int:
+        """Print the lines that are whole, and keep the rest until its end has come."""
+        *lines, self.rest = (self.rest + text).split("\n")
+        for line in lines:
+            self.print_line(line, self.stream)
+        return len(text)
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        """The terminal's."""
+        return self.stream.encoding
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def isatty(self) -> bool:
+        """Return True: there is none elsewhere."""
+        return True
+
+    def fileno(self) -> int:
+        """Return that of the terminal."""
+        return self.stream.fileno()
+
+    def finish(self) -> None:
+        """Print what has come without an end of its line."""
+        self.stream.write(self.rest)
+        self.stream.flush()
+        self.rest = ""
 
 
 class Notebook:

@@ -4,6 +4,7 @@ then."""
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
@@ -12,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TextIO
 
 from cfljax.experiment.times import format_seconds
-from cfljax.launch.display import find_display
+from cfljax.launch.display import LinesAbove, Terminal, find_display
 from cfljax.launch.time_left import Line, Seen, Work
 
 # Seconds between two pictures of the display
@@ -53,6 +54,8 @@ class Progress:
         self._begin_phase()
         self.lock = threading.RLock()
         self.closed = threading.Event()
+        self.above: LinesAbove | None = None
+        self.redirected = contextlib.ExitStack()
 
     @property
     def phase(self) -> Work:
@@ -85,15 +88,21 @@ class Progress:
     def __enter__(self) -> Progress:
         if not self.quiet:
             threading.Thread(target=self._refresh_again_and_again, daemon=True).start()
+        if isinstance(self.display, Terminal) and sys.stdout.isatty():
+            self.above = LinesAbove(sys.stdout, self._print_above)
+            self.redirected.enter_context(contextlib.redirect_stdout(self.above))
         return self
 
     def __exit__(self, *_: object) -> None:
         self.closed.set()
+        self.redirected.close()
         with self.lock:
             if self.display is not None:
                 spent = format_seconds(time.monotonic() - self.begin)
                 state = self.describe_state() or f"{self.done:.0f} rounds"
                 self.display.close(f"{state} in {spent}")
+            if self.above is not None:
+                self.above.finish()
 
     def start(self, name: str, rounds: int, label: str = "", line: int = 0) -> None:
         """Show that a batch of this label begins, with this number of rounds of all its runs
@@ -158,6 +167,14 @@ class Progress:
             else:
                 self.display.say(message)
                 self.display.paint(self._write_lines())
+
+    def _print_above(self, line: str, stream: TextIO) -> None:
+        """Print a line of somebody else's where the display stands, and the display below it."""
+        assert self.display is not None
+        with self.lock:
+            self.display.paint([])
+            print(line, file=stream, flush=True)
+            self.display.paint(self._write_lines())
 
     def describe_state(self) -> str:
         """Say how far it is: the phase, and how many runs have ended in which way."""

@@ -95,6 +95,15 @@ def test_it_leaves_the_terminal_as_it_was_also_after_ctrl_c():
     assert stopped == ["a word in between", ""]
 
 
+def test_what_others_print_stays_above_it():
+    others = "print('one', 2); print('a long line' * 3, end=''); os = __import__('os')"
+    lines = replay(in_terminal(40, 110, f"{others}; os._exit(0)"))
+    assert lines[:2] == ["a word in between", "one 2"] and lines[2].startswith("fedavg (seed 0)")
+    # The end of a line that has none comes at the end
+    done = replay(in_terminal(40, 110, others))
+    assert done == ["a word in between", "one 2", "a long line" * 3]
+
+
 def test_a_low_terminal_shows_the_batches_that_fit():
     below = replay(in_terminal(5, 70, "__import__('os')._exit(0)"))
     assert below[1].startswith("fedavg (seed 0) ") and below[2] == "and 1 more"
