@@ -42,9 +42,11 @@ class Style(NamedTuple):
 
 
 def choose_styles(drawn: Sequence[Configuration]) -> list[Style]:
-    """Choose the style of each configuration; no two are alike. A method has a shade of the hue of
-    its family, and a marker that no other of the family has, as far as there are enough. Its
-    configurations differ in dash. If all are of one family, they have all colours of clusters."""
+    """Choose the style of each configuration; no two are alike.
+
+    A method has a shade of the hue of its family, another dash once all shades are taken, and a
+    marker that no other of the family has, as far as there are enough. Its configurations differ in
+    dash. If all are of one family, they have all colours of clusters."""
     labels: list[object] = [(each.folder, each.label) for each in drawn]
     if len(set(labels)) == 1:
         labels = list(range(len(drawn)))
@@ -59,7 +61,8 @@ def choose_styles(drawn: Sequence[Configuration]) -> list[Style]:
     for label, family in zip(labels, families, strict=True):
         shades = hues[family]
         at = often[family]
-        wanted = first.get(label, Style(shades[at % len(shades)], 0, at % MARKERS))
+        dash = at // len(shades) % DASHES
+        wanted = first.get(label, Style(shades[at % len(shades)], dash, at % MARKERS))
         style = min(free, key=functools.partial(_rank, wanted, shades, label in first))
         free.remove(style)
         chosen.append(style)
@@ -79,7 +82,8 @@ def _rank(wanted: Style, shades: tuple[int, ...], again: bool, style: Style) -> 
     """Rank a style by how far it is from the wanted one; `again`: of a method that has this one, so
     that another dash is nearer than another marker."""
     marker = (style.marker - wanted.marker) % MARKERS
-    nearest = (marker, style.dash) if again else (style.dash, marker)
+    dash = (style.dash - wanted.dash) % DASHES
+    nearest = (marker, dash) if again else (dash, marker)
     return (style.colour != wanted.colour, style.colour not in shades, *nearest, style)
 
 
