@@ -88,10 +88,7 @@ def _note_costs(table: Sequence[Row]) -> list[str]:
         )
     counted = any(key.endswith(("_to_fedavg", "_to_target")) for key in kinds)
     if len(table) > 1 and not counted and {"bytes", "seconds"} & set(kinds):
-        said.append(
-            "costs are of whole runs: there is no FedAvg to count to (--target counts to an "
-            "accuracy)"
-        )
+        said.append("costs are of whole runs: there is no FedAvg whose accuracy they could reach")
     return said
 
 

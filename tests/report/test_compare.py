@@ -188,4 +188,4 @@ def test_without_fedavg_or_with_a_target_no_cost_is_counted_to_it(tmp_path):
     chosen = Results(tmp_path).filter(method=["ifca", "ditto"])
     table = read([chosen]).table
     assert all("round_to_fedavg" not in row.cells for row in table)
-    assert any("there is no FedAvg to count to" in note for note in list_notes(table, "*", "≈"))
+    assert any("there is no FedAvg whose accuracy" in note for note in list_notes(table, "*", "≈"))

@@ -183,3 +183,13 @@ def test_columns_that_were_asked_for_are_those_of_the_table(folder):
         "seconds",
     ]
     assert write_table([])[0].startswith("% no finished runs")
+
+
+def test_a_paper_is_written_from_python_too(folder, tmp_path):
+    chosen = Results(folder).filter(method=["ifca", "fedavg"])
+    page = chosen.report(tmp_path / "p", figures=False, paper=True, width=4)
+    tex = (page.parent / "paper.tex").read_text()
+    assert r"\begin{minipage}{4in}" in tex and tex.index("IFCA") < tex.index("FedAvg &")
+    assert "Ditto" not in tex
+    Results(folder).report(tmp_path / "whole", figures=False)
+    assert not (tmp_path / "whole" / "paper.tex").exists()
