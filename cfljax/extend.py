@@ -10,12 +10,13 @@ compressor of updates is a `Compressor`.
 A method is a class: `Clustered` (each client in one of K clusters), `Soft` (each with a mixture of
 K models), `AtHome` (a global model, and something that stays with each client) or `Peers` (a model
 for each client, near a mixture of all of them). A `Draw` says who takes part in a round of
-`Clustered` (`Everybody`, `PerCluster`, `WarmUp`). Their functions get `Ask`, in `begin` and
+`Clustered` (`Everybody`, `PerCluster`, `WarmUp`; `draw_highest` and `uniform_numbers` for one of
+your own). Their functions get `Ask`, in `begin` and
 `regroup` `Before`; they return `InitialClusters` and `State`, and see a `RoundResult`. What has
 another round is a function that returns a `Method`. What that needs, in the order of a round:
 
 - The state: a NamedTuple of the plug-in, with `first_model`, `first_models`, `part_of` (the
-  parameters of a layer).
+  parameters of a layer), `head_of` (the path of the last one).
 - A choice of clusters: `Solver.losses`, `Solver.sample_losses`, `least_loss`, `nearest`, `join`.
 - Local training: `jobs_from`, then `Solver.fit`; `Cohort.repeat` where a participant trains several
   models. `Work`, `LocalStep`.
@@ -30,6 +31,7 @@ another round is a function that returns a `Method`. What that needs, in the ord
 from cfljax.data.importing_sounds import log_mel
 from cfljax.engine.metrics import Seen
 from cfljax.engine.scoring import Scores, score, score_mixtures
+from cfljax.federation.cohort import draw_highest, uniform_numbers
 from cfljax.federation.gather import client_rows, samples
 from cfljax.kernels.choose import least_loss, nearest
 from cfljax.kernels.mix import Aggregate, Rule, mix_updates, usable, weights_by
@@ -40,7 +42,7 @@ from cfljax.local.reports import mean_loss, mean_over, report, report_trained
 from cfljax.local.rounds import Mixing, Trained, jobs_from, sizes, train_and_mix
 from cfljax.local.schedule import Work
 from cfljax.local.solver import Solver
-from cfljax.models.flat import part_of
+from cfljax.models.flat import head_of, part_of
 from cfljax.registry import Entry, option
 from cfljax.registry.renamed import RENAMED as _RENAMED
 from cfljax.round.ask import Ask
@@ -53,7 +55,7 @@ from cfljax.round.config import MethodConfig
 from cfljax.round.draw import Draw, Everybody, PerCluster, WarmUp
 from cfljax.round.peers import OwnModels, Peers
 from cfljax.round.soft import MixtureState, Soft
-from cfljax.round.state import InitialClusters, RoundResult, State
+from cfljax.round.state import InitialClusters, RoundResult, State, mark_slots
 from cfljax.types import (
     Array,
     Cohort,
@@ -121,13 +123,16 @@ __all__ = [
     "Work",
     "averages",
     "client_rows",
+    "draw_highest",
     "first_model",
     "first_models",
+    "head_of",
     "jobs_from",
     "join",
     "keep_own",
     "least_loss",
     "log_mel",
+    "mark_slots",
     "mean_loss",
     "mean_over",
     "mix_updates",
@@ -142,6 +147,7 @@ __all__ = [
     "sizes",
     "traffic",
     "train_and_mix",
+    "uniform_numbers",
     "usable",
     "weights_by",
 ]

@@ -7,7 +7,7 @@ from typing import Any
 
 from cfljax.config.frozen import to_plain
 from cfljax.errors import SpecError, suggest
-from cfljax.federation import PARTITIONS, VIEWS
+from cfljax.federation import INDEX_VIEWS, PARTITIONS, VIEWS
 from cfljax.federation.options import Crossed, DriftOptions, GroupView
 from cfljax.registry.options import Options, Table, check, check_value, show
 
@@ -65,13 +65,6 @@ def _read_view(value: Any, where: str) -> GroupView:
     )
 
 
-# Partitions whose groups see the data differently
-_IN_VIEWS = (
-    "rotated",
-    "label_swap",
-    "label_permutation",
-    "feature_shift",
-)
 # Options of changes that are drawn at random; a file lists its changes itself
 _DRAWN = ("kind", "at", "share")
 
@@ -90,8 +83,8 @@ def read_drift(
                 )
     if not PARTITIONS.is_built_in(partition):
         return made
-    groups = [getattr(parts, "groups", 1) if partition in _IN_VIEWS else 1]
-    groups += [each.options.groups for each in views if each.name in _IN_VIEWS]
+    groups = [getattr(parts, "groups", 1) if partition in INDEX_VIEWS else 1]
+    groups += [each.options.groups for each in views if each.name in INDEX_VIEWS]
     if made.what == "group" and max(groups) < 2:
         raise SpecError(
             f'{where}.what = "group": partition "{partition}" does not transform the data of '

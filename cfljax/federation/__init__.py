@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from cfljax.federation.common import Partition
     from cfljax.federation.groups import MakeView
 
+INDEX_VIEWS = ("rotated", "label_swap", "label_permutation", "feature_shift")
+"""The views of `groups.py`. A client can go over to another group's while a run trains
+(`data.drift`), because a view is an index map. `corrupted` makes new samples instead."""
 PARTITIONS: Registry[Partition] = Registry(
     "partition",
     {
@@ -20,10 +23,7 @@ PARTITIONS: Registry[Partition] = Registry(
         "classes": "cfljax.federation.labels:CLASSES",
         "dirichlet": "cfljax.federation.labels:DIRICHLET",
         "pachinko": "cfljax.federation.pachinko:PACHINKO",
-        "rotated": "cfljax.federation.groups:ROTATED",
-        "label_swap": "cfljax.federation.groups:LABEL_SWAP",
-        "label_permutation": "cfljax.federation.groups:LABEL_PERMUTATION",
-        "feature_shift": "cfljax.federation.groups:FEATURE_SHIFT",
+        **{name: f"cfljax.federation.groups:{name.upper()}" for name in INDEX_VIEWS},
         "corrupted": "cfljax.federation.corrupted:CORRUPTED",
         "fedprox": "cfljax.federation.fedprox:FEDPROX",
         "domains": "cfljax.federation.domains:DOMAINS",
@@ -31,9 +31,8 @@ PARTITIONS: Registry[Partition] = Registry(
     },
     "cfljax.partitions",
 )
-_IN_GROUPS = ("rotated", "label_swap", "label_permutation", "feature_shift")
 VIEWS: Registry[MakeView] = Registry(
     "view",
-    {name: f"cfljax.federation.groups:{name.upper()}_VIEW" for name in _IN_GROUPS}
+    {name: f"cfljax.federation.groups:{name.upper()}_VIEW" for name in INDEX_VIEWS}
     | {"corrupted": "cfljax.federation.corrupted:CORRUPTED_VIEW"},
 )

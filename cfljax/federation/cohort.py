@@ -90,6 +90,40 @@ def draw_inside(
     return gather(key, federation, client[front], chosen[front], cohort.round, hyper, cohort.kept)
 
 
+def draw_highest(
+    key: Array, federation: Federation, scores: Array, cohort: Cohort, hyper: Hyper
+) -> Cohort:
+    """Draw the clients with the highest scores, of those that have arrived and hold training data:
+    as many as the run has drawn, of equal ones random ones. They drop out and are slow as the run's
+    participants are.
+
+    Args:
+        key: The round's key.
+        federation: The clients' data.
+        scores: f32[C] the score of each client; NaN is below all others.
+        cohort: What the run has drawn for the round.
+        hyper: The numbers of the run.
+
+    Example:
+        ```python
+        luck = uniform_numbers(key, "by loss", federation.uid)
+        chosen = draw_highest(key, federation, jnp.log(luck) / losses, cohort, hyper)
+        ```
+    """
+    participants = cohort.ids.shape[0]
+    if participants >= federation.clients:
+        return cohort
+    can_train = present(federation, cohort.round)
+    devices = cohort.kept.devices
+    if devices is not None and devices.there is not None:
+        can_train = can_train & devices.there
+    scores = jnp.where(can_train & ~jnp.isnan(scores), scores, -jnp.inf)
+    # Those that cannot train come after all others, also after a score of −∞
+    luck = keys.scores(key, "cohort", federation.uid)
+    ids = jnp.lexsort((luck, -scores, ~can_train))[:participants].astype(jnp.int32)
+    return gather(key, federation, ids, can_train[ids], cohort.round, hyper, cohort.kept)
+
+
 def select_highest(scores: Array, number: int) -> Array:
     """Return i32[number]: the positions of the highest scores i32[C], the highest first, the first
     of equal ones first. Scores are uniform in 0 … 2³¹ − 1, and −1 for clients that cannot be drawn.
@@ -137,14 +171,23 @@ def gather(
         mask = mask if devices.there is None else mask & devices.there[ids]
         mask = mask if devices.late is None else mask & ~devices.late[ids]
     if "dropout" in hyper:
-        mask = mask & (_uniform(key, "dropout", uid) >= hyper["dropout"])
+        mask = mask & (uniform_numbers(key, "dropout", uid) >= hyper["dropout"])
     if "stragglers" in hyper:
         work = jnp.where(
-            _uniform(key, "straggler", uid) < hyper["stragglers"], hyper["straggler_work"], work
+            uniform_numbers(key, "straggler", uid) < hyper["stragglers"],
+            hyper["straggler_work"],
+            work,
         )
     return Cohort(ids, mask, work, jnp.asarray(round, jnp.int32), kept)
 
 
-def _uniform(key: Array, name: str, uid: Array) -> Array:
-    """Return f32[S] in [0, 1), one number per identity."""
-    return (keys.scores(key, name, uid) >> 8).astype(jnp.float32) / (1 << 24)
+def uniform_numbers(key: Array, purpose: str, uid: Array) -> Array:
+    """Return f32[n] in [0, 1): a random number for each client by its identity, so that neither
+    padding nor the order of clients changes it.
+
+    Args:
+        key: The round's key.
+        purpose: What the numbers are for. Another purpose has other numbers.
+        uid: u32[n] the identities, such as `federation.uid`.
+    """
+    return (keys.scores(key, purpose, uid) >> 8).astype(jnp.float32) / (1 << 24)

@@ -236,7 +236,16 @@ def part_of(model: Model, prefix: str) -> np.ndarray:
 
 def head_of(model: Model) -> str:
     """Return the path of the head: the last dense layer in the order of names and numbers. A
-    SpecError if there is none."""
+    SpecError if there is none.
+
+    Args:
+        model: The model.
+
+    Example:
+        ```python
+        last_layer = part_of(model, head_of(model))
+        ```
+    """
     paths = paths_of(model)
     layers: dict[str, set[tuple[str, int]]] = {}
     for path, leaf in paths:

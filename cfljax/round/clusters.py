@@ -237,7 +237,7 @@ class ClusteredMethod:
             after = after._replace(active=state.active_mask | moved)
 
         kept = trained.kept
-        done = RoundResult(which, kept.moves, kept.norm, kept.finite, moved, kept.home)
+        done = RoundResult(which, kept.moves, kept.norm, kept.finite, moved, kept.loss, kept.home)
         after = after._replace(memory=config.remember(ask, state, after, done))
         # What depends on the models alone comes last, as it is asked for again after a server's
         # step

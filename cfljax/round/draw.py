@@ -21,10 +21,26 @@ Result = TypeVar("Result")
 
 @dataclasses.dataclass(frozen=True)
 class Draw:
-    """The participants that the run has drawn (`train.participation`)."""
+    """The participants that the run has drawn (`train.participation`). A subclass draws others in
+    `do_round`, with `draw_highest`, and a method has it as its attribute `draw`.
+
+    Example:
+        ```python
+        class Largest(Draw):
+            def do_round(self, train, key, state, federation, cohort, hyper):
+                samples = federation.train.count.astype(jnp.float32)
+                return train(draw_highest(key, federation, samples, cohort, hyper))
+        ```
+    """
 
     asynchronous_unsupported = ""
-    """Why an asynchronous server cannot draw so, for the message; "": it can."""
+    """Why an asynchronous server cannot draw so, for the message; "": it can. A draw with a
+    `do_round` of its own cannot, unless it says so."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "do_round" in vars(cls) and "asynchronous_unsupported" not in vars(cls):
+            cls.asynchronous_unsupported = "it draws the participants of a round itself"
 
     def do_round(
         self,
@@ -49,13 +65,15 @@ class Draw:
 
     def releases(self, sums: int, rounds: int) -> tuple[int, int]:
         """Return how many noised sums a run publishes: (over the participants of a round, over all
-        clients).
+        clients). The sums of a `do_round` of one's own are over all clients, because only a uniform
+        draw hides who takes part.
 
         Args:
             sums: How many sums a round publishes.
             rounds: How many rounds the run has.
         """
-        return sums * rounds, 0
+        draws_itself = type(self).do_round is not Draw.do_round
+        return (0, sums * rounds) if draws_itself else (sums * rounds, 0)
 
     def check(self, where: str, train: TrainOptions, data: Value) -> None:
         """Raise SpecError for options of the run that contradict the draw.
@@ -82,7 +100,8 @@ class Everybody(Draw):
     """All clients, which the run must draw."""
 
     def check(self, where: str, train: TrainOptions, data: Value) -> None:
-        """Raise SpecError if some clients may be missing in a round."""
+        """Raise SpecError if some clients may be missing in a round. Arguments as for
+        `Draw.check`."""
         clients = getattr(getattr(data, "parts", None), "clients", None)
         wanted = train.participation
         everyone = (
@@ -117,7 +136,8 @@ class PerCluster(Draw):
         cohort: Cohort,
         hyper: Hyper,
     ) -> Result:
-        """Train clients that are drawn again, inside of the clusters."""
+        """Train clients that are drawn again, inside of the clusters. Arguments as for
+        `Draw.do_round`."""
         from cfljax.federation.cohort import draw_inside
 
         inside = draw_inside(
@@ -125,12 +145,9 @@ class PerCluster(Draw):
         )
         return train(inside)
 
-    def releases(self, sums: int, rounds: int) -> tuple[int, int]:
-        """Count the sums of all clients: a draw inside clusters hides nobody."""
-        return 0, rounds
-
     def warn(self, where: str, train: TrainOptions) -> list[str]:
-        """Say that `train.participation` is not used."""
+        """Say that `train.participation` is not used. Arguments as for
+        `Draw.warn`."""
         if train.participation == 1.0:
             return []
         return [
@@ -154,7 +171,8 @@ class WarmUp(Draw):
         cohort: Cohort,
         hyper: Hyper,
     ) -> Result:
-        """Train all clients or the run's participants, by the round."""
+        """Train all clients or the run's participants, by the round. Arguments as for
+        `Draw.do_round`."""
         from cfljax.federation.cohort import gather, present
 
         if self.rounds == 0 or cohort.ids.shape[0] == federation.clients:
@@ -168,11 +186,13 @@ class WarmUp(Draw):
         return done
 
     def releases(self, sums: int, rounds: int) -> tuple[int, int]:
-        """Count the sums of the first rounds over all clients."""
+        """Count the sums of the first rounds over all clients. Arguments as for
+        `Draw.releases`."""
         return sums * (rounds - self.rounds), self.rounds
 
     def check(self, where: str, train: TrainOptions, data: Value) -> None:
-        """Raise SpecError if no round is left."""
+        """Raise SpecError if no round is left. Arguments as for
+        `Draw.check`."""
         if 0 < self.rounds >= train.rounds:
             raise SpecError(
                 f"{where}.warmup_rounds = {self.rounds}: must be less than "

@@ -72,7 +72,8 @@ class InitialClusters(NamedTuple):
     """HOST. What `Clustered.begin` returns: the models and clusters before the first round."""
 
     models: np.ndarray
-    """f32[K, d]: the models."""
+    """f32[K, d]: the models. If the clients decide how many there are, `mark_slots(number)` makes
+    room for some more, so that other seeds can use the same compiled program; it is `active`."""
     labels: np.ndarray
     """i32[C]: the cluster of each client; −1: none yet."""
     labels_if_joining: np.ndarray | None = None
@@ -100,6 +101,9 @@ class RoundResult(NamedTuple):
     """bool[S]: whether each update is finite."""
     moved: Array
     """bool[K]: which clusters had members with finite updates."""
+    losses: Array
+    """f32[S]: the mean loss of each participant in its local training, as it would report it;
+    billed only if the method uploads it, by `ask.upload(1)`."""
     notes: Array | None = None
     """f32[S, notes]: what the method's own steps have noted, NaN where they have not; or the
     updates of the parameters that stay with the participants; None: there are neither."""
@@ -107,5 +111,9 @@ class RoundResult(NamedTuple):
 
 def mark_slots(clusters: int) -> np.ndarray:
     """HOST. bool[K]: True for the first `clusters` slots; K is their number rounded up to a
-    multiple of ROUND_UP."""
+    multiple of ROUND_UP.
+
+    Args:
+        clusters: How many clusters are in use.
+    """
     return np.arange(-(-clusters // ROUND_UP) * ROUND_UP) < clusters
