@@ -22,9 +22,7 @@ from cfljax.experiment.batching import Batch, list_hyper
 from cfljax.launch.checkpoints import Checkpoints, Saved, from_arrays, list_differences, to_arrays
 from cfljax.registry.options import Table
 from cfljax.store import Store
-
-# The names of a unit's arrays begin with it
-STATE_PREFIX = "state/"
+from cfljax.store.units import STATE_PREFIX
 
 
 class Shorter(NamedTuple):
@@ -70,8 +68,8 @@ def continue_batch(
         shorter = list_hyper(part.run)
         if differing := [name for name in numbers if numbers[name] != shorter.get(name)]:
             return None, f"train.{', '.join(differing)} depends on train.rounds"
-    if len({state.done for state in states}) > 1:
-        return None, "the runs of its batch have ended in different rounds"
+    if len({(state.done, state.end) for state in states}) > 1:
+        return None, "the runs of its batch have ended in different rounds or by different plans"
     written = [part.record["state"]["made_by"] for part in parts]
     if differences := next(filter(None, map(list_differences, written)), ""):
         return None, f"the shorter run was made by {differences}"

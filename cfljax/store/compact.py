@@ -1,5 +1,5 @@
-"""A small copy of a results folder, to be kept beside the code: no models, checkpoints, long
-diagnostics, earlier labels, and no paths of this machine."""
+"""A small copy of a results folder, to be kept beside the code: no models, last states,
+checkpoints, long diagnostics, earlier labels, and no paths of this machine."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 
 from cfljax.errors import StoreError
 from cfljax.registry.options import Table
-from cfljax.store.units import Store
+from cfljax.store.units import STATE_PREFIX, Store
 
 # The most numbers of a diagnostic that is kept
 MAX_DIAGNOSTIC = 12_000
-# Keys of a record that `Store.write` adds
-DROPPED_KEYS = ("schema", "arrays", "sha256")
+# Keys of a record that `Store.write` adds, or that belong to arrays which are left out
+DROPPED_KEYS = ("schema", "arrays", "sha256", "state")
 
 
 def compact(
@@ -34,7 +34,9 @@ def compact(
         arrays = {
             key: a
             for key, a in arrays.items()
-            if key != "models" and (not key.startswith("diag/") or a.size <= MAX_DIAGNOSTIC)
+            if key != "models"
+            and not key.startswith(STATE_PREFIX)
+            and (not key.startswith("diag/") or a.size <= MAX_DIAGNOSTIC)
         }
         if "labels" in arrays and arrays["labels"].ndim == 2:
             arrays["labels"] = arrays["labels"][-1]

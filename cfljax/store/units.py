@@ -22,6 +22,8 @@ from cfljax.store.atomic import write_bytes
 from cfljax.store.folder import Folder
 from cfljax.store.records import decode, encode
 
+# The names of the arrays of a unit's last state begin with it
+STATE_PREFIX = "state/"
 _NOTE_KEY = "checkpoint_meta"
 # Ends the name of the lock that is held while the files of a unit are written; no id has a ~
 _WRITING_SUFFIX = "~write"

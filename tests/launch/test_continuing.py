@@ -161,6 +161,19 @@ def test_numbers_that_follow_the_last_round_begin_anew(short, monkeypatch):
     assert saved is None and "lr depends on train.rounds" in why
 
 
+def test_runs_of_one_batch_must_have_ended_alike(short):
+    _, before = short
+    runs = read_spec(table(6) | {"seeds": [0, 1]}).runs()
+    (batch,) = make_batches(runs, 2)
+    state = continuing.unpack_state(before.record, before.arrays)
+    parts = [continuing.Shorter(continuing.shorten(run, 3), before.record) for run in runs]
+    saved, why = continuing.continue_batch(batch, parts, [state, state])
+    assert saved is not None and saved[0]["rows/loss"].shape[0] == 2
+    for other in (state._replace(done=2), state._replace(end=state.end._replace(plan="other"))):
+        saved, why = continuing.continue_batch(batch, parts, [state, other])
+        assert saved is None and "different rounds or by different plans" in why
+
+
 @pytest.mark.parametrize(
     ("wanted", "end", "calls"),
     [
@@ -246,3 +259,16 @@ def test_of_runs_side_by_side_one_is_stopped(tmp_path):
     (first, second), (early, late) = (cfljax.load(tmp_path / name).results() for name in "ab")
     assert same(second, late) and early.stopped_at == 2
     assert early.history["loss"].tobytes() == first.history["loss"][:2].tobytes()
+
+
+@pytest.mark.rare
+def test_runs_side_by_side_continue_together(tmp_path):
+    def play(folder, rounds):
+        spec = read_spec(table(rounds, method={"name": "fedavg"}) | {"seeds": [0, 1]})
+        carry_out(spec, Store(folder), SweepOptions("state", True), limit=2)
+        units = [Store(folder).read(run.id) for run in spec.runs()]
+        return [{k: v.tobytes() for k, v in unit.arrays.items()} for unit in units]
+
+    play(tmp_path / "longer", 3)
+    assert play(tmp_path / "longer", 6) == play(tmp_path / "whole", 6)
+    assert begun(tmp_path / "longer") == [0, 3]
