@@ -11,8 +11,8 @@ have worked. A combination that the package does not take has its error instead.
 code that keeps every message keeps every number; a change that does not explains each difference in
 its commit.
 
-33 methods have all settings. 17 have the fifteen that change most what is sent, and their own: ditto,
-one_shot, fedem, fedrc, fedsoft, apfl, pfedme, per_fedavg, fedamp, pfedgraph, stocfl, feddrift,
+33 methods have all settings. 18 have the fifteen that change most what is sent, and their own:
+fedclust, ditto, one_shot, fedem, fedrc, fedsoft, apfl, pfedme, per_fedavg, fedamp, pfedgraph, stocfl, feddrift,
 fedper, fedbn, lg_fedavg, fedrep and fedbabu. A setting without a line is not compared."""
 
 from __future__ import annotations
@@ -102,6 +102,7 @@ OPTIONS: dict[str, dict[str, dict[str, object]]] = {
     "one_shot": {"again": {"every": 2}},
     "ocfl": {"again": {"every": 2}},
     "sr_fca": {"by losses": {"distance": "cross_entropy"}},
+    "fedclust": {"the last layer": {"compare": "head"}},
     "wecfl": {"the last layer": {"compare": "last"}},
     "stocfl": {"sketches": {"similarity": "sketch"}},
 }

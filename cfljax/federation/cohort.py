@@ -117,7 +117,7 @@ def draw_highest(
     devices = cohort.kept.devices
     if devices is not None and devices.there is not None:
         can_train = can_train & devices.there
-    scores = jnp.where(can_train & ~jnp.isnan(scores), scores, -jnp.inf)
+    scores = jnp.where(jnp.isnan(scores), -jnp.inf, scores)
     # Those that cannot train come after all others, also after a score of −∞
     luck = keys.scores(key, "cohort", federation.uid)
     ids = jnp.lexsort((luck, -scores, ~can_train))[:participants].astype(jnp.int32)

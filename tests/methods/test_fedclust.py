@@ -1,8 +1,13 @@
 """FedClust against a plain numpy program, what its clients send, and who comes late."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from cfljax import keys
+from cfljax.extend import State
+from cfljax.methods.fl_hc import FLHC
+from cfljax.round.clusters import ClusteredMethod
 from tests import play, toy
 from tests.often import rarely
 from tests.reference import fedclust as reference
@@ -95,3 +100,17 @@ def test_broken_clients_are_in_the_first_cluster_and_decide_nothing():
     sent = [info.traffic for info in out.infos]
     assert [int(each.floats_up) for each in sent] == [0, 0]
     assert [int(each.vectors_up) for each in sent] == [8 + 8, 10 + 2]
+
+
+def test_a_part_of_the_updates_is_asked_for_before_the_first_round_only():
+    """Between rounds it would be billed as whole updates."""
+
+    class Later(FLHC):
+        def regroup(self, ask, state, round):
+            ask.updates(ask.first_model(), ask.present_clients(), part=np.array([0, 2]))
+            return state
+
+    method = ClusteredMethod("later", Later(), toy.model(), toy.solver(toy.model()))
+    state = State(jnp.zeros((32, toy.model().size)), jnp.zeros(CLIENTS, jnp.int32))
+    with pytest.raises(ValueError, match="only begin can"):
+        method.regroup(keys.root(0), state, late_federation(), {"lr": jnp.float32(0.1)}, 1)
