@@ -233,7 +233,9 @@ class FedGroup(FedAvg):
         number = self.clusters
         founders = number if self.cold_start == "rcc" else self.alpha * number
         ids = ask.draw_clients(founders, "cold_start")
-        moves = ask.updates(start, ids, **self.length, similarity=self.similarity)
+        moves = ask.updates(
+            start, ids, self.length["epochs"], self.length["steps"], self.similarity
+        )
         uid = ask.uid[ids]
         found, snapshot = first_groups(
             ask.fold("cold_start"), moves, uid, number, self.cold_start, self.snapshots
