@@ -37,7 +37,7 @@ class AtHomeState(NamedTuple):
 @dataclasses.dataclass(frozen=True)
 class AtHome(PersonalConfig):
     """FedAvg of a global model w, and something that stays with each client (at home). A subclass
-    is a method: its fields are the options, and it overrides the functions in which it differs.
+    is a method: its fields are the options, and it overrides what it does differently.
 
     Both are trained in the same steps (`steps`), or what is at home as a model of its own, from
     itself and pulled to w by `pull`. What is not finite is left out, at home and on the server. A

@@ -38,7 +38,7 @@ class Clustered(MethodConfig):
     it. Between rounds `regroup` may make other clusters, on the host.
 
     What participants are asked for passes through `ask` (on the host `Before`, else `Ask`), so it
-    is billed, bounded and timed. Compression, privacy, attacks, robust means, parts of models,
+    is counted, limited and timed. Compression, privacy, attacks, robust means, parts of models,
     server optimisers, late clients and the rest are not the method's business.
 
     Shapes: S participants, C clients, K clusters, d parameters. All functions are traced by JAX,

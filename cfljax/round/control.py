@@ -52,7 +52,7 @@ class Vectors(NamedTuple):
 class Controlled(PersonalConfig):
     """FedAvg of a global model w, where each client keeps a vector c_i and the server their mean c
     over all clients that train in some round. A subclass is a method: its fields are the options,
-    and it overrides the functions in which it differs.
+    and it overrides what it does differently.
 
     With `steps` participants correct their steps by c − c_i, and send the change of c_i beside the
     update. Without it they are pulled to w − c_i by the strength `mu` of `step`, and their c_i

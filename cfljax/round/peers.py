@@ -58,7 +58,7 @@ class OwnModels(NamedTuple):
 class Peers(PersonalConfig):
     """A model for each client. A participant trains from the model that `start` gives it, and keeps
     what becomes of that, if it is finite. A subclass is a method: its fields are the options, and
-    it overrides the functions in which it differs.
+    it overrides what it does differently.
 
     A client is scored with its model; one that has not trained, with the mean by samples of the
     models of all that have. With `sends = False` no model leaves a client, which is then scored
