@@ -104,9 +104,31 @@ def source_text(thing: object) -> str:
     Python does not have the source."""
     if isinstance(thing, tuple):
         return "\n".join(map(source_text, thing))
-    if inspect.isroutine(thing) or inspect.isclass(thing) or hasattr(thing, "__wrapped__"):
+    whole = inspect.unwrap(thing) if callable(thing) else thing
+    if inspect.isclass(whole):
+        return _class_text(whole)
+    if inspect.isroutine(thing) or hasattr(thing, "__wrapped__"):
         return inspect.getsource(thing)  # type: ignore[arg-type]
     return re.sub(r" at 0x[0-9a-f]+", "", repr(thing))
+
+
+def _class_text(cls: type) -> str:
+    """Return the source of a class. Python finds it by the file of its module, which a notebook's
+    cells do not have: there it is the source of the functions of the class, and its other
+    attributes."""
+    try:
+        return inspect.getsource(cls)
+    except (OSError, TypeError):
+        pass
+    described = []
+    for name, value in sorted(vars(cls).items()):
+        # A property, class method or static method has a function
+        inside = getattr(value, "fget", None) or getattr(value, "__func__", value)
+        if inspect.isfunction(inside) and not name.startswith("__"):
+            described.append(inspect.getsource(inspect.unwrap(inside)))
+        elif not name.startswith("__"):
+            described.append(f"{name} = {value!r}")
+    return re.sub(r" at 0x[0-9a-f]+", "", "\n".join([str(cls.__bases__), *described]))
 
 
 def _is_installed(file: Path) -> bool:

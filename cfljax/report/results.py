@@ -126,8 +126,12 @@ class Results(result.Results):
                 over the rounds, in the first run of each method."""
         from cfljax.report import plots
 
-        # In notebooks, figures are shown once pyplot has been imported
+        # A notebook shows figures once pyplot and its own backend have been imported, which names
+        # it to matplotlib by this variable
         importlib.import_module("matplotlib.pyplot")
+        backend = os.environ.get("MPLBACKEND", "")
+        if backend.startswith("module://"):
+            importlib.import_module(backend.removeprefix("module://"))
         drawn = self
         if methods is not None:
             chosen = choices.choose_rows(self.rows, {"method": methods}, "plot: ")

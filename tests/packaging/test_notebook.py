@@ -63,6 +63,31 @@ def test_the_text_of_a_function_and_its_options_are_its_identity():
         seen.add(id_now())
 
 
+CLASS = """
+import cfljax
+from cfljax.extend import Clustered
+
+@cfljax.register_method("mine")
+class Mine(Clustered):
+    "Mine."
+    chooses, clusters = True, 2
+
+    def after(self, models, hyper, state):
+        return 2 * models
+"""
+
+
+def test_a_class_of_a_cell_is_known_by_its_functions_and_attributes():
+    """The main module of a notebook is no file, so Python does not find the source of a class."""
+    ids = []
+    for old, new in (("", ""), ("", ""), ("2 * models", "3 * models"), ("True, 2", "True, 3")):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.delattr(sys.modules["__main__"], "__file__", raising=False)
+            cell(CLASS.replace(old, new) if old else CLASS)
+        ids.append(id_now())
+    assert ids[0] == ids[1] and len(set(ids)) == 3
+
+
 def test_a_program_is_that_of_one_text():
     """An edited cell's programs are compiled again, those of the end of a run, too."""
 

@@ -2,6 +2,7 @@
 
 import csv
 import re
+import sys
 
 import numpy as np
 import pandas as pd
@@ -187,6 +188,16 @@ def test_methods_are_drawn_in_the_order_that_is_asked_for_and_in_own_axes(result
     assert means == pytest.approx([*(100 * table["accuracy_last_mean"])], rel=1e-4)
     results.plot(kind="assignment", ax=own[2], methods="ifca")
     assert own[2].get_title() == "IFCA" and len(results.plot(kind="assignment").axes) >= 6
+
+
+def test_the_backend_of_a_notebook_is_imported_so_that_it_shows_the_figure(
+    results, tmp_path, monkeypatch
+):
+    (tmp_path / "shows_figures.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "module://shows_figures")
+    results.plot(kind="methods")
+    assert sys.modules.pop("shows_figures")
 
 
 @pytest.mark.parametrize(
