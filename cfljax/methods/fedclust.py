@@ -30,7 +30,7 @@ ABOUT = About(
     paper="FedClust: optimizing federated learning on non-IID data through weight-driven client "
     "clustering",
     venue="IPDPS workshops",
-    link="https://arxiv.org/abs/2403.04144",
+    link="https://doi.org/10.1109/IPDPSW63119.2024.00200",
     communication="one model down, one update up; and for each client once, when it arrives, one "
     "model down and the weights of its last layer up",
 )
