@@ -14,9 +14,11 @@ they are.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import re
 import sys
 import time
@@ -87,14 +89,14 @@ def register_model(
     factory, or `(init, apply)`."""
     from cfljax.models import MODELS
 
-    return _register(MODELS, name, options, version)
+    return _register(MODELS, name, options, version, ("options", "sample_shape", "classes"))
 
 
 def register_partition(
     name: str, options: type = NoOptions, *, version: object = None
 ) -> Callable[[PartitionT], PartitionT]:
     """Register `make(options, source, rng) -> Parts`: which client holds which rows."""
-    return _register(PARTITIONS, name, options, version)
+    return _register(PARTITIONS, name, options, version, ("options", "source", "rng"))
 
 
 def register_data(
@@ -104,7 +106,7 @@ def register_data(
     y_test` (and `user_train, user_test` if samples have users), or a `cfljax.extend.Source`."""
     from cfljax.data import SOURCES
 
-    return _register(SOURCES, name, options, version)
+    return _register(SOURCES, name, options, version, ("options", "rng"))
 
 
 def register_metric(name: str, *, version: object = None) -> Callable[[MetricT], MetricT]:
@@ -135,13 +137,43 @@ def register_compressor(
 
 
 def _register(
-    registry: Registry[Make], name: str, options: type, version: object
+    registry: Registry[Make],
+    name: str,
+    options: type,
+    version: object,
+    arguments: tuple[str, ...] = (),
 ) -> Callable[[Any], Any]:
+    """Return the decorator that adds an entry. `arguments`: what the entry is called with, so that
+    one that takes others is refused before a run; (): the registry checks it."""
+
     def add(make: Make) -> Make:
+        if arguments and not _takes(make, len(arguments)):
+            raise SpecError(
+                f'{registry.kind} "{name}": {getattr(make, "__name__", "it")} is called with other '
+                f"arguments than it takes; register a function of ({', '.join(arguments)})"
+            )
         registry.add(name, make, options, version)
         return make
 
     return add
+
+
+def _takes(make: Any, arguments: int) -> bool:
+    """Return whether something can be called with so many arguments, as far as it tells."""
+    if not callable(make):
+        return True
+    # flax.linen adds `parent` and `name` to a class, which it takes by name alone
+    fields = dataclasses.fields(make) if dataclasses.is_dataclass(make) else ()
+    own = [field for field in fields if field.name not in ("parent", "name")]
+    if fields and len(own) < arguments:
+        return False
+    try:
+        inspect.signature(make).bind(*range(arguments))
+    except TypeError:
+        return False
+    except ValueError:  # it tells nothing
+        return True
+    return True
 
 
 def load(names: Iterable[str], near: Path | None = None, where: str = "--plugin") -> list[str]:

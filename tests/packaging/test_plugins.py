@@ -103,6 +103,9 @@ def test_a_resolved_run_brings_its_plugin(plugin):
     ("x = 1\n\nraise ValueError('no')", "line 3: ValueError: no"), ("import sys\nsys.exit(0)", "line 2: SystemExit: 0"),
     (METHOD.replace('"mine"', '"fedavg"'), 'method "fedavg" exists already'),
     (METHOD.replace('"mine"', '"m i"'), "a name begins with a letter"),
+    ("import cfljax\nfrom flax import linen\n@cfljax.register_model('net')\nclass Net(linen.Module):\n    classes: int",
+     'model "net": Net is called with other arguments than it takes; register a function of (options, sample_shape, classes)'),
+    ("import cfljax\n@cfljax.register_data('mine')\ndef mine(options):\n    pass", "a function of (options, rng)"),
     (METHOD.replace("FedAvg)", "FedAvg())"), "the class itself"),
 ])  # fmt: skip
 def test_a_plugin_that_is_wrong_says_so_in_one_line(plugin, text, words):
