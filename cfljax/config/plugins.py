@@ -168,11 +168,15 @@ def _takes(make: Any, arguments: int) -> bool:
     if fields and len(own) < arguments:
         return False
     try:
-        inspect.signature(make).bind(*range(arguments))
-    except TypeError:
-        return False
+        signature = inspect.signature(make)
     except ValueError:  # it tells nothing
         return True
+    # A data set may ask for the folders of data by this name
+    named = {"where": None} if "where" in signature.parameters else {}
+    try:
+        signature.bind(*range(arguments), **named)
+    except TypeError:
+        return False
     return True
 
 
