@@ -174,12 +174,18 @@ def _simulate(
         if progress is not None:
             progress(done, float(known.mean()) if len(known) else None)
 
+    stops = False
+
     def show_evaluation(at: int, round: int, numbers: dict[str, float]) -> bool:
+        nonlocal stops
         assert callback is not None
-        try:
-            return callback(batch.runs[at], round, numbers)
-        except Exception as error:
-            raise CallbackError("a callback raised an error") from error
+        # The slots behind the last run repeat it, and end with it
+        if at < len(batch.runs):
+            try:
+                stops = callback(batch.runs[at], round, numbers)
+            except Exception as error:
+                raise CallbackError("a callback raised an error") from error
+        return stops
 
     save = None if checkpoints is None else checkpoints.save
     compute = functools.partial(

@@ -95,6 +95,8 @@ def prepare_states(todo: list[Batch], units: Iterable[Run], store: Store) -> Non
         found = [_find_shorter(run, lengths, store) for run in batch.runs]
         parts = [part for part in found if part is not None]
         if len(parts) < len(found):
+            if parts:
+                anew["their batch has runs of which the folder has no shorter ones"] += len(parts)
             continue
         rounds = _count_rounds(parts[0].record)
         if any("state" not in part.record for part in parts):

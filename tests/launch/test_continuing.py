@@ -249,16 +249,31 @@ def test_what_a_callback_raises_ends_the_sweep(tmp_path):
     assert Store(tmp_path).ids() == []
 
 
-def test_of_runs_side_by_side_one_is_stopped(tmp_path):
-    spec = read_spec(table(6, method={"name": "fedavg"}) | {"seeds": [0, 1]})
+def test_of_runs_side_by_side_some_are_stopped(tmp_path):
+    """The third run has a batch of two slots for itself."""
+    spec = read_spec(table(6, method={"name": "fedavg"}) | {"seeds": [0, 1, 2]})
     carry_out(spec, Store(tmp_path / "a"), SweepOptions("models", True), limit=2)
-    options = SweepOptions(
-        "models", True, callback=lambda run, at, metrics: run.seed == 0 and at == 2
-    )
+    shown = []
+
+    def stop(run, at, metrics):
+        shown.append((run.seed, at))
+        return run.seed != 1 and at == 2
+
+    options = SweepOptions("models", True, callback=stop)
     carry_out(spec, Store(tmp_path / "b"), options, limit=2)
-    (first, second), (early, late) = (cfljax.load(tmp_path / name).results() for name in "ab")
-    assert same(second, late) and early.stopped_at == 2
-    assert early.history["loss"].tobytes() == first.history["loss"][:2].tobytes()
+    (first, second, third), (early, late, alone) = (
+        cfljax.load(tmp_path / name).results() for name in "ab"
+    )
+    assert same(second, late) and early.stopped_at == alone.stopped_at == 2
+    assert sorted(shown) == [(0, 0), (0, 2), (1, 0), (1, 2), (1, 4), (1, 6), (2, 0), (2, 2)]
+    for stopped, whole in ((early, first), (alone, third)):
+        assert stopped.history["loss"].tobytes() == whole.history["loss"][:2].tobytes()
+    with pytest.warns(SpecWarning) as caught:
+        carry_out(spec, Store(tmp_path / "b"), SweepOptions("models", True), limit=2)
+    # The first run's batch has one that is done; the third has kept no state
+    reasons = {str(each.message).partition("1 run starts from round 0: ")[2] for each in caught}
+    assert len(reasons) == 2 and any("their batch" in why for why in reasons)
+    assert all(map(same, cfljax.load(tmp_path / "b").results(), (first, second, third)))
 
 
 @pytest.mark.rare
