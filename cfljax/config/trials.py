@@ -83,13 +83,15 @@ def _read(fields: dict[str, Field]) -> dict[str, tuple[Value, ...]]:
 def _list_trials(entrant: Entrant, number: int, seed: int, clients: int | None) -> list[Entrant]:
     """List the trials of a method: a Latin hypercube, in which each option takes values that are
     spread evenly over its range. A number of the spec is what a sweep takes, and is replaced; a
-    list of one value stays. More clusters than clients are not tried."""
+    list of one value stays. More clusters than clients are not tried, nor clusterings after the
+    last round."""
     (train,) = entrant.trains
-    searched = list_searched(entrant.draft.names["name"])
-    if clients is not None and "method.clusters" in searched:
-        searched["method.clusters"] = tuple(
-            value for value in searched["method.clusters"] if value <= clients
-        )
+    (rounds,) = train.axes.get("rounds", [Train.rounds])
+    most = {"clusters": clients, "warmup_rounds": rounds - 1, "min_rounds": rounds - 1}
+    searched = {
+        option: _limit(search, most.get(option.partition(".")[2]))
+        for option, search in list_searched(entrant.draft.names["name"]).items()
+    }
     values = {
         option: deal_values(option, search, number, seed)
         for option, search in searched.items()
@@ -104,6 +106,16 @@ def _list_trials(entrant: Entrant, number: int, seed: int, clients: int | None) 
         )
         for i in range(number)
     ]
+
+
+def _limit(search: tuple[Value, ...], most: int | None) -> tuple[Value, ...]:
+    """Return what of a range or of values is at most this number; None: all of it."""
+    if most is None:
+        return search
+    if is_range(search):
+        low, high, kind = search
+        return (low, min(high, most), kind) if low < most else ()
+    return tuple(value for value in search if value <= most)
 
 
 def _is_adaptive(train: Draft) -> bool:

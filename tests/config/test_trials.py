@@ -10,7 +10,13 @@ import pytest
 from cfljax.commands.init import add_ranges, write_search
 from cfljax.config import read_spec
 from cfljax.config.train import Train
-from cfljax.config.trials import ADAPTIVE_LR, DEFAULT_TRIALS, deal_values, list_searched
+from cfljax.config.trials import (
+    ADAPTIVE_LR,
+    DEFAULT_TRIALS,
+    _limit,
+    deal_values,
+    list_searched,
+)
 from cfljax.config.values import expand_entry, list_fields
 from cfljax.launch.search_plan import plan_search
 from cfljax.methods import METHODS
@@ -91,6 +97,16 @@ def test_no_more_clusters_than_clients_are_tried():
     for clients, tried in ((3, {2, 3}), (6, {2, 3, 4, 6}), (1, {4})):
         table = BASE | {"data": BASE["data"] | {"clients": clients}}
         assert {run.options.clusters for run in runs_of(table, "ifca")} == tried
+
+
+def test_no_clustering_after_the_last_round_is_tried():
+    for rounds, tried in ((20, {1, 3, 5, 10}), (10, {1, 3, 5}), (5, {1, 3})):
+        table = BASE | {"train": {"rounds": rounds}, "method": ["fl_hc"]}
+        assert {run.options.warmup_rounds for run in runs_of(table)} == tried
+
+
+def test_a_range_is_cut_off_as_values_are():
+    assert _limit((2, 8, "linear"), 6) == (2, 6, "linear") and _limit((2, 8, "log"), 2) == ()
 
 
 def test_samples_give_another_number_of_settings():
