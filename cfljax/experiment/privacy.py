@@ -98,11 +98,15 @@ def epsilon(run: Run, crowd: Crowd) -> float:
     privacy = run.train.transit.privacy
     if privacy is None:
         return math.inf
-    drawn, everybody = run.options.releases(run.train.rounds)
-    sums = -(-drawn // run.train.rounds)
+    total = run.train.rounds
+    drawn, everybody = run.options.releases(total)
+    # All rounds may share their sums evenly, or the last ones have them all
+    sums = max(-(-drawn // total), run.options.releases(total + 1)[0] - drawn)
     choice = 0.0 if run.train.transit.choice is None else run.train.transit.choice.epsilon
     lasts = -(-drawn // sums) if sums else 0
-    rounds = list_draws(run, crowd, run.train.rounds if choice else lasts)
+    # Of the rounds in which somebody is there, the first hide least
+    begin = next((start for start, _ in crowd.arrived), 0)
+    rounds = list_draws(run, crowd, total if choice else min(begin + lasts, total))
     return compute_epsilon(
         privacy.noise, privacy.delta, rounds, sums, everybody, hides_draw(run, crowd.alike), choice
     )

@@ -188,7 +188,7 @@ class WarmUp(Draw):
     def releases(self, sums: int, rounds: int) -> tuple[int, int]:
         """Count the sums of the first rounds over all clients. Arguments as for
         `Draw.releases`."""
-        return sums * (rounds - self.rounds), self.rounds
+        return sums * (rounds - self.rounds), sums * self.rounds
 
     def check(self, where: str, train: TrainOptions, data: Value) -> None:
         """Raise SpecError if no round is left. Arguments as for

@@ -124,8 +124,23 @@ def test_epsilon_counts_the_clients_that_have_arrived():
     assert privacy.epsilon(run_of("fedavg", rounds=60, drawn=0.2), late) == compute_epsilon(
         NOISE, DELTA, (Draw(20, 20, 50), Draw(100, 20, 10)), hidden=True
     )
+    # The sums over participants are those of the last rounds
+    warm = run_of({"name": "fl_hc", "warmup_rounds": 6}, rounds=10, drawn=0.2)
+    nobody_yet = privacy.Crowd(20, ((5, 20),), True)
+    assert privacy.epsilon(warm, nobody_yet) == compute_epsilon(
+        NOISE, DELTA, (Draw(20, 4, 4),), everybody=6
+    )
     nobody = privacy.Crowd(0, (), True)
     assert privacy.epsilon(run, nobody) == 0.0 and privacy.list_draws(run, nobody, 10) == ()
+
+
+def test_the_sums_of_a_round_are_over_the_same_draw_after_a_warm_up(monkeypatch):
+    warm = run_of({"name": "fl_hc", "warmup_rounds": 6}, rounds=10)
+    monkeypatch.setattr(type(warm.options), "trains_twice", True)
+    assert warm.options.releases(10) == (8, 12)
+    assert privacy.epsilon(warm, crowd()) == compute_epsilon(
+        NOISE, DELTA, (Draw(CLIENTS, DRAWN, 4),), sums=2, everybody=12
+    )
 
 
 @functools.cache

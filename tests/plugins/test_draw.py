@@ -89,6 +89,7 @@ def test_a_draw_of_one_s_own_hides_nobody_and_is_no_asynchronous_server_s():
         assert not draw.asynchronous_unsupported and draw.releases(2, 5) == (10, 0)
     assert extend.PerCluster(3).releases(1, 5) == (0, 5)
     assert extend.WarmUp(2).releases(1, 5) == (3, 2)
+    assert extend.WarmUp(2).releases(2, 5) == (6, 4)
     assert (
         extend.PerCluster(3).asynchronous_unsupported and extend.WarmUp(2).asynchronous_unsupported
     )
