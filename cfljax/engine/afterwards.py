@@ -22,13 +22,17 @@ from cfljax.engine import groups, metrics
 from cfljax.engine.evaluation import chooses, list_evaluated, make_scene
 from cfljax.engine.groups import Group, fetch
 from cfljax.engine.program import enter_round, make_program, over_runs
-from cfljax.engine.scoring import least_loss_among, score, score_mixtures
+from cfljax.engine.scoring import Scores, least_loss_among, score, score_mixtures
 from cfljax.engine.settings import Assembled, FineTuning
 from cfljax.lazy import jax, jnp
 from cfljax.local.optimiser import decay_rate
 from cfljax.local.schedule import Work
 from cfljax.types import Array, Federation, Hyper, Jobs, Method, Split, Tree
 from cfljax.types.federation import NEVER
+
+TEST = ""
+VALIDATION = "val_"
+"""What names of scores on these samples begin with."""
 
 
 class ClientModels(NamedTuple):
@@ -46,8 +50,8 @@ class FinalEvaluation(NamedTuple):
     """What an evaluation after the last round begins with: clients before their steps."""
 
     federation: Federation
-    # The samples that they are scored on
-    test: Split
+    # The samples that they are scored on: those of the TEST set, and perhaps those of VALIDATION
+    splits: dict[str, Split]
     # bool[C]: the clients that are trained and scored
     who: Array
     at: ClientModels
@@ -57,7 +61,8 @@ class FinalEvaluation(NamedTuple):
 # run has done
 PlaceClients = Callable[[Assembled, Tree, Hyper, Array, Federation], FinalEvaluation]
 # Of n clients: `place` i32[n], the model of each, and for each of E numbers of steps `correct`
-# f32[n, E] of `samples` i32[n] test samples
+# f32[n, E] of `samples` i32[n] test samples; where they are scored on validation samples, too,
+# `val_correct` and `val_samples`
 FinalScores = dict[str, np.ndarray]
 
 
@@ -81,24 +86,22 @@ def make_end(
         at = clients.at
         seed = keys.fold(key, name)
 
-        def train_block(block: tuple[Array, Array]) -> tuple[Array, Array]:
+        def train_block(block: tuple[Array, Array]) -> dict[str, Array]:
             ids, mask = block
             own = clients.federation.take(ids)
             own = dataclasses.replace(own, uid=jnp.where(mask, own.uid, -1))
             mixture = None if at.mixture is None else at.mixture[ids]
             of_block = FinalEvaluation(
                 own,
-                clients.test.take(ids),
+                {name: split.take(ids) for name, split in clients.splits.items()},
                 clients.who[ids] & own.real,
                 at._replace(which=at.which[ids], mixture=mixture),
             )
             return _train_and_score(parts, tuning, seed, of_block, hyper)
 
         found = jax.lax.map(train_block, (blocks, real))
-        correct, samples = jax.tree.map(
-            lambda each: each.reshape(-1, *each.shape[2:])[:number], found
-        )
-        return {"place": at.which[everybody], "correct": correct, "samples": samples}
+        scores = jax.tree.map(lambda each: each.reshape(-1, *each.shape[2:])[:number], found)
+        return {"place": at.which[everybody], **scores}
 
     return end
 
@@ -111,11 +114,11 @@ def batch_width(parts: Assembled, tuning: FineTuning) -> int:
 
 def _train_and_score(
     parts: Assembled, tuning: FineTuning, key: Array, clients: FinalEvaluation, hyper: Hyper
-) -> tuple[Array, Array]:
-    """Train and score n clients. Return correct f32[n, E], and the numbers of test samples
-    i32[n]."""
-    own, test, who, at = clients
-    found = []
+) -> dict[str, Array]:
+    """Train and score n clients. Return on each split `correct` f32[n, E], and the numbers of its
+    samples i32[n]."""
+    own, splits, who, at = clients
+    found: list[dict[str, Scores]] = []
     sequential = parts.settings.sequential
     index = jnp.arange(own.clients, dtype=jnp.int32)
     jobs = Jobs(index, who, jnp.ones(own.clients), at.models, at.which)
@@ -123,7 +126,12 @@ def _train_and_score(
         models, which = at.models, at.which
         if not number and at.mixture is not None:
             found.append(
-                score_mixtures(parts.model, own, test, models, at.mixture, who, sequential)
+                {
+                    name: score_mixtures(
+                        parts.model, own, split, models, at.mixture, who, sequential
+                    )
+                    for name, split in splits.items()
+                }
             )
             continue
         if number:
@@ -131,8 +139,17 @@ def _train_and_score(
             trained = tuning.solver.with_work(Work(None, number, tuning.solver.work.batch))
             models = models[which] + trained.train(key, own, jobs, hyper).delta
             which = index
-        found.append(score(parts.model, own, test, models, which, who, sequential))
-    return jnp.stack([each.correct for each in found], axis=1), found[0].samples
+        found.append(
+            {
+                name: score(parts.model, own, split, models, which, who, sequential)
+                for name, split in splits.items()
+            }
+        )
+    correct = {
+        f"{name}correct": jnp.stack([each[name].correct for each in found], axis=1)
+        for name in splits
+    }
+    return correct | {f"{name}samples": found[0][name].samples for name in splits}
 
 
 def score_at_end(
@@ -201,7 +218,7 @@ def place_newcomers(
         federation, arrive=jnp.where(federation.arrive == NEVER, 0, federation.arrive)
     )
     at = _place_clients(parts, state, decay_rate(hyper, rounds), everybody)
-    return FinalEvaluation(everybody, everybody.test, everybody.real, at)
+    return FinalEvaluation(everybody, {TEST: everybody.test}, everybody.real, at)
 
 
 def _place_clients(
@@ -285,8 +302,8 @@ def _summarise_newcomers(
 def place_scored(
     parts: Assembled, state: Tree, hyper: Hyper, rounds: Array, federation: Federation
 ) -> FinalEvaluation:
-    """Return the clients that the last evaluation scores, with their models and test samples. A
-    client that mixes models starts from the one with the largest weight."""
+    """Return the clients that the last evaluation scores, with their models, and the test and
+    validation samples. A client that mixes models starts from the one with the largest weight."""
     settings = parts.settings
     view = make_program(parts.method, parts.settings).view(state, hyper, federation, rounds)
     ids = list_evaluated(settings, federation)
@@ -295,26 +312,35 @@ def place_scored(
     if scene.weights is not None:
         which = jnp.argmax(scene.weights, axis=1).astype(jnp.int32)
     at = ClientModels(view.models, which, scene.weights)
-    return FinalEvaluation(scene.federation, scene.test, scene.who, at)
+    splits = {TEST: scene.test}
+    if scene.federation.valid is not None:
+        splits[VALIDATION] = scene.federation.valid
+    return FinalEvaluation(scene.federation, splits, scene.who, at)
 
 
 def score_finetuned(
     parts: Assembled, whole: Group, state: Tree, rounds: np.ndarray, federation: Federation
 ) -> tuple[list[dict[str, float]], float]:
-    """HOST. Return (`accuracy_finetuned` and its spread, of each run; seconds of compiling).
-    Arguments as for `score_at_end`."""
+    """HOST. Return (`accuracy_finetuned` and its spread, and with validation samples
+    `val_accuracy_finetuned`, of each run; seconds of compiling). Arguments as for
+    `score_at_end`."""
     if parts.finetuned is None:
         return [{}] * whole.keys.shape[0], 0.0
     found, seconds = score_at_end(
         parts, parts.finetuned, "finetune", place_scored, whole, state, rounds, federation
     )
-    fair = [metrics.fairness(each["correct"][:, 0], each["samples"]) for each in found]
-    names = {
-        "accuracy": "accuracy",
-        "accuracy_worst10": "worst_tenth",
-        "accuracy_client_std": "client_std",
+    return [_summarise_finetuned(each) for each in found], seconds
+
+
+def _summarise_finetuned(scored: FinalScores) -> dict[str, float]:
+    fair = metrics.fairness(scored["correct"][:, 0], scored["samples"])
+    summary = {
+        "accuracy_finetuned": float(fair.accuracy),
+        "accuracy_worst10_finetuned": float(fair.worst_tenth),
+        "accuracy_client_std_finetuned": float(fair.client_std),
     }
-    return [
-        {f"{name}_finetuned": float(getattr(each, of)) for name, of in names.items()}
-        for each in fair
-    ], seconds
+    if f"{VALIDATION}correct" in scored:
+        correct, samples = (scored[f"{VALIDATION}{name}"] for name in ("correct", "samples"))
+        accuracy = metrics.per_sample(correct[:, 0], samples)
+        summary["val_accuracy_finetuned"] = float(accuracy)
+    return summary

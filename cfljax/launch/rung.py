@@ -3,6 +3,7 @@ own, because other runs may share its program at the next rung."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
@@ -17,6 +18,7 @@ from cfljax.experiment import batching
 from cfljax.launch.batch import OnProgress, SplitBatch, Unit, run_batch
 from cfljax.launch.checkpoints import Checkpoints, to_arrays
 from cfljax.store import Store
+from cfljax.store.quantities import number
 
 
 class Curve(NamedTuple):
@@ -163,6 +165,10 @@ class Climber(NamedTuple):
                 return Curve([], [], "failed")
             rounds = arrays["history/round"]
             values = arrays.get(f"history/{self.metric}")
+            # Clients that fine-tune their models at the end are judged by what they end with
+            finetuned = number(record["summary"].get(f"{self.metric}_finetuned"))
+            if values is not None and math.isfinite(finetuned):
+                values = np.append(values[:-1], finetuned)
             lost = False
             whole = True
         else:

@@ -386,6 +386,7 @@ QUANTITIES: dict[str, SummaryQuantity] = {
         ),
         SummaryQuantity("accuracy_worst10_finetuned", _FINETUNED),
         SummaryQuantity("accuracy_client_std_finetuned", _FINETUNED),
+        SummaryQuantity("val_accuracy_finetuned", _FINETUNED),
         SummaryQuantity(
             "round_to_target",
             _TARGET,

@@ -1,6 +1,8 @@
 """`train.finetune_steps`: the last score after some local steps, which no other number of the run
 sees."""
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
@@ -42,6 +44,17 @@ def test_it_agrees_with_a_plain_program(method):
     assert [output.finetuned[name] for name in each] == pytest.approx(
         [np.sort(of_clients)[:2].mean(), of_clients.std()], abs=1e-6
     )
+
+
+def test_validation_samples_are_scored_after_fine_tuning_too():
+    (single,) = runs(data={"validation": 0.2}, train={"finetune_steps": 7})
+    (output,) = outputs([single])
+    federation = host_federation(single)
+    clients = plain.Clients(dataclasses.replace(federation, test=federation.valid))
+    models = output.models.astype(np.float64)
+    labels = np.zeros(federation.clients, int)
+    accuracy, _ = parts.finetuned(plain.Net(6, 4, 7), clients, models, labels, 0, 7, 0.2, 10)
+    assert output.finetuned["val_accuracy_finetuned"] == pytest.approx(accuracy, abs=1e-6)
 
 
 def scored_by(output, single):

@@ -103,6 +103,19 @@ def test_without_ranges_declared_ones_are_searched(tmp_path):
     assert len(results) == 2 and set(results.to_pandas()["train.lr"]) <= set(tried)
 
 
+def test_fine_tuned_models_are_chosen_by_what_they_end_with(tmp_path):
+    table = TABLE | {"method": "fedavg_ft", "search": {"first": 1}}
+    table |= {"train": {"rounds": 2, "lr": [0.1, 0.01], "finetune_steps": 9}}
+    table["data"] = table["data"] | {"validation": 0.2}
+    results = cfljax.tune(table, tmp_path, quiet=True)
+    (group,) = read_search(Store(tmp_path, read_only=True))["groups"]
+    (last,) = [each for each in group["settings"] if len(each["scores"]) == 2]
+    (result,) = results
+    assert last["scores"][-1] == result.record["summary"]["val_accuracy_finetuned"]
+    assert last["scores"][0] == result.history["val_accuracy"][1]
+    assert last["scores"][-1] != result.history["val_accuracy"][-1]
+
+
 def test_a_run_that_has_paused_is_bit_equal_to_one_at_once(searched):
     for result in searched[0]:
         own = {"clusters": 2} if result.method == "ifca" else {}
