@@ -182,6 +182,10 @@ def test_without_fedavg_or_with_a_target_no_cost_is_counted_to_it(tmp_path):
     assert row.cells["round_to_fedavg"].mean == 2
     with_target = read([tmp_path], target=0.4).table[0].cells
     assert "round_to_fedavg" not in with_target and with_target["seconds_to_target"].mean == 2.0
+    # Other columns do not mean that there is no FedAvg
+    for more in ({}, {"target": 0.4}, {"methods": ["ifca", "ditto"]}):
+        said = list_notes(read([tmp_path], names=["last", "bytes"], **more).table, "*", "≈")
+        assert not any("there is no FedAvg" in note for note in said)
     assert all(
         "to_fedavg" not in name for name in Results(tmp_path).filter(method="fedavg").table()
     )
