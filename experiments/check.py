@@ -163,8 +163,6 @@ def read_section(of: Published, records: Path) -> Section:
 def again(run: Result, rounds: int) -> Result:
     """Run it again for that many rounds, up to the next that it was evaluated in, by the plan and
     on as many threads as its record says."""
-    from cfljax.api import one_run
-
     config = without_gone(run.config)
     table = {
         part: {k: v for k, v in config[part].items() if v is not None}
@@ -172,15 +170,24 @@ def again(run: Result, rounds: int) -> Result:
     }
     seen = run.history["round"]
     table["train"]["rounds"] = int(min(seen[seen >= rounds], default=seen[-1]))
-    made = str(run.record.get("plan") or "")
+    table |= {"seeds": [run.seed], "method": [table["method"]], "plugins": own_plugins(run)}
+    return one_run_by_plan(table, str(run.record.get("plan") or ""))
+
+
+def one_run_by_plan(table: Table, made: str) -> Result:
+    """Run the run of a spec by a plan and on a number of threads.
+
+    Args:
+        table: the spec.
+        made: the plan and the threads, as a record has them; "" of records that have none."""
+    from cfljax.api import one_run
+
     plan, threads = re.match(r"\{.*\}", made), re.search(r"(\d+) threads?$", made)
     if plan:
-        table["train"]["plan"] = {"quick": False} | parse_value(plan[0], "the plan of the record")
-    plugins = own_plugins(run)
+        by_plan = {"quick": False} | parse_value(plan[0], "the plan of the record")
+        table = table | {"train": table["train"] | {"plan": by_plan}}
     with _on_threads(int(threads[1]) if threads else 1):
-        return one_run(
-            table | {"seeds": [run.seed], "method": [table["method"]], "plugins": plugins}
-        )
+        return one_run(table)
 
 
 def own_plugins(run: Result) -> list[str]:

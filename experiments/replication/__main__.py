@@ -15,7 +15,7 @@ from cfljax.store.atomic import store_errors, write_bytes
 ABOUT = """With --against: one Markdown page of our numbers beside published ones, with a verdict on each claim; with --pages a page
 of claims, and one for each paper beside it. With --board: a page of ranks and critical differences over data sets and partitions,
 to which others can add a method."""
-EXAMPLES = """  python -m experiments.replication experiments/records/* --against experiments/published \\
+EXAMPLES = """  python -m experiments.replication experiments/records/*/ --against experiments/published \\
     --out experiments/README.md --pages docs/evidence
   python -m experiments.replication results/mine --board docs/board --name mine"""
 
@@ -68,7 +68,7 @@ def _against(flags: argparse.Namespace) -> int:
 
     if not flags.folders:
         raise SpecError(
-            "DIR: give the results folders that are compared, as in experiments/records/*"
+            "DIR: give the results folders that are compared, as in experiments/records/*/"
         )
     if flags.pages and not flags.out:
         raise SpecError("--pages: needs --out, the file of the page that links to them")

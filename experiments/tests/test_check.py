@@ -186,7 +186,8 @@ def test_a_data_set_that_is_not_there_is_answered_in_one_line(place, capsys, mon
     assert capsys.readouterr().err == "check: data.name = mnist: not found in /nowhere\n"
 
 
-FOLDERS = sorted(Path(__file__).parents[2].joinpath("experiments", "records").iterdir())
+RECORDS = Path(__file__).parents[1] / "records"
+FOLDERS = sorted(path for path in RECORDS.iterdir() if path.is_dir())
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)

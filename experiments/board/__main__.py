@@ -1,0 +1,74 @@
+"""Draw the settings of the board, play them, and make its pages from their records.
+
+    python -m experiments.board draw               # write settings.toml again
+    python -m experiments.board play 07            # tune and compare on a setting; goes on if it was stopped
+    python -m experiments.board play 07 --dry-run  # who plays it, who cannot and why, and what it costs
+    python -m experiments.board check RUN          # run a run of a record again, by its id
+
+Settings 33 to 64 need the data sets of CFLJAX_DATA."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from cfljax.errors import CfljaxError
+from experiments.board import space
+from experiments.board.play import check_cell, play
+from experiments.board.settings import Setting, find_setting, list_refusals
+
+
+def dry_run(setting: Setting) -> str:
+    """Say who plays a setting, who cannot, and how many runs that are."""
+    refused = list_refusals(setting)
+    playing = len(setting.methods) - len(refused)
+    each = setting.trials + len(setting.seeds)
+    rounds = setting.spec["train"]["rounds"]
+    lines = [
+        f"board {setting.name}, {setting.kind}: {playing} methods, each with {setting.trials} "
+        f"trials and {len(setting.seeds)} seeds: {playing * each} runs of {rounds} rounds",
+        *(f"cannot play: {method}: {why}" for method, why in refused.items()),
+    ]
+    return "\n".join(lines)
+
+
+def main(words: list[str] | None = None) -> int:
+    """Run the command."""
+    flags = argparse.ArgumentParser(
+        prog="python -m experiments.board",
+        description=__doc__,
+        formatter_class=argparse.RawTextHelpFormatter,
+    )
+    commands = flags.add_subparsers(dest="command", required=True)
+    commands.add_parser("draw", help="write settings.toml")
+    player = commands.add_parser("play", help="tune and compare the methods on settings")
+    player.add_argument("settings", nargs="+", metavar="SETTING", help="as 07")
+    player.add_argument("--dry-run", action="store_true", help="train nothing")
+    player.add_argument(
+        "--out", type=Path, default=Path("results/board"), help="where results folders go"
+    )
+    checker = commands.add_parser("check", help="run a run of a record again")
+    checker.add_argument("run", metavar="RUN", help="its id")
+    given = flags.parse_args(words)
+    try:
+        if given.command == "draw":
+            text = space.write_settings(space.draw_settings())
+            space.SETTINGS.write_text(text, encoding="utf-8")
+            print(f"written: {space.SETTINGS}")
+        elif given.command == "play":
+            for name in given.settings:
+                setting = find_setting(name)
+                print(dry_run(setting), flush=True)
+                if not given.dry_run:
+                    print(f"record: {play(setting, given.out)}", flush=True)
+        else:
+            print(check_cell(given.run))
+    except CfljaxError as error:
+        print(f"experiments.board: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
