@@ -17,7 +17,7 @@ import numpy as np
 
 from cfljax import data, keys
 from cfljax.config import Train
-from cfljax.contract.outputs import list_unlike as unlike  # noqa: F401 (of tests)
+from cfljax.contract.outputs import list_unlike
 from cfljax.engine.settings import Assembled, Settings
 from cfljax.engine.simulate import Output, simulate
 from cfljax.federation import PARTITIONS, cohort
@@ -213,6 +213,12 @@ def models_of(method, states):
     return np.array([np.asarray(m, np.float64) for m, _ in pairs]), np.array(
         [np.asarray(y) for _, y in pairs]
     )
+
+
+def unlike(one, other):
+    """The names of the arrays of two outputs that are not the same bits. The states that runs can
+    be continued from are left out: programs that agree in all results may hold other ones."""
+    return [name for name in list_unlike(one, other) if not name.startswith("['last']")]
 
 
 def batch(

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from cfljax.contract.outputs import list_unlike
 from cfljax.engine.groups import make_inputs
 from cfljax.engine.outputs import Output
 from cfljax.engine.settings import Assembled
@@ -353,9 +354,9 @@ def faults(name, features, ways):
     kept = []
     keep = lambda make: kept.append(make())  # noqa: E731
     (cut,) = runs.outputs(parts, batch, chunk_rounds=CUT, checkpoint=keep)
-    found += [f"cut in two, {each}" for each in play.unlike(output, cut)]
+    found += [f"cut in two, {each}" for each in list_unlike(output, cut)]
     (resumed,) = runs.outputs(parts, batch, resume=kept[0])
-    found += [f"resumed, {each}" for each in play.unlike(output, resumed)]
+    found += [f"resumed, {each}" for each in list_unlike(output, resumed)]
     for feature, line in lines.items():
         idle = name in line.idle_for or (line.forget == KEPT and SELDOM & lines.keys())
         if line.forget and not idle:

@@ -70,7 +70,7 @@ def test_a_run_on_arrays_names_them_by_their_contents():
 
 
 def test_label_and_user_of_a_frame_are_columns_and_other_options_stay(monkeypatch):
-    monkeypatch.setattr(api, "one_run", lambda table, progress: table)
+    monkeypatch.setattr(api, "one_run", lambda table, **_: table)
     table = cfljax.run("ifca", FRAME, "mclr", label="sick", user="hospital", rounds=1, clusters=2)
     assert table["data"] == given.register(FRAME, label="sick", user="hospital")
     assert table["method"] == [{"name": "ifca", "clusters": 2}] and table["train"] == {"rounds": 1}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cfljax import keys
-from cfljax.contract.outputs import list_arrays
+from cfljax.contract.outputs import list_arrays, list_unlike
 from cfljax.contract.padding import pad
 from cfljax.engine.settings import Asynchronous
 from cfljax.errors import SpecError
@@ -196,7 +196,7 @@ def test_a_run_goes_on_from_a_checkpoint_with_those_under_way(name):
         and kept[0].carry[".flight.busy"].sum() == 3
         and np.abs(kept[0].carry[".flight.delta"]).max() > 0
     )
-    assert not play.unlike(whole, resumed)
+    assert not list_unlike(whole, resumed)
     forgetful = kept[0]._replace(
         carry=kept[0].carry | {".flight.delta": 0 * kept[0].carry[".flight.delta"]}
     )

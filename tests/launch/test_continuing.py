@@ -20,6 +20,7 @@ from cfljax.launch import batch as batch_module
 from cfljax.launch import continuing, plan_file
 from cfljax.launch.sweep import SweepOptions, carry_out
 from cfljax.store import Store
+from tests.packaging.own import forgotten
 
 DATA = {
     "name": "blobs",
@@ -30,7 +31,6 @@ DATA = {
 }
 
 
-@cfljax.register_method("turning")
 @dataclasses.dataclass(frozen=True)
 class Turning(Clustered):
     """Two clusters that exchange a client after each round but the last one."""
@@ -50,6 +50,14 @@ class Turning(Clustered):
 TURNING = {"name": "turning"}
 # Without it a short run is many small programs
 PLAN = {"quick": False}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def turning():
+    """Fixtures of the module sweep this method. It is gone after the last test here."""
+    with forgotten():
+        cfljax.register_method("turning")(Turning)
+        yield
 
 
 @pytest.fixture(scope="module", autouse=True)

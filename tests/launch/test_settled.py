@@ -119,7 +119,7 @@ def test_workers_that_the_folder_overrides_are_said(
     store.write_plan(laid_down)
     for name, value in {
         "list_cores": lambda: [0, 1, 2, 3],
-        "carry_out": lambda *_: None,
+        "carry_out": lambda *_, **__: None,
         "prepare_batches": lambda *_, **__: ([], None),
     }.items():
         monkeypatch.setattr(workers, name, value)

@@ -57,7 +57,7 @@ class Server:
 
 
 def feddrift(
-    net, at, w0, seed, rounds, participants, lr, batch, epochs, max_clusters, delta, every, begin
+    net, at, w0, seed, rounds, participants, lr, batch, epochs, max_clusters, delta, every, start
 ):
     """The server after each round, as (models by place, labels). `at(t)`: the clients in round
     t."""
@@ -70,7 +70,7 @@ def feddrift(
         for c in looking:
             losses = [net.loss(server.models[k], *clients.train[c]) for k in there]
             server.label[c] = there[int(np.argmin(losses))]
-            if min(losses) > server.loss[c] + delta or (begin == "each" and server.looked[c] < 0):
+            if min(losses) > server.loss[c] + delta or (start == "each" and server.looked[c] < 0):
                 drifting.append(c)
             server.looked[c], server.loss[c] = step, min(losses)
         if t % every == 0 and step > 0:
