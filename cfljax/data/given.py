@@ -53,7 +53,7 @@ OF_FILES = tuple(field.name for field in dataclasses.fields(Wanted))
 
 def is_frame(value: object) -> bool:
     """Return whether this is a table with named columns: a data frame of pandas or Polars, a table
-    of Arrow, or a `datasets.Dataset`."""
+    of Arrow, a `datasets.Dataset`, or a `datasets.DatasetDict`."""
     columns = hasattr(value, "columns") or hasattr(value, "column_names")
     readable = ("with_format", "__arrow_c_stream__", "__dataframe__")
     return columns and any(hasattr(value, name) for name in readable)
@@ -164,7 +164,9 @@ def read(name: str, data: object, columns: Table) -> Given:
         columns: further arguments of the kind that a dict may hold: `label`, `shape`, …"""
     with name_arguments():
         if is_frame(data):
-            return Given(_read_frames(name, [data], check_wanted(columns, OF_FRAMES)), {})
+            # A `datasets.DatasetDict` is a table with columns, too
+            split = choose_splits(WHERE, data)
+            return Given(_read_frames(name, split, check_wanted(columns, OF_FRAMES)), {})
         held = _unpack(data) | columns
         frames = {key: value for key, value in held.items() if is_frame(value)}
         if frames:

@@ -86,6 +86,10 @@ def _note_costs(table: Sequence[Row]) -> list[str]:
             f"not in the seconds, per run: compiling ({compiling}) and setting up, with "
             f"pre-training ({setting_up})"
         )
+    done = [unit.record["summary"] for row in table for unit in row.configuration.by_status("done")]
+    alone = sum("round_to_fedavg" not in summary for summary in done)
+    if alone and any(column.reaches == "fedavg" for column in columns_of(table)):
+        said.append(f"{alone} of {len(done)} runs have no FedAvg with the same seed and data")
     if len(table) > 1 and not _has_fedavg(table) and {"bytes", "seconds"} & set(kinds):
         said.append("costs are of whole runs: there is no FedAvg whose accuracy they could reach")
     return said

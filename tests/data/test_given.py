@@ -42,6 +42,13 @@ class Saved:
         return self.table
 
 
+class SavedDict(dict):
+    """What tells a `datasets.DatasetDict` from other dicts."""
+
+    column_names = property(lambda self: {name: part.column_names for name, part in self.items()})
+    with_format = None
+
+
 def source(data, **columns):
     return load(given.register(data, **columns)["name"])
 
@@ -141,6 +148,7 @@ def test_a_hugging_face_data_set_keeps_the_names_of_its_classes():
     }
     found = source(split | {"user": "hospital"})
     assert (len(found.y_train), len(found.y_test), found.classes) == (90, 30, 3)
+    assert same(source(SavedDict(split), user="hospital"), found)
     with pytest.raises(DataError, match="is a stream"):
         streamed = SimpleNamespace(column_names=[], features={}, with_format=None)
         given.register(streamed)

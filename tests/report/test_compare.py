@@ -169,6 +169,11 @@ def test_costs_are_counted_to_the_accuracy_of_fedavg_with_the_same_seed(tmp_path
     assert cells["ifca"]["round_to_fedavg"].best and not cells["ditto"]["round_to_fedavg"].best
     said = list_notes(read([tmp_path]).table, "*", "≈")
     assert any(note.startswith("to FedAvg: ") for note in said)
+    # A cell without a number may also mean that there is nothing to reach
+    add_curve(store, "ifca", 2, [0.9, 0.6, 0.6, 0.8, 0.8])
+    assert not any("have no FedAvg" in note for note in said)
+    said = list_notes(read([tmp_path]).table, "*", "≈")
+    assert any(note.startswith("1 of 7 runs have no FedAvg") for note in said)
     (left_out,) = [note for note in said if note.startswith("not in the seconds")]
     assert "compiling (2.0 s)" in left_out and "pre-training (1.0 s)" in left_out
 
