@@ -125,17 +125,27 @@ def compare_over_settings(table: Sequence[Row]) -> OverSettings | None:
     names = [name for name in named[0] if all(name in each for each in named)]
     if len(names) < 2:
         return None
-    scores = np.array([[each[name].cells[column.key].mean for name in names] for each in named])
+    over = compare_runs(
+        {name: [map_by_seed(each[name].configuration, column) for each in named] for name in names}
+    )
+    by_row = {id(each[method.name]): method for each in named for method in over.methods}
+    return over._replace(rows=[by_row.get(id(row)) for row in table])
+
+
+def compare_runs(runs: Mapping[str, Sequence[Seeds]]) -> OverSettings:
+    """Compare methods over all settings; the rows of the result are empty.
+
+    Args:
+        runs: by method, a quantity of its runs on each of N settings, the same ones for all."""
+    names = list(runs)
+    scores = np.array(
+        [[math.fsum(each.values()) / len(each) for each in settings] for settings in runs.values()]
+    ).T
     order = np.argsort(-scores.mean(axis=0), kind="stable")
-    ranked = [names[i] for i in order]
+    ranked = {names[i]: list(runs[names[i]]) for i in order}
     scores = scores[:, order]
-    runs = {
-        name: [map_by_seed(each[name].configuration, column) for each in named] for name in ranked
-    }
-    methods = _compare_with_first(runs, scores)
-    by_row = {id(each[method.name]): method for each in named for method in methods}
-    seeds = min(len(each) for every in runs.values() for each in every)
-    return OverSettings(methods, scores, [by_row.get(id(row)) for row in table], seeds)
+    seeds = min(len(each) for settings in runs.values() for each in settings)
+    return OverSettings(_compare_with_first(ranked, scores), scores, [], seeds)
 
 
 def _compare_with_first(

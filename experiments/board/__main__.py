@@ -4,6 +4,7 @@
     python -m experiments.board play 07            # tune and compare on a setting; goes on if it was stopped
     python -m experiments.board play 07 --dry-run  # who plays it, who cannot and why, and what it costs
     python -m experiments.board check RUN          # run a run of a record again, by its id
+    python -m experiments.board pages --write      # write the pages from the records
 
 Settings 33 to 64 need the data sets of CFLJAX_DATA."""
 
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from cfljax.errors import CfljaxError
 from experiments.board import space
+from experiments.board.pages import list_differing, make_pages
 from experiments.board.play import check_cell, play
 from experiments.board.settings import Setting, find_setting, list_refusals
 
@@ -31,6 +33,18 @@ def dry_run(setting: Setting) -> str:
         *(f"cannot play: {method}: {why}" for method, why in refused.items()),
     ]
     return "\n".join(lines)
+
+
+def write_pages(write: bool) -> int:
+    """Write the pages that differ from the records, or name them; 1 if some differ and are not
+    written."""
+    found = make_pages()
+    differing = list_differing(found)
+    for path in differing:
+        if write:
+            path.write_text(found[path], encoding="utf-8")
+        print(f"{path}: {'written' if write else 'differs from the records'}")
+    return 1 if differing and not write else 0
 
 
 def main(words: list[str] | None = None) -> int:
@@ -50,6 +64,8 @@ def main(words: list[str] | None = None) -> int:
     )
     checker = commands.add_parser("check", help="run a run of a record again")
     checker.add_argument("run", metavar="RUN", help="its id")
+    writer = commands.add_parser("pages", help="say which pages differ from the records")
+    writer.add_argument("--write", action="store_true", help="write them")
     given = flags.parse_args(words)
     try:
         if given.command == "draw":
@@ -62,8 +78,10 @@ def main(words: list[str] | None = None) -> int:
                 print(dry_run(setting), flush=True)
                 if not given.dry_run:
                     print(f"record: {play(setting, given.out)}", flush=True)
-        else:
+        elif given.command == "check":
             print(check_cell(given.run))
+        else:
+            return write_pages(given.write)
     except CfljaxError as error:
         print(f"experiments.board: {' '.join(str(error).split())}", file=sys.stderr)
         return 2

@@ -44,11 +44,12 @@ class Setting(NamedTuple):
 
     def make_run(self, method: str, chosen: Table, seed: int) -> Table:
         """Make the spec of one run. `chosen`: dotted names of options -> their values."""
-        spec = self.spec | {"seeds": [seed], "method": self.make_method(method)}
+        train = dict(self.spec["train"])
+        parts: dict[str, Table] = {"method": self.make_method(method), "train": train}
         for option, value in chosen.items():
             section, _, name = option.partition(".")
-            spec[section] = spec[section] | {name: value}
-        return spec | {"method": [spec["method"]]}
+            parts[section][name] = value
+        return self.spec | parts | {"method": [parts["method"]], "seeds": [seed]}
 
 
 def list_settings() -> list[Setting]:
@@ -57,7 +58,7 @@ def list_settings() -> list[Setting]:
     found = []
     for each in read_settings():
         tier = tiers[each["tier"]]
-        spec = {part: dict(table) for part, table in tier["spec"].items()}
+        spec: Table = {part: dict(table) for part, table in tier["spec"].items()}
         spec["data"] |= each["data"]
         spec["train"] |= each["train"]
         if "model" in tier:

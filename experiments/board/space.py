@@ -128,7 +128,7 @@ def draw_settings() -> list[Table]:
         for i, (kind, data_set) in enumerate(zip(kinds, sets, strict=True)):
             # A draw of its own for each setting: a longer list in one kind changes no other setting
             draw = Draw(SEED, at, i)
-            data = {"name": data_set} if tier == "two" else {}
+            data: Table = {"name": data_set} if tier == "two" else {}
             data |= {"clients": draw.one(CLIENTS)}
             data |= KINDS[kind](draw, shared["spec"]["train"]["rounds"])
             samples = draw.one(SAMPLES[tier])
