@@ -106,7 +106,7 @@ def jobs_from(cohort: Cohort, start: Array, which: Array | None, **more: Array |
 
     Example:
         ```python
-        jobs = jobs_from(cohort, state.models, which, home=state.home[cohort.ids])
+        jobs = jobs_from(cohort, state.models, which, home=state.rows[cohort.ids])
         updates = solver.fit(key, federation, jobs, hyper)
         ```
     """

@@ -95,8 +95,8 @@ class APFL(AtHome):
 
     def personal(self, state: AtHomeState) -> Array:
         """Return the mixture with the global model."""
-        share = jnp.where(state.drawn, state.home[:, -1], 0.0)[:, None]
-        return share * state.home[:, :-1] + (1 - share) * state.w
+        share = jnp.where(state.drawn, state.rows[:, -1], 0.0)[:, None]
+        return share * state.rows[:, :-1] + (1 - share) * state.w
 
     def compute_diagnostics(
         self, w: Array, home: Array, mean: Callable[[Array], Array]

@@ -115,11 +115,11 @@ class FedALA(AtHome):
 
     def personal(self, state: AtHomeState) -> Array:
         """Return f32[C, d]: the model with which each client's local training would begin."""
-        return mix_models(state.w, Home.read(state.home))
+        return mix_models(state.w, Home.read(state.rows))
 
     def receive(self, ask: Ask, state: AtHomeState) -> Array:
         """Let the participants learn W, but not before their first training."""
-        home = state.home[ask.cohort.ids]
+        home = state.rows[ask.cohort.ids]
         cohort = ask.cohort
         trainings = Home.read(home).trainings[:, 0]
         # All programs have as many epochs as the first time needs; later ones do one of them

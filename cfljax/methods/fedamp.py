@@ -100,7 +100,7 @@ class FedAMP(Peers):
 
 def attention(state: OwnModels, ids: Array, own: Array, hyper: Hyper) -> Array:
     """Return f32[S, C]: ξ_ij of the clients i32[S], divided by their sum where that is above 1."""
-    apart = squared_distances(own, state.own)
+    apart = squared_distances(own, state.rows)
     weights = hyper["alpha"] * jnp.exp(-apart / hyper["sigma"]) / hyper["sigma"]
     there = state.drawn[None] & (ids[:, None] != jnp.arange(state.drawn.shape[0])[None])
     weights = jnp.where(there, weights, 0.0)

@@ -175,7 +175,7 @@ class FedCCFA(Peers):
         ids = ask.cohort.ids
         memory = Memory.read(state.shared, ask.federation.classes)
         # All participants of a round get the same mean body, so any of the last participants has it
-        begin = jnp.where(mask_head(model), begin, state.own[jnp.argmax(memory.last_round)])
+        begin = jnp.where(mask_head(model), begin, state.rows[jnp.argmax(memory.last_round)])
         count, balanced = self.train_balanced(ask, begin, state.first)
         pull = self.weigh_alignment(ask, count, memory.last_round.max())
         # One that has no own head yet begins at the balanced one
@@ -326,9 +326,9 @@ class FedCCFA(Peers):
         assert before.shared is not None and home is not None
         model = ask.solver.model
         ids = ask.cohort.ids
-        rows = head_rows(model)
-        classes, width = rows.shape[0], rows.shape[1] - 1
-        own = after.own[ids]
+        positions = head_rows(model)
+        classes, width = positions.shape[0], positions.shape[1] - 1
+        own = after.rows[ids]
         memory = Memory.read(before.shared, classes)
         known = jax.tree.map(lambda each: each[ids], memory.prototypes)
         sums, count, _ = sum_features(ask, own)
@@ -337,26 +337,26 @@ class FedCCFA(Peers):
         means = sums / jnp.maximum(count, 1.0)[:, :, None]
 
         # Rows of heads and prototypes are averaged in the same clusters: side by side
-        balanced = Home.read(home, model.size, classes).balanced.reshape(-1, *rows.shape)
-        sent = jnp.concatenate([own[:, rows], means], axis=2)
+        balanced = Home.read(home, model.size, classes).balanced.reshape(-1, *positions.shape)
+        sent = jnp.concatenate([own[:, positions], means], axis=2)
         merge = functools.partial(_average_clusters, ask)
         merged = jax.vmap(merge, in_axes=1, out_axes=1)(balanced, sent, there)
         # A participant that lacks a class keeps what it has
-        kept = jnp.concatenate([own[:, rows], known.means], axis=2)
+        kept = jnp.concatenate([own[:, positions], known.means], axis=2)
         merged = jnp.where(there[:, :, None], merged, kept)
         heads, means = jnp.split(merged, [width + 1], axis=2)
 
         bodies = sum_by(PLAIN, weights_by(jnp.zeros_like(ids), arrived, ask.sizes, 1), own)[0]
-        new = jnp.where(mask_head(model), own, bodies).at[:, rows].set(heads)
+        new = jnp.where(mask_head(model), own, bodies).at[:, positions].set(heads)
         is_known = (there | known.known).astype(means.dtype)
         # Rounds are counted from 1; those without participants do not count
         this_round = jnp.full(len(ids), memory.last_round.max() + 1)
         shared = Memory(Prototypes(means, is_known), this_round).write()
         ask.download(width, each=jnp.sum(known.known, axis=1))
-        ask.upload(rows.size)
+        ask.upload(positions.size)
         ask.upload(width, each=jnp.sum(there, axis=1))
         return after._replace(
-            own=ask.cohort.write(after.own, new, arrived),
+            rows=ask.cohort.write(after.rows, new, arrived),
             shared=ask.cohort.write(before.shared, shared, arrived),
         )
 

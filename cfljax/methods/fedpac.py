@@ -172,9 +172,9 @@ class FedPAC(Peers):
         model = ask.solver.model
         head = part_of(model, head_of(model))
         old = Prototypes.read(before.shared, ask.federation.classes)
-        trained = after.own[ids]
+        trained = after.rows[ids]
         # Heads are compared under the body that was sent, centroids are of the trained one
-        sums, count, squares = sum_features(ask, before.own[ids])
+        sums, count, squares = sum_features(ask, before.rows[ids])
         trained_sums, *_ = sum_features(ask, trained)
         there = (
             arrived
@@ -198,9 +198,9 @@ class FedPAC(Peers):
         by_samples = size / jnp.maximum(size.sum(), 1.0)
         weights = jnp.append(alpha, by_samples[None], axis=0)
         mixed = jnp.matmul(weights, trained, precision=HIGHEST)
-        own = ask.cohort.write(after.own, mixed[:-1], there)
+        rows = ask.cohort.write(after.rows, mixed[:-1], there)
         # All have the mean body; heads are those just mixed, or as they were
-        own = jnp.where(head | ~jnp.any(there), own, mixed[-1])
+        rows = jnp.where(head | ~jnp.any(there), rows, mixed[-1])
 
         number = count.sum(axis=0)
         centroids = trained_sums.sum(axis=0) / jnp.maximum(number, 1.0)[:, None]
@@ -215,4 +215,4 @@ class FedPAC(Peers):
         # For each class two means and a number of samples, and V_j
         ask.upload(2 * width + 1, each=jnp.sum(count > 0, axis=1))
         ask.upload(1, who=there)
-        return after._replace(own=own, shared=new.write())
+        return after._replace(rows=rows, shared=new.write())

@@ -141,7 +141,7 @@ class FedProto(Peers):
         """Average the participants' prototypes of each class."""
         assert before.shared is not None
         old = Prototypes.read(before.shared, ask.federation.classes)
-        sums, count, _ = sum_features(ask, after.own[ask.cohort.ids])
+        sums, count, _ = sum_features(ask, after.rows[ask.cohort.ids])
         # A participant whose features of a class are not finite sends none of it
         sent = (count > 0) & jnp.isfinite(sums).all(axis=2)
         own = jnp.where(sent[:, :, None], sums / jnp.maximum(count, 1.0)[:, :, None], 0.0)
@@ -161,12 +161,12 @@ class FedProto(Peers):
         """Return f32[C, d]: models whose head finds the nearest prototype c, argmin ‖z − c‖² =
         argmax 2 ⟨z, c⟩ − ‖c‖²."""
         assert state.shared is not None
-        rows = head_rows(model)
-        prototypes = Prototypes.read(state.shared, len(rows))
+        positions = head_rows(model)
+        prototypes = Prototypes.read(state.shared, len(positions))
         # No sample is nearest to a prototype that nobody knows
         bias = jnp.where(prototypes.known, -jnp.sum(prototypes.means**2, axis=1), -1e9)
         head = jnp.column_stack([2 * prototypes.means, bias])
-        return {"prototypes": state.own.at[:, rows].set(head)}
+        return {"prototypes": state.rows.at[:, positions].set(head)}
 
 
 class Prototypes(NamedTuple):

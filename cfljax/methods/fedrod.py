@@ -89,12 +89,12 @@ class FedRoD(AtHome):
         """Count the labels, which a drift may have changed."""
         count = count_labels(ask.solver, ask.federation, ask.cohort)
         prior = jnp.log(jnp.maximum(count, 1e-30))
-        heads = state.home[ask.cohort.ids, : state.w.shape[1]]
+        heads = state.rows[ask.cohort.ids, : state.w.shape[1]]
         return jnp.concatenate([heads, prior], axis=1)
 
     def personal(self, state: AtHomeState) -> Array:
         """Return the global model with the sum of both heads."""
-        return state.w + state.home[:, : state.w.shape[1]]
+        return state.w + state.rows[:, : state.w.shape[1]]
 
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
         """Return steps on w and the personal head. The report has the loss of both heads' sum."""

@@ -90,6 +90,6 @@ class PFedGraph(Peers):
 
     def weights(self, state: OwnModels, ids: Array, own: Array, hyper: Hyper) -> Array:
         """Return f32[S, C]: the projections of p + c / (2 lam) on the simplex."""
-        cosines = cosine_matrix(own - state.first, state.own - state.first)
+        cosines = cosine_matrix(own - state.first, state.rows - state.first)
         wanted = state.shares + cosines / (2 * hyper["lam"])
         return jax.vmap(project_simplex, in_axes=(0, None))(wanted, state.drawn)

@@ -36,6 +36,8 @@ RENAMED: Mapping[str, str] = {
     "State.whole": "global_model",
     "State.own": "client_params",
     "ClientState.own": "client_params",
+    "AtHomeState.home": "rows",
+    "OwnModels.own": "rows",
     "InitialClusters.guess": "labels_if_joining",
     "RoundResult.sane": "finite",
     "Clustered.settle": "remember_after_server_step",
@@ -78,9 +80,10 @@ def explain_old_name(error: BaseException) -> str:
         old = found[2]
         new = RENAMED.get(f"{found[1].removesuffix('.__new__')}.{old}", "")
     elif found := re.search(r"unexpected field names: \['(\w+)'", str(error)):
-        # `_replace` of a NamedTuple does not say of which
+        # `_replace` of a NamedTuple does not say of which: perhaps of one of these
         old = found[1]
-        new = RENAMED.get(f"State.{old}", "")
+        keys = (f"{state}.{old}" for state in ("State", "AtHomeState", "OwnModels"))
+        new = " or ".join(RENAMED[key] for key in keys if key in RENAMED)
     return new and f"; {old} is called {new} now"
 
 

@@ -7,15 +7,16 @@ import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from cfljax.kernels.mix import mix_updates, usable
+from cfljax.kernels.mix import mix_updates
 from cfljax.lazy import jnp
 from cfljax.local.averages import averages, numbers_sent
-from cfljax.local.reports import mean_over, report
+from cfljax.local.reports import mean_over
 from cfljax.local.rounds import jobs_from
 from cfljax.round.ask import Ask
-from cfljax.round.common import first_model, keep_own
+from cfljax.round.common import first_model
 from cfljax.round.config import OF_GLOBAL, PersonalConfig
-from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model
+from cfljax.round.rows import RowUpdates, round_of_rows
+from cfljax.types import Array, Federation, Hyper, LocalStep, Method, Model
 
 if TYPE_CHECKING:
     from cfljax.local.optimiser import StepRule
@@ -28,7 +29,7 @@ class AtHomeState(NamedTuple):
 
     w: Array
     """f32[1, d]: the global model."""
-    home: Array
+    rows: Array
     """f32[C, m]: what stays with each client."""
     drawn: Array
     """bool[C]: whether it has been trained."""
@@ -87,7 +88,7 @@ class AtHome(PersonalConfig):
             ask: What participants can be asked.
             state: The state before the round.
         """
-        return state.home[ask.cohort.ids]
+        return state.rows[ask.cohort.ids]
 
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
         """Return the local steps on both; without this function they are trained one after the
@@ -125,7 +126,7 @@ class AtHome(PersonalConfig):
         Args:
             state: The state after a round.
         """
-        return jnp.where(state.drawn[:, None], state.home, state.w)
+        return jnp.where(state.drawn[:, None], state.rows, state.w)
 
     def compute_diagnostics(
         self, w: Array, home: Array, mean: Callable[[Array], Array]
@@ -143,59 +144,50 @@ class AtHome(PersonalConfig):
 def method_of(config: AtHome, model: Model, solver: Solver) -> Method[AtHomeState]:
     """Return the functions of the method."""
     together = type(config).steps is not AtHome.steps
-    both = solver
+    trainer = solver
     if together:
-        both = solver.with_own_steps(lambda hyper, rule: config.steps(model, hyper, rule))
+        trainer = solver.with_own_steps(lambda hyper, rule: config.steps(model, hyper, rule))
     alone = solver.with_step(lambda hyper: LocalStep.of(hyper)._replace(mu=config.pull(hyper)))
 
     def init(
         key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]
     ) -> AtHomeState:
         w = first_model(key, model)
-        home = config.first_home(w, solver, federation, hyper)
-        home = jnp.broadcast_to(home, (federation.clients, home.shape[-1]))
-        return AtHomeState(w[None], home, jnp.zeros(federation.clients, bool))
+        rows = config.first_home(w, solver, federation, hyper)
+        rows = jnp.broadcast_to(rows, (federation.clients, rows.shape[-1]))
+        return AtHomeState(w[None], rows, jnp.zeros(federation.clients, bool))
 
-    def round(
-        key: Array, state: AtHomeState, federation: Federation, cohort: Cohort, hyper: Hyper
-    ) -> tuple[AtHomeState, Info]:
-        old = state.home[cohort.ids]
-        everyone = jnp.zeros_like(cohort.ids)
-        ask = Ask(solver, key, federation, cohort, hyper)
+    def train(ask: Ask, state: AtHomeState, rows: Array) -> RowUpdates:
+        everyone = jnp.zeros_like(ask.cohort.ids)
         w = ask.download(state.w)
         held = config.receive(ask, state) if together else None
-        updates = both.fit(key, federation, jobs_from(cohort, w, everyone, home=held), hyper)
-        if together:
-            assert updates.home is not None
-            change = updates.home - old
-        else:
-            # The same key, so the same batches as the global model's; nothing of it is sent
-            mine = jnp.arange(cohort.ids.shape[0], dtype=jnp.int32)
-            jobs = jobs_from(cohort, old, mine, anchor=w, anchor_of=everyone)
-            mine_alone = alone.train(key, federation, jobs, hyper)
-            change = mine_alone.delta
-            updates = updates._replace(steps=updates.steps + mine_alone.steps)
-
-        mix = averages(both, federation, cohort, everyone, 1, config.average, hyper)
-        mixed = mix_updates(mix, updates.delta, state.w, solver.rule(key, hyper))
-        kept = keep_own(cohort, change, old)
-        new = config.move(state.w, mixed.new, hyper)
-        # A participant is counted once, whichever of its two results is not finite
-        broken = cohort.mask & ~(usable(updates.delta) & usable(change))
-        mixed = mixed._replace(new=new, nonfinite=jnp.sum(broken, dtype=jnp.int32))
-        home = cohort.write(state.home, kept.new, usable(change))
-        drawn = cohort.write(state.drawn, True, usable(change))
+        jobs = jobs_from(ask.cohort, w, everyone, home=held)
+        updates = trainer.fit(ask.key, ask.federation, jobs, ask.hyper)
         ask.upload()
         ask.upload(numbers_sent(config.average))
+        if together:
+            assert updates.home is not None
+            return RowUpdates(jobs, updates, rows, updates.home - rows)
+        # The same key, so the same batches as the global model's; nothing of it is sent
+        mine = jnp.arange(everyone.shape[0], dtype=jnp.int32)
+        own_jobs = jobs_from(ask.cohort, rows, mine, anchor=w, anchor_of=everyone)
+        return RowUpdates(jobs, updates, rows, ask.train(alone, ask.key, own_jobs).delta)
 
-        def mean(each: Array) -> Array:
+    def merge(
+        ask: Ask, before: AtHomeState, after: AtHomeState, done: RowUpdates
+    ) -> tuple[AtHomeState, Array]:
+        cohort = ask.cohort
+        everyone = jnp.zeros_like(cohort.ids)
+        mix = averages(trainer, ask.federation, cohort, everyone, 1, config.average, ask.hyper)
+        rule = solver.rule(ask.key, ask.hyper)
+        mean = mix_updates(mix, done.updates.delta, before.w, rule).new
+        w = config.move(before.w, mean, ask.hyper)
+
+        def mean_of(each: Array) -> Array:
             return mean_over(cohort, cohort.mask, each)
 
-        shown = config.compute_diagnostics(new, kept.new, mean)
-        updates = updates._replace(steps=updates.steps + ask.total("steps"))
-        start, end = w[everyone], new[everyone]
-        info = report(federation, cohort, updates, start, end, mixed, ask.bill(), **shown)
-        return AtHomeState(new, home, drawn), info
+        ask.show(**config.compute_diagnostics(w, after.rows[cohort.ids], mean_of))
+        return after._replace(w=w), w[everyone]
 
     def global_model(state: AtHomeState) -> tuple[Array, Array]:
         return state.w, jnp.zeros(state.drawn.shape, jnp.int32)
@@ -204,6 +196,7 @@ def method_of(config: AtHome, model: Model, solver: Solver) -> Method[AtHomeStat
         own = config.personal(state)
         return own, jnp.arange(own.shape[0], dtype=jnp.int32)
 
+    round = round_of_rows(solver, train, merge)
     if not config.own:
         return Method(init, round, global_model)
 

@@ -8,26 +8,15 @@ import dataclasses
 from typing import TYPE_CHECKING, NamedTuple
 
 from cfljax import keys
-from cfljax.kernels.mix import Aggregate, Rule, mix_updates, usable, weights_by
+from cfljax.kernels.mix import mix_updates, usable, weights_by
 from cfljax.lazy import jnp
 from cfljax.local.attacks import attackers
-from cfljax.local.reports import report
-from cfljax.local.rounds import jobs_from, sizes
+from cfljax.local.rounds import jobs_from
 from cfljax.round.ask import Ask
 from cfljax.round.common import first_model
 from cfljax.round.config import PersonalConfig
-from cfljax.types import (
-    Array,
-    Cohort,
-    Federation,
-    Hyper,
-    Info,
-    Jobs,
-    LocalStep,
-    Method,
-    Model,
-    Updates,
-)
+from cfljax.round.rows import RowUpdates, round_of_rows
+from cfljax.types import Array, Federation, Hyper, Jobs, LocalStep, Method, Model
 
 if TYPE_CHECKING:
     from cfljax.local.optimiser import StepRule
@@ -35,7 +24,7 @@ if TYPE_CHECKING:
     from cfljax.local.solver import Solver
 
 
-class Vectors(NamedTuple):
+class ControlledState(NamedTuple):
     """The state of a method on `Controlled` between two rounds."""
 
     # f32[1, d]: w
@@ -43,9 +32,9 @@ class Vectors(NamedTuple):
     # f32[1, d]: c, the server's control vector, a mean over all clients
     control: Array
     # f32[C, d]: c_i, the control vector of each client; zeros until it has trained
-    own: Array
-    # i32[C]: zeros, the one model of all
-    labels: Array
+    rows: Array
+    # bool[C]: whether it has been trained
+    drawn: Array
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,7 +92,7 @@ class Controlled(PersonalConfig):
         return (2 if self.own_steps else 1) * rounds, 0
 
 
-def method_of(config: Controlled, model: Model, solver: Solver) -> Method[Vectors]:
+def method_of(config: Controlled, model: Model, solver: Solver) -> Method[ControlledState]:
     """Return the functions of the method with these options."""
     solver.need_no_statistics("a step of the server with control vectors")
     if config.own_steps:
@@ -111,195 +100,107 @@ def method_of(config: Controlled, model: Model, solver: Solver) -> Method[Vector
     else:
         trainer = solver.with_step(config.step)
 
-    def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> Vectors:
+    def init(
+        key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]
+    ) -> ControlledState:
         models = first_model(key, model)[None]
-        return Vectors(
+        return ControlledState(
             models,
             control=jnp.zeros_like(models),
-            own=jnp.zeros((federation.clients, model.size)),
-            labels=jnp.zeros(federation.clients, jnp.int32),
+            rows=jnp.zeros((federation.clients, model.size)),
+            drawn=jnp.zeros(federation.clients, bool),
         )
 
-    def round(
-        key: Array, state: Vectors, federation: Federation, cohort: Cohort, hyper: Hyper
-    ) -> tuple[Vectors, Info]:
-        ask = Ask(solver, key, federation, cohort, hyper)
+    def make_jobs(ask: Ask, state: ControlledState, rows: Array) -> Jobs:
         # One model for all
-        which = jnp.zeros_like(cohort.ids)
-        own = state.own[cohort.ids]
-        arrived = ask.download(state.models)
-        start = arrived[which]
+        which = jnp.zeros_like(ask.cohort.ids)
+        w = ask.download(state.models)
         if config.own_steps:
             control = ask.download(state.control)
-            jobs = jobs_from(cohort, arrived, which, home=control[which] - own)
+            return jobs_from(ask.cohort, w, which, home=control[which] - rows)
+        mine = jnp.arange(which.shape[0], dtype=jnp.int32)
+        return jobs_from(ask.cohort, w, which, anchor=w[which] - rows, anchor_of=mine)
+
+    def train(ask: Ask, state: ControlledState, rows: Array) -> RowUpdates:
+        jobs = make_jobs(ask, state, rows)
+        updates = trainer.train(ask.key, ask.federation, jobs, ask.hyper)
+        meant = updates.delta
+        delta = change = solver.send(ask.key, ask.federation, jobs, meant, ask.hyper)
+        ask.upload()
+        if config.own_steps:
+            assert updates.home is not None
+            # A client without a step keeps its c_i
+            meant = jnp.where((updates.steps > 0)[:, None], updates.home - rows, 0.0)
+            change = solver.send(_control_key(ask), ask.federation, jobs, meant, ask.hyper)
+            ask.upload()
+        # Neither message counts if one of them is not finite, else w and c would part
+        broken = (ask.cohort.mask & ~(usable(delta) & usable(change)))[:, None]
+        delta, change, meant = (jnp.where(broken, jnp.nan, each) for each in (delta, change, meant))
+        seen = own_view_of_change(ask, meant, change)
+        return RowUpdates(jobs, updates._replace(delta=delta), rows, seen, change)
+
+    def merge(
+        ask: Ask, before: ControlledState, after: ControlledState, done: RowUpdates
+    ) -> tuple[ControlledState, Array]:
+        rule = solver.rule(ask.key, ask.hyper)
+        # One model for all
+        which = jnp.zeros_like(ask.cohort.ids)
+        mix = weights_by(which, ask.cohort.mask, ask.sizes, len(before.models), config.average)
+        share = client_weights(ask, config.average)
+        # From zeros, so that `moved.new` is the mean update
+        moved = mix_updates(mix, done.updates.delta, jnp.zeros_like(before.models), rule)
+        # How much of the weight of all clients takes part
+        drawn = share.sum(axis=1, keepdims=True)
+        if config.own_steps:
+            assert done.more is not None
+            control_rule = solver.rule(_control_key(ask), ask.hyper)
+            control = mix_updates(share, done.more, before.control, control_rule).new
         else:
-            mine = jnp.arange(cohort.ids.shape[0], dtype=jnp.int32)
-            jobs = jobs_from(cohort, arrived, which, anchor=start - own, anchor_of=mine)
-        updates = trainer.train(key, federation, jobs, hyper)
-        # Control vectors and updates have noise of their own
-        control_key = keys.fold(key, "control")
-        sent = _send(config, solver, (key, control_key), federation, jobs, updates, own, hyper)
-        # An update, and the change of c_i
-        ask.upload(each=2 if config.own_steps else 1)
+            # The change of c_i is the update, so the mean of the changes is the mean update times
+            # the weight of those who have sent one
+            control = before.control + drawn * moved.new
+        moves = drawn > 0
+        if rule.noise is None:
+            # With noise, a model that stays would reveal that no update was finite
+            moves = moves & ~moved.lost[:, None]
+        stepped = config.move(before.models, moved.new, control, ask.hyper)
+        models = jnp.where(moves, stepped, before.models)
+        return after._replace(models=models, control=control), models[which]
 
-        mixed, new_control = _step_server(
-            config,
-            rules=(solver.rule(key, hyper), solver.rule(control_key, hyper)),
-            state=state,
-            federation=federation,
-            cohort=cohort,
-            sent=sent,
-            hyper=hyper,
-        )
+    def models(state: ControlledState) -> tuple[Array, Array]:
+        return state.models, jnp.zeros(state.drawn.shape, jnp.int32)
 
-        # The clients: one whose message is not finite, or padding, keeps its c_i
-        new = own + own_view_of_change(solver, federation, cohort, hyper, sent.meant, sent.change)
-        vectors = cohort.write(state.own, new, sent.finite)
-        lost = jnp.sum(cohort.mask & ~sent.finite, dtype=jnp.int32)
-        info = report(
-            federation,
-            cohort,
-            updates._replace(delta=sent.delta, home=None),
-            start,
-            mixed.new[which],
-            mixed._replace(nonfinite=lost),
-            ask.bill(),
-        )
-        return Vectors(mixed.new, new_control, vectors, state.labels), info
-
-    def models(state: Vectors) -> tuple[Array, Array]:
-        return state.models, state.labels
-
-    return Method(init, round, models)
+    return Method(init, round_of_rows(solver, train, merge), models)
 
 
-def _step_server(
-    config: Controlled,
-    rules: tuple[Rule, Rule],
-    state: Vectors,
-    federation: Federation,
-    cohort: Cohort,
-    sent: _Sent,
-    hyper: Hyper,
-) -> tuple[Aggregate, Array]:
-    """Average what the server has received, and return its new model and c f32[1, d].
-
-    Args:
-      config: The method's options.
-      rules: How updates are averaged, and changes of control vectors, with noise of their own.
-      state: The state before the round.
-      federation: The clients' data.
-      cohort: The participants.
-      sent: What they have sent.
-      hyper: The numbers of the run.
-    """
-    rule, control_rule = rules
-    # One model for all
-    which = jnp.zeros_like(cohort.ids)
-    size = sizes(federation, cohort)
-    mix = weights_by(which, cohort.mask, size, len(state.models), config.average)
-    share = client_weights(state, federation, cohort, config.average)
-    # From zeros, so that `moved.new` is the mean update
-    moved = mix_updates(mix, sent.delta, jnp.zeros_like(state.models), rule)
-    # How much of the weight of all clients takes part
-    drawn = share.sum(axis=1, keepdims=True)
-    if config.own_steps:
-        control = mix_updates(share, sent.change, state.control, control_rule).new
-    else:
-        # The change of c_i is the update, so the mean of the changes is the mean update times the
-        # weight of those who have sent one
-        control = state.control + drawn * moved.new
-    moves = drawn > 0
-    if rule.noise is None:
-        # With noise, a model that stays would reveal that no update was finite
-        moves = moves & ~moved.lost[:, None]
-    stepped = config.move(state.models, moved.new, control, hyper)
-    return moved._replace(new=jnp.where(moves, stepped, state.models)), control
+def _control_key(ask: Ask) -> Array:
+    """Return the key of messages with changes of control vectors, and of the noise on their sum,
+    which are not those of updates."""
+    return keys.fold(ask.key, "control")
 
 
-class _Sent(NamedTuple):
-    """What the server has received of the participants, and what they meant to send."""
-
-    # f32[S, d]: the updates as they arrive; NaN if either message is not finite
-    delta: Array
-    # f32[S, d]: the changes of c_i as they arrive, NaN as above; without own steps the updates
-    change: Array
-    # f32[S, d]: the changes as they were meant, before attacks and compression
-    meant: Array
-    # bool[S]: participants whose messages are finite
-    finite: Array
-
-
-def _send(
-    config: Controlled,
-    solver: Solver,
-    message_keys: tuple[Array, Array],
-    federation: Federation,
-    jobs: Jobs,
-    updates: Updates,
-    own: Array,
-    hyper: Hyper,
-) -> _Sent:
-    """Send the updates, and with own steps the changes of the control vectors.
-
-    Args:
-      config: The method's options.
-      solver: Its links.
-      message_keys: The keys of updates and of changes, with different draws.
-      federation: The clients' data.
-      jobs: What the participants have trained.
-      updates: The result.
-      own: f32[S, d] their c_i before the round.
-      hyper: The numbers of the run.
-    """
-    of_updates, of_changes = message_keys
-    delta = solver.send(of_updates, federation, jobs, updates.delta, hyper)
-    meant = updates.delta
-    change = delta
-    finite = jobs.mask & usable(delta)
-    if config.own_steps:
-        assert updates.home is not None
-        # A client without a step keeps its c_i
-        meant = jnp.where((updates.steps > 0)[:, None], updates.home - own, 0.0)
-        change = solver.send(of_changes, federation, jobs, meant, hyper)
-        finite = finite & usable(change)
-    # Neither message counts if one of them is not finite, else w and c would part
-    broken = (jobs.mask & ~finite)[:, None]
-    return _Sent(
-        jnp.where(broken, jnp.nan, delta), jnp.where(broken, jnp.nan, change), meant, finite
-    )
-
-
-def client_weights(state: Vectors, federation: Federation, cohort: Cohort, average: str) -> Array:
+def client_weights(ask: Ask, average: str) -> Array:
     """Return the weight of each participant among all clients that train in some round, f32[1, S],
     by their samples or equally (`average`)."""
+    federation, cohort = ask.federation, ask.cohort
     size = federation.train.count.astype(jnp.float32)
-    of_all = weights_by(state.labels, federation.trains, size, len(state.models), average)
+    in_one_cluster = jnp.zeros(federation.clients, jnp.int32)
+    of_all = weights_by(in_one_cluster, federation.trains, size, 1, average)
     return jnp.where(cohort.mask, of_all[:, cohort.ids], 0.0)
 
 
-def own_view_of_change(
-    solver: Solver,
-    federation: Federation,
-    cohort: Cohort,
-    hyper: Hyper,
-    meant: Array,
-    arrived: Array,
-) -> Array:
+def own_view_of_change(ask: Ask, meant: Array, arrived: Array) -> Array:
     """Return the changes f32[S, d] by which participants move their own c_i. A client takes what
     has arrived of its message, so that what compression leaves out stays to be sent. But an
     attacker goes on with what it would have sent honestly.
 
     Args:
-      solver: Its links, with the attack.
-      federation: The clients' data.
-      cohort: The participants.
-      hyper: The numbers of the run.
+      ask: The participants.
       meant: f32[S, d] the changes before attacks and compression.
       arrived: f32[S, d] the changes as the server has them.
     """
-    attack = solver.sending.attack
-    if attack is None or not attack.acts(hyper):
+    attack = ask.solver.sending.attack
+    if attack is None or not attack.acts(ask.hyper):
         return arrived
-    lies = attackers(attack, hyper, federation)[cohort.ids]
+    lies = attackers(attack, ask.hyper, ask.federation)[ask.cohort.ids]
     return jnp.where(lies[:, None], meant, arrived)

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from cfljax.errors import SpecError
 from cfljax.kernels.mix import usable, weighted_sum
 from cfljax.lazy import jax, jnp
-from cfljax.local.reports import report
 from cfljax.local.rounds import jobs_from
 from cfljax.round.ask import Ask
-from cfljax.round.common import first_model, keep_own
+from cfljax.round.common import first_model
 from cfljax.round.config import PersonalConfig
-from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model
+from cfljax.round.rows import RowUpdates, round_of_rows
+from cfljax.types import Array, Federation, Hyper, LocalStep, Method, Model
 
 if TYPE_CHECKING:
     from cfljax.local.optimiser import StepRule
@@ -27,7 +27,7 @@ class OwnModels(NamedTuple):
     """The state of a method on `Peers` between two rounds: the models that the server has of the
     clients."""
 
-    own: Array
+    rows: Array
     """f32[C, d]: the last model of each client; w_0 for those that have not trained."""
     drawn: Array
     """bool[C]: has a model of its own that is finite."""
@@ -51,7 +51,7 @@ class OwnModels(NamedTuple):
         Args:
             weights: f32[S, C] the weight of each client's model in each mixture.
         """
-        return weighted_sum(weights, self.own)[0]
+        return weighted_sum(weights, self.rows)[0]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -200,69 +200,62 @@ class Peers(PersonalConfig):
 
 def method_of(config: Peers, model: Model, solver: Solver) -> Method[OwnModels]:
     """Return the functions of the method."""
-    stepped = solver if type(config).step is Peers.step else solver.with_step(config.step)
+    trainer = solver if type(config).step is Peers.step else solver.with_step(config.step)
     if config.own_steps:
-        stepped = stepped.with_own_steps(lambda hyper, rule: config.steps(model, hyper, rule))
-    stepped = stepped.with_work(config.work(solver.work))
-    # Models that stay at home are neither attacked nor compressed nor noised
-    train = stepped.fit if config.sends else stepped.train
+        trainer = trainer.with_own_steps(lambda hyper, rule: config.steps(model, hyper, rule))
+    trainer = trainer.with_work(config.work(solver.work))
 
     def init(
         key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]
     ) -> OwnModels:
         first = first_model(key, model)
         return OwnModels(
-            own=jnp.tile(first, (federation.clients, 1)),
+            rows=jnp.tile(first, (federation.clients, 1)),
             drawn=jnp.zeros(federation.clients, bool),
             size=jnp.asarray(federation.train.count, jnp.float32),
             first=first,
             shared=config.first_shared(model, federation),
         )
 
-    def round(
-        key: Array, state: OwnModels, federation: Federation, cohort: Cohort, hyper: Hyper
-    ) -> tuple[OwnModels, Info]:
-        ask = Ask(solver, key, federation, cohort, hyper)
-        begin, pull = config.start(state, cohort.ids, state.own[cohort.ids], hyper)
+    def train(ask: Ask, state: OwnModels, rows: Array) -> RowUpdates:
+        begin, pull = config.start(state, ask.cohort.ids, rows, ask.hyper)
         if config.sends:
             begin = ask.download(begin)
             ask.upload()
         begin, home = config.receive(ask, state, begin)
-        mine = jnp.arange(cohort.ids.shape[0], dtype=jnp.int32)
+        mine = jnp.arange(begin.shape[0], dtype=jnp.int32)
         pull_of = None if pull is None else mine
-        jobs = jobs_from(cohort, begin, mine, anchor=pull, anchor_of=pull_of, home=home)
-        updates = train(key, federation, jobs, hyper)
+        jobs = jobs_from(ask.cohort, begin, mine, anchor=pull, anchor_of=pull_of, home=home)
+        # Models that stay with the clients are neither attacked nor compressed nor noised
+        fit = trainer.fit if config.sends else trainer.train
+        updates = fit(ask.key, ask.federation, jobs, ask.hyper)
+        return RowUpdates(jobs, updates, begin, updates.delta)
 
-        mixed = keep_own(cohort, updates.delta, begin)
-        arrived = cohort.mask & usable(updates.delta)
-        # A client whose update is not finite keeps its model
-        after = state._replace(
-            own=cohort.write(state.own, mixed.new, arrived),
-            drawn=cohort.write(state.drawn, True, arrived),
-        )
-        after = config.exchange(ask, state, after, arrived, home)
+    def merge(
+        ask: Ask, before: OwnModels, after: OwnModels, done: RowUpdates
+    ) -> tuple[OwnModels, Array]:
+        arrived = ask.cohort.mask & usable(done.change)
+        after = config.exchange(ask, before, after, arrived, done.jobs.home)
         if not isinstance(after, OwnModels):
             raise SpecError(
                 f"{type(config).__qualname__}.exchange returns the state alone now: count numbers "
                 "by ask.download and ask.upload"
             )
-        updates = updates._replace(steps=updates.steps + ask.total("steps"))
         # The report compares with the models that clients have at the end of the exchange
-        end = after.own[cohort.ids]
-        return after, report(federation, cohort, updates, begin, end, mixed, ask.bill())
+        return after, after.rows[ask.cohort.ids]
 
     def models(state: OwnModels) -> tuple[Array, Array]:
-        mine = jnp.arange(state.own.shape[0], dtype=jnp.int32)
+        mine = jnp.arange(state.rows.shape[0], dtype=jnp.int32)
         if not config.sends:
-            return state.own, mine
+            return state.rows, mine
         mean = jnp.where(jnp.any(state.drawn), state.mixed(state.shares[None])[0], state.first)
-        return jnp.where(state.drawn[:, None], state.own, mean[None]), mine
+        return jnp.where(state.drawn[:, None], state.rows, mean[None]), mine
 
     def shares(state: OwnModels, federation: Federation, hyper: Hyper) -> Array:
         """Return f32[C, C]: the weights of the mixtures that would be made next. A client that has
         not trained has the mean by samples, or before the first round itself alone."""
-        everybody = jnp.arange(state.own.shape[0], dtype=jnp.int32)
-        weights = config.weights(state, everybody, state.own, hyper)
+        everybody = jnp.arange(state.rows.shape[0], dtype=jnp.int32)
+        weights = config.weights(state, everybody, state.rows, hyper)
         nobody = jnp.eye(everybody.shape[0])
         mean = jnp.where(jnp.any(state.drawn), state.shares, nobody)
         return jnp.where(state.drawn[:, None], weights, mean)
@@ -273,5 +266,6 @@ def method_of(config: Peers, model: Model, solver: Solver) -> Method[OwnModels]:
             for name, each in config.also(model, state).items()
         }
 
+    round = round_of_rows(solver, train, merge)
     mixes = type(config).weights is not Peers.weights
     return Method(init, round, models, also=also, chooses=False, shares=shares if mixes else None)

@@ -428,7 +428,7 @@ class Cohort(NamedTuple):
 
         Example:
             ```python
-            own = cohort.write(state.own, trained, usable(trained))
+            rows = cohort.write(state.rows, trained, usable(trained))
             ```
         """
         # An index past the last client is left out: padding, and who takes no part

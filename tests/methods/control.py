@@ -35,7 +35,7 @@ def play_on(
 
 def alike(state, models, control, own):
     """Whether a state equals a plain program's."""
-    pairs = ((state.models, models), (state.control, control), (state.own, own))
+    pairs = ((state.models, models), (state.control, control), (state.rows, own))
     return (
         all(np.abs(np.asarray(a) - b).max() < 2e-5 for a, b in pairs) and np.abs(own).max() > 1e-2
     )

@@ -28,8 +28,8 @@ def test_apfl_follows_the_plain_program(way, adapt):
         **way,
     )
     state = out.states[-1]
-    assert np.abs(state.w[0] - w).max() < 1e-5 and np.abs(state.home[:, :-1] - v).max() < 1e-5
-    assert np.abs(state.home[:, -1] - share).max() < 1e-5
+    assert np.abs(state.w[0] - w).max() < 1e-5 and np.abs(state.rows[:, :-1] - v).max() < 1e-5
+    assert np.abs(state.rows[:, -1] - share).max() < 1e-5
     assert (np.abs(share - 0.3).max() > 1e-3) == (adapt != "never")
     mixed = np.where(
         np.asarray(state.drawn)[:, None], share[:, None] * v + (1 - share[:, None]) * w, w

@@ -74,7 +74,7 @@ def test_both_find_the_optimum_from_compressed_updates(name):
 def test_the_server_s_vector_is_the_mean_of_the_clients(name, sending):
     state = play_on(name, WAYS["batches"] | {"sending": sending}).states[-1]
     assert (
-        np.allclose(state.control[0], np.asarray(state.own).mean(axis=0), atol=1e-6)
+        np.allclose(state.control[0], np.asarray(state.rows).mean(axis=0), atol=1e-6)
         and np.abs(state.control).max() > 1e-3
     )
 
@@ -87,7 +87,7 @@ def test_a_liar_does_not_believe_its_lie(name):
         play_on(name, way, lie | {"attack.share": share}, rounds=1, participants=None)
         for share in (0.0, 0.4)
     )
-    assert np.array_equal(honest.states[1].own, lied_to.states[1].own)
+    assert np.array_equal(honest.states[1].rows, lied_to.states[1].rows)
     assert not np.allclose(honest.states[1].control, lied_to.states[1].control, atol=1e-3)
 
 
@@ -95,9 +95,9 @@ def test_a_liar_does_not_believe_its_lie(name):
 def test_a_broken_client_harms_nobody(name):
     out = play_on(name, made=toy.broken(federation(), 1))
     state = out.states[-1]
-    assert all(np.isfinite(each).all() for each in (state.models, state.control, state.own))
-    assert not np.any(state.own[1]) and sum(int(info.nonfinite) for info in out.infos) > 0
-    assert np.allclose(state.control[0], np.asarray(state.own).mean(axis=0), atol=1e-6)
+    assert all(np.isfinite(each).all() for each in (state.models, state.control, state.rows))
+    assert not np.any(state.rows[1]) and sum(int(info.nonfinite) for info in out.infos) > 0
+    assert np.allclose(state.control[0], np.asarray(state.rows).mean(axis=0), atol=1e-6)
 
 
 @both
@@ -117,9 +117,9 @@ def test_a_client_without_samples_does_not_count(name):
     made = toy.without_samples(federation(), 3)
     out = play_on(name, made=made, participants=7)
     assert np.allclose(
-        out.states[-1].control[0], np.asarray(out.states[-1].own).sum(axis=0) / 6, atol=1e-6
+        out.states[-1].control[0], np.asarray(out.states[-1].rows).sum(axis=0) / 6, atol=1e-6
     )
-    assert not np.any(out.states[-1].own[3])
+    assert not np.any(out.states[-1].rows[3])
     if name == "feddyn":
         assert feddyn_is_plain(out, WAYS["batches"], made, 7, alpha=0.1)
 
@@ -154,7 +154,7 @@ def test_a_round_without_participants_changes_nothing(name):
 def test_other_plans_give_the_same(name, plan):
     usual, other = play_on(name), play_on(name, WAYS["batches"] | plan)
     assert np.allclose(usual.models(), other.models(), atol=1e-6)
-    assert np.allclose(usual.states[-1].own, other.states[-1].own, atol=1e-5)
+    assert np.allclose(usual.states[-1].rows, other.states[-1].rows, atol=1e-5)
 
 
 @pytest.mark.parametrize(("name", "vectors"), [("scaffold", 2), ("feddyn", 1)])

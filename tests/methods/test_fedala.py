@@ -17,7 +17,7 @@ def test_fedala_follows_the_plain_program():
     )
     assert np.abs(np.asarray(out.states[-1].w[0]) - w).max() < 1e-5
     assert np.abs(out.models() - own).max() < 1e-5
-    kept = np.asarray(out.states[-1].home)[:, 2 * model.size - weights.shape[1] : 2 * model.size]
+    kept = np.asarray(out.states[-1].rows)[:, 2 * model.size - weights.shape[1] : 2 * model.size]
     assert np.abs(kept - weights).max() < 1e-4 and ((weights > 0.01) & (weights < 0.99)).any()
 
 

@@ -57,8 +57,8 @@ def test_control_variates_are_clipped_and_get_noise_of_their_own_as_updates_do()
     bound, numbers = 0.01, {"privacy.clip": 0.01, "privacy.noise": 0.0}
     clipped = play_on("scaffold", rounds=1, hyper=numbers).states[1]
     loud = play_on("scaffold", rounds=1, hyper=numbers | {"privacy.noise": 50.0}).states[1]
-    of_all = 1 / len(clipped.own)  # the weight of each client in c
-    assert np.linalg.norm(clipped.own, axis=1).max() <= bound * 1.0001
+    of_all = 1 / len(clipped.rows)  # the weight of each client in c
+    assert np.linalg.norm(clipped.rows, axis=1).max() <= bound * 1.0001
     assert 0 < np.linalg.norm(clipped.control) <= bound * PARTICIPANTS * of_all * 1.0001
     noise = np.asarray(loud.control - clipped.control), np.asarray(loud.models - clipped.models)
     wanted = 50.0 * bound * np.array([of_all, 1 / PARTICIPANTS])

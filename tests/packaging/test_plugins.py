@@ -149,6 +149,7 @@ class Mine(Clustered):
     [
         ("return state._replace(guess=None)", "guess is called labels_if_joining now"),
         ("return state._replace(active=state.there)", "there is called active_mask now"),
+        ("return state._replace(own=None)", "own is called client_params or rows now"),
     ],
 )
 def test_a_run_that_uses_an_old_name_says_the_new_one(plugin, line, words):
