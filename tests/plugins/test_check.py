@@ -156,6 +156,7 @@ def test_names_that_are_not_there_are_refused(tmp_path):
 
 FILE = '''
 import cfljax
+import numpy as np
 from cfljax.extend import Clustered
 from flax import linen
 
@@ -175,6 +176,14 @@ class Slip(Clustered):
 
     def after(self, models, hyper, state):
         return models + state.nothing
+
+
+@cfljax.register_method("dice")
+class Dice(Clustered):
+    """Dice: numpy draws once, while the round is traced."""
+
+    def after(self, models, hyper, state):
+        return models + np.float32(np.random.default_rng().random())
 
 
 class Mixing(linen.Module):
@@ -211,8 +220,9 @@ def test_a_file_is_checked_as_a_user_does_it(tmp_path):
     wrong = {(each["subject"], each["message"]) for each in checks if each["status"] == "failed"}
     assert (
         'method "slip"',
-        "mine.py, line 21: AttributeError: 'State' object has no attribute 'nothing'",
+        "mine.py, line 22: AttributeError: 'State' object has no attribute 'nothing'",
     ) in wrong
+    assert status['method "dice"'][battery.REPEATS] == "failed"
     mixing = {name for name, each in status['model "mixing"'].items() if each == "failed"}
     assert {
         "a sample's output does not depend on the samples beside it",
