@@ -164,7 +164,7 @@ def again(run: Result, rounds: int) -> Result:
     """Run it again for that many rounds, up to the next that it was evaluated in, by the plan and
     on as many threads as its record says."""
     config = without_gone(run.config)
-    table = {
+    table: Table = {
         part: {k: v for k, v in config[part].items() if v is not None}
         for part in ("data", "model", "method", "train")
     }
@@ -256,7 +256,7 @@ def compared(old: Result, new: Result) -> tuple[int, int, float, str, int]:
     return sum(apart == 0 for apart, _, _ in worst), len(worst), *max(worst)
 
 
-def same_kind(record: dict[str, object]) -> str:
+def same_kind(record: Table) -> str:
     """Return "" where bits can be the same as those of the record, else what differs."""
     now = provenance()
     then, here = (
