@@ -11,7 +11,8 @@ A method is a class: `Clustered` (each client in one of K clusters), `Soft` (eac
 K models), `AtHome` (a global model, and something that stays with each client) or `Peers` (a model
 for each client, near a mixture of all of them). A `Draw` says who takes part in a round of
 `Clustered` (`Everybody`, `PerCluster`, `WarmUp`; `draw_highest` and `uniform_numbers` for one of
-your own). Their functions get `Ask`, in `begin` and
+your own), a `LocalTraining` what participants do (`OneGradient`, `FromBuffer`, `BesideGlobal`,
+`Noting`; one of your own returns `AfterTraining`). Their functions get `Ask`, in `begin` and
 `regroup` `Before`; they return `InitialClusters` and `State`, and see a `RoundResult`. What has
 another round is a function that returns a `Method`. What that needs, in the order of a round:
 
@@ -53,6 +54,14 @@ from cfljax.round.clustered import Clustered
 from cfljax.round.common import first_model, first_models, keep_own, traffic
 from cfljax.round.config import MethodConfig
 from cfljax.round.draw import Draw, Everybody, PerCluster, WarmUp
+from cfljax.round.local import (
+    AfterTraining,
+    BesideGlobal,
+    FromBuffer,
+    LocalTraining,
+    Noting,
+    OneGradient,
+)
 from cfljax.round.peers import OwnModels, Peers
 from cfljax.round.soft import MixtureState, Soft
 from cfljax.round.state import InitialClusters, RoundResult, State, mark_slots
@@ -76,12 +85,14 @@ from cfljax.types import (
 )
 
 __all__ = [
+    "AfterTraining",
     "Aggregate",
     "Array",
     "Ask",
     "AtHome",
     "AtHomeState",
     "Before",
+    "BesideGlobal",
     "Clustered",
     "Cohort",
     "Compressor",
@@ -89,17 +100,21 @@ __all__ = [
     "Entry",
     "Everybody",
     "Federation",
+    "FromBuffer",
     "GradientAt",
     "Hyper",
     "Info",
     "InitialClusters",
     "Jobs",
     "LocalStep",
+    "LocalTraining",
     "Method",
     "MethodConfig",
     "Mixing",
     "MixtureState",
     "Model",
+    "Noting",
+    "OneGradient",
     "OwnModels",
     "OwnSteps",
     "Parts",

@@ -13,8 +13,7 @@ from __future__ import annotations
 import dataclasses
 
 from cfljax.round.about import About, Reading
-from cfljax.round.recipes import Clustered, option
-from cfljax.types import Hyper, LocalStep
+from cfljax.round.recipes import Clustered, FromBuffer, OneGradient, option
 
 ABOUT = About(
     title="CFL-MGD",
@@ -75,7 +74,6 @@ class CFLMGD(Clustered):
     """
 
     chooses = True
-    buffers = True
     average = "uniform"
 
     clusters: int = option(4, "number of models", low=1, search=(2, 3, 4, 6))
@@ -93,6 +91,9 @@ class CFLMGD(Clustered):
         choices=("full", "batch"),
     )
 
-    def step(self, hyper: Hyper) -> LocalStep:
-        """SGD with momentum, from the cluster's buffer (eq. 4)."""
-        return LocalStep.of(hyper)._replace(momentum=hyper["beta"])
+    @property
+    def local(self) -> FromBuffer:
+        """Train from χ_p and u_p by eq. 4 and 6 (option II), or by eq. 5 (I)."""
+        if self.aggregate == "model":
+            return FromBuffer("beta")
+        return FromBuffer("beta", OneGradient(first_batch=self.estimate == "batch"))

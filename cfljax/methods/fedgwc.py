@@ -32,6 +32,7 @@ from cfljax.round.recipes import (
     Ask,
     Before,
     GradientAt,
+    Noting,
     OwnSteps,
     PerCluster,
     RoundResult,
@@ -78,7 +79,6 @@ class FedGWC(FedAvg):
     """
 
     splits = True
-    own_steps = True
     joins_on_arrival = True
     compares_all = True
     pairs = 1
@@ -99,9 +99,14 @@ class FedGWC(FedAvg):
     max_clusters: int = option(16, "largest number of clusters; more are an error", low=1)
 
     @property
-    def draw(self) -> PerCluster:  # type: ignore[override]
+    def draw(self) -> PerCluster:
         """Draw clients inside each cluster."""
         return PerCluster(self.clients_per_cluster)
+
+    @property
+    def local(self) -> Noting:
+        """Note the losses of the first steps."""
+        return Noting(self.notes)
 
     def warn_run(self, where: str, train: TrainOptions, data: Value) -> list[str]:
         """Add that there are too few clients for a split."""
@@ -134,16 +139,16 @@ class FedGWC(FedAvg):
         """Return plain steps, whose first losses are noted."""
         move = make_stepper(rule, LocalStep.of(hyper), ())
 
-        def begin(start: Tree, home: Array) -> Noting:
-            return Noting(start_at(rule, start, None), home, jnp.int32(0))
+        def begin(start: Tree, home: Array) -> StepsSoFar:
+            return StepsSoFar(start_at(rule, start, None), home, jnp.int32(0))
 
-        def step(gradient: GradientAt, at: Noting) -> tuple[Noting, Array]:
+        def step(gradient: GradientAt, at: StepsSoFar) -> tuple[StepsSoFar, Array]:
             new = gradient(at.position.params)
             # Losses of later steps are dropped
             losses = at.losses.at[at.number].set(new.loss, mode="drop")
-            return Noting(move(at.position, new), losses, at.number + 1), new.loss
+            return StepsSoFar(move(at.position, new), losses, at.number + 1), new.loss
 
-        def end(at: Noting) -> tuple[Tree, Array]:
+        def end(at: StepsSoFar) -> tuple[Tree, Array]:
             return at.position.params, at.losses
 
         return OwnSteps(begin, step, end)
@@ -219,7 +224,7 @@ class Rewards(NamedTuple):
     calm: Array
 
 
-class Noting(NamedTuple):
+class StepsSoFar(NamedTuple):
     """What the steps of a client carry."""
 
     position: Position

@@ -86,7 +86,7 @@ class FLHC(FedAvg):
     similarity: str = similarity()
 
     @property
-    def draw(self) -> WarmUp:  # type: ignore[override]
+    def draw(self) -> WarmUp:
         """Let all clients take part before the clustering."""
         return WarmUp(self.warmup_rounds)
 

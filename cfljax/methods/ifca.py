@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 
 from cfljax.round.about import About, Reading
-from cfljax.round.recipes import AVERAGES, Clustered, option
+from cfljax.round.recipes import AVERAGES, Clustered, LocalTraining, OneGradient, option
 
 ABOUT = About(
     title="IFCA",
@@ -103,3 +103,10 @@ class IFCA(Clustered):
         "put random participants into the clusters",
         choices=("never", "when_empty", "always"),
     )
+
+    @property
+    def local(self) -> LocalTraining:
+        """Train from the cluster's model (option II), or send one gradient (I)."""
+        if self.aggregate == "model":
+            return LocalTraining()
+        return OneGradient(first_batch=self.estimate == "batch")

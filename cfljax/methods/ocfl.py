@@ -147,7 +147,7 @@ class OCFL(FedAvg):
     similarity: str = similarity()
 
     @property
-    def draw(self) -> PerCluster:  # type: ignore[override]
+    def draw(self) -> PerCluster:
         """Draw clients inside each cluster."""
         return PerCluster(self.clients_per_cluster)
 

@@ -71,7 +71,6 @@ class PerFedAvg(Clustered):
     of length `alpha` on its own training samples.
     """
 
-    own_steps = True
     publishes_one_sum_per_round = True
 
     alpha: float = option(

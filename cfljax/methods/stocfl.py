@@ -26,8 +26,16 @@ from cfljax.kernels.unite import slots, unite
 from cfljax.lazy import jnp
 from cfljax.methods.fedavg import FedAvg
 from cfljax.round.about import About, Reading
-from cfljax.round.recipes import Ask, State, compared_size, option, similarity, sketch_if
-from cfljax.types import Array, Hyper, Quantity
+from cfljax.round.recipes import (
+    Ask,
+    BesideGlobal,
+    State,
+    compared_size,
+    option,
+    similarity,
+    sketch_if,
+)
+from cfljax.types import Array, Quantity
 
 ABOUT = About(
     title="StoCFL",
@@ -110,6 +118,7 @@ class StoCFL(FedAvg):
         "without_room": Quantity("participants that found no free cluster"),
     }
     makes_models = True
+    local = BesideGlobal("lam")
 
     max_clusters: int = option(
         16, "largest number of clusters; beyond it, clients join the most similar one", low=1
@@ -131,10 +140,6 @@ class StoCFL(FedAvg):
     )
     pretrain_epochs: int = option(1, "local epochs of the first update", low=1)
     similarity: str = similarity(again=False, default="sketch")
-
-    def pull(self, hyper: Hyper) -> Array:
-        """Return the strength of the pull of the clusters' models to ω."""
-        return hyper["lam"]
 
     def first(self, ask: Ask, state: State) -> State:
         """Make room for clusters, of which there are none."""

@@ -9,6 +9,7 @@ from cfljax.errors import SpecError
 from cfljax.lazy import jnp
 from cfljax.round.config import OF_GLOBAL, MethodConfig, TrainOptions
 from cfljax.round.draw import Draw
+from cfljax.round.local import LocalTraining
 from cfljax.round.similarity import compared_size
 from cfljax.types import Array, Hyper, LocalStep, Tree
 
@@ -66,15 +67,8 @@ class Clustered(MethodConfig):
     reseed = "never"
     """Whether random participants are put into clusters ("when_empty", "always"), of methods that
     choose."""
-    aggregate = "model"
-    """"gradient": each participant sends one gradient, and a cluster's model moves by their sum
-    over all participants."""
     estimate = "full"
-    """"batch": losses are of the first mini-batch of local training, and so is the gradient of
-    `aggregate`."""
-    buffers = False
-    """Whether each cluster has a momentum buffer, `state.memory` f32[K, d], that its members begin
-    with and that is averaged."""
+    """"batch": losses are of the first mini-batch of local training."""
     compares = False
     """Whether `remember` looks at the participants' updates (`done.moves`), or with an option
     `similarity` at sketches of them."""
@@ -83,9 +77,6 @@ class Clustered(MethodConfig):
     `similarity` by their updates."""
     pairs = 2
     """How many numbers that comparison holds for each pair of clients."""
-    draw = Draw()
-    """Who takes part in a round: `Draw()`, `Everybody()`, `PerCluster(most)` or `WarmUp(rounds)`; a
-    property of methods with an option that says how many."""
     splits = False
     """Whether all clients begin in one cluster, of `max_clusters` slots."""
     true_groups = False
@@ -93,18 +84,13 @@ class Clustered(MethodConfig):
     joins_on_arrival = False
     """Whether a client that comes late gets its cluster of `state.labels_if_joining` when it comes;
     False: when it first takes part."""
-    notes = 0
-    """How many numbers the method's own `steps` note for each participant (`done.notes`), NaN at
-    first. They replace a part of the model that stays with the client, so `train.parts` is
-    refused."""
     every = cast("int | None", None)
     """After how many rounds `begin` makes clusters again; None: never. Methods have
     `recluster.every()` as their option."""
     begins = False
-    trains_twice = False
     reassigns = False
-    """Whether the method has a function `begin`, a function `pull`, and a function `reassign`: set
-    for each subclass."""
+    """Whether the method has a function `begin`, and a function `reassign`: set for each
+    subclass."""
     makes_models = False
     """Whether `prepare` begins or merges clusters, so that no part of a model is shared through all
     rounds. It also gives each participant its cluster."""
@@ -117,19 +103,41 @@ class Clustered(MethodConfig):
         cls.begins = cls.begin is not Clustered.begin
         regroups = cls.regroup is not Clustered.regroup or cls.makes_models
         adapts = cls.adapt is not Clustered.adapt
-        moves = cls.reassign is not Clustered.reassign
-        cls.server_models = "models" if adapts or cls.notes else ""
-        kept = ("models", "memory") if cls.memory_of_clusters or cls.buffers else ("models",)
-        cls.averaged = () if cls.makes_models or adapts or cls.notes or moves else kept
-        cls.reassigns, cls.compares = moves, cls.compares or moves
+        cls.reassigns = cls.reassign is not Clustered.reassign
+        cls.server_models = "" if cls.makes_models or cls.reassigns else "models"
+        cls.compares = cls.compares or cls.reassigns
         cls.chooses_by_loss = cls.chooses and not cls.scores_on_server
-        cls.trains_twice = cls.pull is not Clustered.pull
-        if adapts or cls.trains_twice:
+        cls.own_steps = cls.steps is not Clustered.steps
+        cls.trains_once = not (cls.own_steps or cls.head_epochs)
+        if isinstance(cls.local, LocalTraining):
+            cls.diagnostics = cls.local.diagnostics | cls.diagnostics
+        if adapts:
             cls.diagnostics = OF_GLOBAL | cls.diagnostics
-        cls.trains_once = not (cls.own_steps or cls.buffers or cls.head_epochs or cls.trains_twice)
         cls.asynchronous_unsupported, cls.own = "", cls.own or adapts
-        if regroups or cls.compares or cls.buffers:
+        if regroups or cls.compares:
             cls.asynchronous_unsupported = "its round needs the updates of all participants at once"
+
+    @property
+    def draw(self) -> Draw:
+        """Who takes part in a round: `Draw()`, `Everybody()`, `PerCluster(most)` or
+        `WarmUp(rounds)`; an attribute, or a property of methods with an option that says how
+        many."""
+        return Draw()
+
+    @property
+    def local(self) -> LocalTraining:
+        """What a participant does in a round: `LocalTraining()`, `OneGradient(…)`,
+        `FromBuffer(…)`, `BesideGlobal(…)` or `Noting(…)`; an attribute, or a property of methods
+        whose options say it."""
+        return LocalTraining()
+
+    @property
+    def averaged(self) -> tuple[str, ...]:
+        """As `MethodConfig.averaged`, by what the method has."""
+        if self.makes_models or self.reassigns or type(self).adapt is not Clustered.adapt:
+            return ()
+        fields = self.local.averaged
+        return (*fields, "memory") if fields and self.memory_of_clusters else fields
 
     @property
     def again(self) -> int | None:
@@ -208,18 +216,8 @@ class Clustered(MethodConfig):
         """
         return hyper
 
-    def pull(self, hyper: Hyper) -> Array | None:
-        """Return f32[]: how strongly the clusters' models are pulled to a global model in training,
-        which all participants train as well, on the same batches. Without this function there is no
-        global model.
-
-        Args:
-            hyper: The numbers of the run.
-        """
-
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
-        """Return the local steps, of methods that have steps of their own (with `own_steps =
-        True`).
+        """Return the local steps, of methods that have steps of their own.
 
         Args:
             model: The network.
@@ -266,7 +264,7 @@ class Clustered(MethodConfig):
             ask: What can be asked of all clients that train.
             state: The state without memory.
         """
-        return state._replace(memory=jnp.zeros_like(state.models)) if self.buffers else state
+        return state
 
     def prepare(self, ask: Ask, state: State) -> State:
         """Return the state that the participants of a round find.
@@ -395,10 +393,8 @@ class Clustered(MethodConfig):
     @property
     def shared_copies_downloaded(self) -> float:
         """How many model-sized vectors with the same shared parameters a participant downloads: all
-        models (and one buffer for two vectors) to choose from, or its own."""
-        if self.buffers:
-            return (self.models_kept + 1) / 2
-        return float(self.models_kept) if self.chooses_by_loss else 1.0
+        models to choose from, or its own, and what its training needs besides."""
+        return self.local.count_downloads(self.models_kept if self.chooses_by_loss else 1)
 
     @property
     def fixed_downloads(self) -> str:
@@ -409,20 +405,17 @@ class Clustered(MethodConfig):
 
     @property
     def no_feedback(self) -> str:
-        """Say why `train.compress` cannot keep what it drops: of two vectors that are sent, one
-        does not lack what the other does."""
-        if self.buffers:
-            return "it sends momentum buffers"
-        return "it sends two updates a round" if self.trains_twice else ""
+        """Say why `train.compress` cannot keep what it drops."""
+        return self.local.no_feedback
 
     def releases(self, rounds: int) -> tuple[int, int]:
-        """Return how many noised sums a run publishes, of updates, and of buffers or for the global
-        model: (over the participants of a round, over all clients).
+        """Return how many noised sums a run publishes: (over the participants of a round, over all
+        clients).
 
         Args:
             rounds: How many rounds the run has.
         """
-        return self.draw.releases(2 if self.buffers or self.trains_twice else 1, rounds)
+        return self.draw.releases(self.local.sums, rounds)
 
     @property
     def without(self) -> dict[str, str]:
@@ -436,14 +429,7 @@ class Clustered(MethodConfig):
             )
         if self.reassigns:
             found["privacy.noise"] = "a model's distance from another cluster's has no bound"
-        if self.buffers:
-            found |= dict.fromkeys(
-                ("momentum", "optimizer"), "its momentum buffers are SGD's, with its option beta"
-            )
-        if self.aggregate == "gradient":
-            why = 'it averages gradients with aggregate = "gradient"'
-            found |= dict.fromkeys(("optimizer", "parts", "freeze", "asynchronous"), why)
-        return found
+        return found | self.local.without
 
     def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
         """Raise SpecError for a draw that a round of this kind cannot have, and for clusters that
@@ -455,11 +441,7 @@ class Clustered(MethodConfig):
             data: The options of the table `data`.
             model: The options of the table `model`.
         """
-        if self.aggregate == "gradient" and self.average == "nova":
-            raise SpecError(
-                f'{where}.average = "nova": all take one step with aggregate = "gradient"; '
-                'take average = "samples"'
-            )
+        self.local.check(where, self.average)
         joins = (
             self.chooses
             or self.begins

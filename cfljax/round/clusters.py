@@ -10,20 +10,20 @@ import numpy as np
 from cfljax import keys
 from cfljax.federation import cohort as cohorts
 from cfljax.kernels.choose import reseed_empty
-from cfljax.kernels.mix import weights_by
+from cfljax.kernels.mix import Rule
 from cfljax.lazy import jnp
 from cfljax.local.averages import averages, numbers_sent
 from cfljax.local.optimiser import decay_rate
 from cfljax.local.reports import report_trained
-from cfljax.local.rounds import Mixing, Trained, choose_and_train, jobs_from, sizes, train_and_mix
-from cfljax.local.schedule import Work
+from cfljax.local.rounds import Mixing, Trained, choose_and_train, jobs_from, train_and_mix
 from cfljax.local.solver import Solver
 from cfljax.models.flat import columns_of_statistics
 from cfljax.round.ask import Ask, ask_all
 from cfljax.round.before import Before, trainers
-from cfljax.round.choice import is_private, join, need_clients, shares_of_all
+from cfljax.round.choice import is_private, join, need_clients
 from cfljax.round.clustered import Clustered
 from cfljax.round.common import first_model, first_models, need_groups
+from cfljax.round.local import AfterTraining, LocalTraining
 from cfljax.round.recluster import average_in_new_clusters, hand_on_models
 from cfljax.round.similarity import train_and_compare
 from cfljax.round.state import RoundResult, State
@@ -51,18 +51,10 @@ class ClusteredMethod:
         stepped = solver if type(config).step is Clustered.step else solver.with_step(config.step)
         if config.own_steps:
             stepped = stepped.with_own_steps(lambda hyper, rule: config.steps(model, hyper, rule))
-        work = config.work(solver.work)
-        if config.aggregate == "gradient":
-            # One step, on the first mini-batch or on all samples
-            batch = work.batch if config.estimate == "batch" else None
-            work = Work(epochs=None, steps=1, batch=batch, one_vector=True)
         self.solver = stepped
         self.train_before = trainers(stepped)
-        self.trainer = stepped if work == solver.work else stepped.with_work(work)
-        if config.trains_twice:
-            self.trainer = self.trainer.with_step(
-                lambda hyper: config.step(hyper)._replace(mu=config.pull(hyper))
-            )
+        self.trainer = config.local.make_trainer(stepped, config.work(solver.work), config.step)
+        self.weights = config.average
 
     def method(self) -> Method[State]:
         """Return the functions that the engine calls."""
@@ -81,7 +73,7 @@ class ClusteredMethod:
             regroup_after=self.regroup_after if regroups else None,
             score=None if config.has_fixed_labels else self.score,
             extras=self.extras,
-            also=self.also if adapts or config.trains_twice else None,
+            also=self.also if adapts or config.local.keeps_global_model else None,
             adapt=self.adapt if adapts else None,
             chooses=not (config.true_groups or adapts),
             follow=self.follow if config.true_groups else None,
@@ -134,7 +126,7 @@ class ClusteredMethod:
         """Return the state before the first round."""
         config = self.config
         if config.begins:
-            return State(**setup)
+            return config.local.start(State(**setup))
         clients = federation.clients
         active = None
         if config.true_groups:
@@ -151,12 +143,9 @@ class ClusteredMethod:
             labels = jnp.full(clients, -1 if config.chooses else 0, jnp.int32)
         # Clients that train for a later clustering are counted from 0
         count = jnp.int32(0) if self.regroups else None
-        global_model = models[:1] if config.trains_twice else None
+        state = State(models, labels, active=active, pretrained_count=count)
         ask = ask_all(self.solver, key, federation, federation.trains, hyper, active)
-        state = State(
-            models, labels, active=active, pretrained_count=count, global_model=global_model
-        )
-        state = config.first(ask, state)
+        state = config.first(ask, config.local.start(state))
         trained = ask.pretrained_count
         if trained is None:
             return state
@@ -206,12 +195,12 @@ class ClusteredMethod:
         hyper = config.numbers(hyper, state)
         ask = Ask(self.solver, key, federation, cohort, hyper, state.active)
         state = config.prepare(ask, state)
-        # Both trainings begin with the global model as it was before the round
-        global_model = whole = None
-        if state.global_model is not None:
-            global_model = ask.download(state.global_model)
-            whole = self._train_global(ask, state.global_model, global_model)
-        which, mix, trained = self._train_clusters(ask, state, global_model)
+        if self._at_once(ask):
+            which, after_training = self._choose_and_train(ask, state)
+        else:
+            which = self._choose(ask, state)
+            after_training = config.local.train(self, ask, state, which)
+        mix, trained, after = after_training
         if config.reassigns:
             which, mix, trained = average_in_new_clusters(
                 config, self.trainer, ask, state, which, trained
@@ -219,18 +208,7 @@ class ClusteredMethod:
 
         models = self._after(trained.mixed.new, hyper, state)
         labels = state.labels if config.has_fixed_labels else join(state.labels, cohort, which)
-        # Buffers are averaged as models are; `remember` may replace them
-        memory = trained.velocity if config.buffers else state.memory
-        after = state._replace(models=models, labels=labels, memory=memory)
-        if whole is not None:
-            # A participant with two updates is counted once
-            broken = cohort.mask & ~(trained.kept.finite & whole.kept.finite)
-            nonfinite = jnp.sum(broken, dtype=jnp.int32)
-            trained = trained._replace(
-                mixed=trained.mixed._replace(nonfinite=nonfinite),
-                steps=trained.steps + whole.steps,
-            )
-            after = after._replace(global_model=whole.mixed.new)
+        after = after._replace(models=models, labels=labels)
         moved = (mix > 0).any(axis=1) & ~trained.mixed.lost
         if config.reassigns:
             # An unused cluster that participants were put into is in use from now on
@@ -276,80 +254,61 @@ class ClusteredMethod:
         """Return the state after a round, in which models may be shared in part."""
         return after
 
-    def _train_clusters(
-        self, ask: Ask, state: State, global_model: Array | None
-    ) -> tuple[Array, Array, Trained]:
-        """Let the participants choose their clusters, and train them. Return the clusters i32[S],
-        the mixing matrix f32[K, S], and the result. `global_model` f32[1, d]: as it has arrived;
-        None: there is none."""
-        config = self.config
-        key = ask.key
-        federation = ask.federation
-        cohort = ask.cohort
-        hyper = ask.hyper
+    def _choose(self, ask: Ask, state: State) -> Array:
+        """Return i32[S]: the clusters for which the participants train."""
+        config, cohort = self.config, ask.cohort
+        which = config.choose(ask, state)
+        if not config.chooses:
+            return which
+        uid = ask.federation.uid[cohort.ids]
         k = state.clusters
+        return reseed_empty(ask.key, which, cohort.mask, k, uid, config.reseed, state.in_use)
+
+    def _choose_and_train(self, ask: Ask, state: State) -> tuple[Array, AfterTraining]:
+        """Let the participants choose while they train: they receive all models, and compute the
+        losses there. Return the clusters i32[S], and what training returns."""
+        local = self.config.local
 
         def mix_of(which: Array) -> Array:
-            if config.aggregate == "gradient":
-                return shares_of_all(which, federation, cohort, k, config.average)
-            return averages(self.trainer, federation, cohort, which, k, config.average, hyper)
+            return local.mix(self, ask, state, which)
 
-        if self._at_once(ask):
-            # The participants choose while they train: they receive all models, and compute the
-            # losses there
-            ask.download_all(state.models)
-            jobs = jobs_from(cohort, ask.download(state.models), None)
-            trained, which = choose_and_train(
-                self.trainer, key, federation, jobs, hyper, mix_of, state.models
+        ask.download_all(state.models)
+        jobs = jobs_from(ask.cohort, ask.download(state.models), None)
+        ask.upload()
+        trained, which = choose_and_train(
+            self.trainer, ask.key, ask.federation, jobs, ask.hyper, mix_of, state.models
+        )
+        return which, AfterTraining(mix_of(which), trained, state)
+
+    def average(self, solver: Solver, ask: Ask, which: Array, clusters: int) -> Array:
+        """As `TrainingMethod.average`."""
+        by = self.weights
+        return averages(solver, ask.federation, ask.cohort, which, clusters, by, ask.hyper)
+
+    def train(
+        self,
+        ask: Ask,
+        state: State,
+        which: Array,
+        mix: Array,
+        members: Array | None = None,
+        rule: Rule | None = None,
+        **start: Array,
+    ) -> Trained:
+        """As `TrainingMethod.train`."""
+        config = self.config
+        jobs = jobs_from(ask.cohort, ask.download(state.models), which, **start)
+        mixing = Mixing(mix, state.models, members, state.velocity)
+        if not config.compares:
+            return train_and_mix(
+                self.trainer, ask.key, ask.federation, jobs, ask.hyper, mixing, rule=rule
             )
-            return which, mix_of(which), trained
-        which = config.choose(ask, state)
-        if config.chooses:
-            uid = federation.uid[cohort.ids]
-            which = reseed_empty(key, which, cohort.mask, k, uid, config.reseed, state.in_use)
-        mix = mix_of(which)
-        arrived = ask.download(state.models)
-        jobs = jobs_from(cohort, arrived, which, **self._start_with(ask, state, global_model))
-        mixing = Mixing(mix, state.models)
-        if config.buffers:
-            # Buffers are means over the members, whatever the weights of gradients are
-            members = weights_by(which, cohort.mask, sizes(federation, cohort), k, config.average)
-            mixing = Mixing(mix, state.models, members, state.memory)
-        if config.compares:
-            how = config.similarity or "exact"
-            trained, moves = train_and_compare(
-                how, self.trainer, key, federation, jobs, hyper, mixing
-            )
-            kept = trained.kept._replace(moves=moves)
-            # All devices have all of these updates
-            return which, mix, trained._replace(kept=kept, dealt=None)
-        # The second of two trainings has the key of the first, the global model's, but its sum
-        # needs noise of its own. A rule that is given a unit has it, and with 1 it is as strong
-        rule = self.trainer.rule(key, hyper, 1.0) if config.trains_twice else None
-        trained = train_and_mix(self.trainer, key, federation, jobs, hyper, mixing, rule=rule)
-        return which, mix, trained
-
-    def _start_with(self, ask: Ask, state: State, global_model: Array | None) -> dict[str, Array]:
-        """Return what participants begin with besides their cluster's model, as fields of `Jobs`:
-        the global model that theirs is pulled to, empty notes, or momentum buffers."""
-        config, ids = self.config, ask.cohort.ids
-        if global_model is not None:
-            return {"anchor": global_model, "anchor_of": jnp.zeros_like(ids)}
-        if config.notes:
-            return {"home": jnp.full((ids.shape[0], config.notes), jnp.nan)}
-        return {"velocity": ask.download(state.memory)} if config.buffers else {}
-
-    def _train_global(self, ask: Ask, model: Array, arrived: Array) -> Trained:
-        """Train the global model f32[1, d] with all participants, as if they were one cluster.
-        `arrived` f32[1, d]: the model as they have received it."""
-        federation = ask.federation
-        cohort = ask.cohort
-        hyper = ask.hyper
-        everyone = jnp.zeros_like(cohort.ids)
-        mix = averages(self.solver, federation, cohort, everyone, 1, self.config.average, hyper)
-        jobs = jobs_from(cohort, arrived, everyone)
-        mixing = Mixing(mix, model)
-        return train_and_mix(self.solver, ask.key, federation, jobs, hyper, mixing)
+        how = config.similarity or "exact"
+        trained, moves = train_and_compare(
+            how, self.trainer, ask.key, ask.federation, jobs, ask.hyper, mixing, rule
+        )
+        # All devices have all of these updates
+        return trained._replace(kept=trained.kept._replace(moves=moves), dealt=None)
 
     def _at_once(self, ask: Ask) -> bool:
         """Return whether participants choose by their losses while they train, which is faster (see
@@ -363,7 +322,7 @@ class ClusteredMethod:
             and ask.active is None
             and not is_private(ask.hyper)
         )
-        trains_plainly = config.aggregate == "model" and not config.buffers
+        trains_plainly = type(config.local) is LocalTraining
         return by_plain_loss and trains_plainly and self.solver.chooses(ask.federation)
 
     def _bill(self, ask: Ask, state: State, arrived: Array) -> tuple[Traffic, PreRound | None]:
@@ -371,9 +330,6 @@ class ClusteredMethod:
         last one; None: nothing. `arrived` i32[]: how many clients joined on their arrival, for
         which they have trained."""
         config, cohort = self.config, ask.cohort
-        # Of a gradient the server makes the buffer itself
-        sends_two = config.trains_twice or (config.buffers and config.aggregate == "model")
-        ask.upload(each=2 if sends_two else 1)
         ask.upload(numbers_sent(config.average))
         sent = ask.bill()
         trained = arrived
@@ -429,7 +385,7 @@ class ClusteredMethod:
             for each in (state, fresh)
         )
         models = hand_on_models(np.asarray(state.models), before, np.asarray(fresh.models), after)
-        return fresh._replace(models=jnp.asarray(models))
+        return fresh._replace(models=jnp.asarray(models), global_model=state.global_model)
 
     def regroup_after(self, rounds: int) -> tuple[int, ...]:
         """Return the numbers of rounds after which `regroup` is called, in a run of `rounds`
@@ -451,7 +407,8 @@ class ClusteredMethod:
             return jnp.where(without, ask.least(self.config.score(ask, state)), state.labels)
         found = jnp.where(state.labels >= 0, state.labels, self.config.join(ask, state))
         # One that joins nowhere has the global model, which comes after the clusters', or the first
-        return jnp.where(found >= 0, found, state.clusters if self.config.trains_twice else 0)
+        nowhere = 0 if state.global_model is None else state.clusters
+        return jnp.where(found >= 0, found, nowhere)
 
     def models(self, state: State) -> tuple[Array, Array]:
         """Return the clusters' models, then the global one if there is one; and the labels."""

@@ -60,11 +60,6 @@ class MethodConfig:
     own_steps = False
     """Whether clients take steps of the method's own (`Solver.with_own_steps`), which cannot be
     done on Gram matrices."""
-    averaged = cast("tuple[str, ...]", ())
-    """The fields of the method's state that hold K averaged arrays f32[K, d], the models first.
-    Parts of them may be shared by all or stay with clients (`train.parts`); (): the method has
-    other models, and refuses that. It is not inherited, since a method that takes over another's
-    options may have another state."""
     server_models = ""
     """The field of the method's state with its averaged models f32[K, d], on which `train.server`
     takes its steps; "": the first of `averaged`, if it has any. The K clusters must be the same
@@ -118,17 +113,20 @@ class MethodConfig:
             for name, quantity in vars(base).get("diagnostics", {}).items()
         }
         # Not inherited: a subclass that does not say them has another round, perhaps
-        for name, nothing in (
-            ("averaged", ()),
-            ("server_models", ""),
-            ("publishes_one_sum_per_round", False),
-        ):
+        for name, nothing in (("server_models", ""), ("publishes_one_sum_per_round", False)):
             if name not in vars(cls):
                 setattr(cls, name, nothing)
         if "asynchronous_unsupported" not in vars(cls):
             # "" of a base class is not a reason: the next one up decides
             reasons = (vars(base).get("asynchronous_unsupported") for base in cls.__mro__[1:])
             cls.asynchronous_unsupported = next(reason for reason in reasons if reason)
+
+    @property
+    def averaged(self) -> tuple[str, ...]:
+        """The fields of the method's state that hold K averaged arrays f32[K, d], the models first.
+        Parts of them may be shared by all or stay with clients (`train.parts`); (): the method has
+        other models, and refuses that."""
+        return ()
 
     @property
     def reveals(self) -> str:

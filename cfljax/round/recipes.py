@@ -19,6 +19,7 @@ from cfljax.round.config import MethodConfig, PersonalConfig
 from cfljax.round.control import Controlled
 from cfljax.round.draw import Draw, Everybody, PerCluster, WarmUp
 from cfljax.round.entry import entry
+from cfljax.round.local import BesideGlobal, FromBuffer, LocalTraining, Noting, OneGradient
 from cfljax.round.peers import OwnModels, Peers
 from cfljax.round.recluster import every
 from cfljax.round.similarity import (
@@ -44,11 +45,16 @@ __all__ = [
     "AtHome",
     "AVERAGES",
     "Before",
+    "BesideGlobal",
     "InitialClusters",
     "Clustered",
     "Controlled",
     "Draw",
     "Everybody",
+    "FromBuffer",
+    "LocalTraining",
+    "Noting",
+    "OneGradient",
     "RoundResult",
     "GradientAt",
     "AtHomeState",

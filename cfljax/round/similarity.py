@@ -9,6 +9,7 @@ import numpy as np
 
 from cfljax.errors import SpecError
 from cfljax.kernels.cosine import SKETCH_SIZE, sketch
+from cfljax.kernels.mix import Rule
 from cfljax.lazy import jit
 from cfljax.local.rounds import Mixing, Trained, train_and_mix
 from cfljax.local.solver import Solver
@@ -75,14 +76,14 @@ def train_and_compare(
     jobs: Jobs,
     hyper: Hyper,
     mixing: Mixing,
+    rule: Rule | None = None,
 ) -> tuple[Trained, Array]:
     """Trains the jobs and moves the clusters' models, as `train_and_mix`. Also returns what is
     compared: the updates f32[S, d] if `how` is "exact", else their sketches f32[S, 4096]; then only
     the updates of one block are held at a time."""
     if how == "exact":
         solver = dataclasses.replace(solver, plan=solver.plan._replace(stream=0))
-    trained = train_and_mix(
-        solver, key, federation, jobs, hyper, mixing, SKETCH_SIZE if how == "sketch" else None
-    )
+    size = SKETCH_SIZE if how == "sketch" else None
+    trained = train_and_mix(solver, key, federation, jobs, hyper, mixing, size, rule)
     moves = trained.kept.moves
     return trained, moves if trained.dealt is None else trained.dealt.collect(moves)

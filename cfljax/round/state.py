@@ -45,6 +45,8 @@ class State(NamedTuple):
     """Arrays that are kept with the results."""
     global_model: Array | None = None
     """f32[1, d]: a global model, which all participants train as well; None: there is none."""
+    velocity: Array | None = None
+    """f32[K, d]: the clusters' momentum buffers, of `FromBuffer`; None: there are none."""
     client_params: Array | None = None
     """f32[C, n]: the parameters that stay with each client (`round/parts.py`); None: there are
     none."""

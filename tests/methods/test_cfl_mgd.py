@@ -34,7 +34,7 @@ def test_agrees_with_a_plain_loop_over_clients(case):
         wanted = cfl_mgd(net, clients, states[0].models, seed, 4, 5, 0.1, beta, WORK, **options)
         close(states, method, [w[:2] for w in wanted])
         np.testing.assert_allclose(
-            states[-1].memory, wanted[-1][2], atol=1e-5 * max(1, np.abs(wanted[-1][2]).max())
+            states[-1].velocity, wanted[-1][2], atol=1e-5 * max(1, np.abs(wanted[-1][2]).max())
         )
         assert np.abs(wanted[-1][2]).max() > 0.01
 
@@ -86,7 +86,7 @@ def test_of_option_one_a_single_vector_arrives(way):
     for before, after in zip(states, states[1:], strict=False):
         step = after.models - before.models
         there = np.abs(step).max(axis=1) > 0
-        np.testing.assert_allclose(step[there], -0.1 * after.memory[there], rtol=1e-3, atol=1e-6)
+        np.testing.assert_allclose(step[there], -0.1 * after.velocity[there], rtol=1e-3, atol=1e-6)
         moved += there.sum()
     assert moved >= len(states) - 1
 
@@ -97,7 +97,7 @@ def test_a_cluster_without_participants_keeps_its_model_and_buffer():
     for before, after in zip(states[1:-1], states[2:], strict=True):
         for k in range(3):
             if np.array_equal(before.models[k], after.models[k]):
-                assert np.array_equal(before.memory[k], after.memory[k])
+                assert np.array_equal(before.velocity[k], after.velocity[k])
                 empty += 1
     assert empty
 
@@ -109,7 +109,7 @@ def test_a_broken_client_breaks_no_buffer():
             "cfl_mgd", broken, work=WORK, clusters=3, **DEFAULTS | {"aggregate": aggregate}
         )
         assert sum(int(info.nonfinite) for info in infos) > 0
-        assert np.isfinite(states[-1].models).all() and np.isfinite(states[-1].memory).all()
+        assert np.isfinite(states[-1].models).all() and np.isfinite(states[-1].velocity).all()
 
 
 def test_another_momentum_or_optimiser_is_refused():

@@ -72,7 +72,7 @@ def test_all_ways_of_training_give_the_same(table, way):
 METHODS_IN_PARTS = [
     name
     for name in METHODS
-    if METHODS.entry(name).options.averaged and not METHODS.entry(name).options.parts
+    if METHODS.check(name, {}, name).averaged and not METHODS.entry(name).options.parts
 ]
 
 
@@ -109,7 +109,7 @@ def test_what_stays_with_a_client_changes_with_its_own_training_only(name):
         )
         assert sorted(np.flatnonzero(moved)) == sorted(drawn[t])
     heads = [
-        np.asarray(getattr(state, METHODS.entry(name).options.averaged[0]))[:, HEAD]
+        np.asarray(getattr(state, METHODS.check(name, {}, name).averaged[0]))[:, HEAD]
         for state in out.states
     ]
     assert all(np.array_equal(head, heads[0]) for head in heads)
