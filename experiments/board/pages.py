@@ -121,7 +121,7 @@ def _write_tier(tier: str, played: list[Played]) -> list[str]:
         parts += ["### The best of each kind", _write_best(played)]
         parts += _write_tests(tier, played)
         parts += ["### Cost and gain of all methods", _write_methods(played)]
-        parts += ["### Who cannot play", _write_refusals(played)]
+        parts += ["### Who cannot play", _write_refusals(played) or "Nobody."]
     return [*parts, "### The settings", _write_settings(tier, played)]
 
 
@@ -213,7 +213,7 @@ def _write_methods(played: Sequence[Played]) -> str:
 
 
 def _write_refusals(played: Sequence[Played]) -> str:
-    """Write a row for each method and reason, with the settings."""
+    """Write a row for each method and reason, with the settings; "" if there are none."""
     found: dict[tuple[str, str], list[str]] = {}
     for each in played:
         for method, why in each.record["refused"].items():
@@ -222,7 +222,7 @@ def _write_refusals(played: Sequence[Played]) -> str:
             if method not in each.record["refused"] and not each.list_runs(method):
                 found.setdefault((method, "diverged in a seed"), []).append(each.setting.name)
     rows = [[f"`{method}`", ", ".join(names), why] for (method, why), names in found.items()]
-    return table(["method", "settings", "why"], sorted(rows))
+    return table(["method", "settings", "why"], sorted(rows)) if rows else ""
 
 
 def _write_settings(tier: str, played: Sequence[Played]) -> str:

@@ -26,13 +26,12 @@ RECORDS = Path(__file__).parent.parent / "records"
 NUMBERS = {
     "ari": "ari_last",
     "clusters": "clusters_last",
-    "worst_tenth": "accuracy_worst10",
     "bytes_up": "bytes_up",
     "bytes_down": "bytes_down",
     # Simulated, by train.clock of tiers.toml
     "seconds": "clock_s",
 }
-"""What a record has of each run beside its accuracy -> the quantity of its summary."""
+"""What a record has of each run beside its accuracies -> the quantity of its summary."""
 SECONDS = "processor_seconds.txt"
 
 
@@ -132,10 +131,13 @@ def _read_chosen(record: Table) -> Table:
 def _describe_run(record: Table) -> Table:
     """Describe a run: a method that fine-tunes at the end is scored after that."""
     summary = record["summary"]
-    accuracy = summary.get("accuracy_finetuned", summary["accuracy_last"])
+    accuracy, worst = summary["accuracy_last"], summary["accuracy_worst10"]
+    if "accuracy_finetuned" in summary:
+        accuracy = summary["accuracy_finetuned"]
+        worst = summary["accuracy_worst10_finetuned"]
     facts = {key: record[key] for key in ("method", "seed", "id", "status")}
-    numbers = {key: _round(summary.get(name)) for key, name in NUMBERS.items()}
-    return facts | {"accuracy": _round(accuracy)} | numbers
+    scores = {"accuracy": _round(accuracy), "worst_tenth": _round(worst)}
+    return facts | scores | {key: _round(summary.get(name)) for key, name in NUMBERS.items()}
 
 
 def _round(value: object) -> float | None:

@@ -68,6 +68,8 @@ def test_a_setting_is_played_recorded_and_run_again(small, tmp_path, monkeypatch
     kept = cfljax.load(tmp_path / "out" / "07")[record["runs"][1]["id"]]
     accuracy = kept.summary["accuracy_finetuned"]
     assert record["runs"][1]["accuracy"] == pytest.approx(accuracy, abs=1e-5)
+    worst = kept.summary["accuracy_worst10_finetuned"]
+    assert record["runs"][1]["worst_tenth"] == pytest.approx(worst, abs=1e-5)
     lines = [line for line in file.read_text("utf-8").splitlines() if "_seconds" not in line]
     play.play(small, tmp_path / "out", tmp_path)
     assert lines == [
