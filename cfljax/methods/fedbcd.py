@@ -22,15 +22,15 @@ from cfljax.round.about import About, Reading
 from cfljax.round.recipes import (
     Ask,
     PersonalConfig,
+    RowUpdates,
     Solver,
     Work,
     first_model,
     jobs_from,
-    keep_own,
     option,
-    report,
+    round_of_rows,
 )
-from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model, Quantity
+from cfljax.types import Array, Cohort, Federation, Hyper, LocalStep, Method, Model, Quantity
 
 ABOUT = About(
     title="FedBCD",
@@ -106,16 +106,16 @@ class State(NamedTuple):
 
     # f32[1, d]
     z: Array
-    # f32[C, d]
-    personal: Array
-    # i32[C] zeros
-    labels: Array
+    # f32[C, d]: the x_i
+    rows: Array
+    # bool[C]: has trained its x_i
+    drawn: Array
     noise: Array | None = None
     """f32[1, d]: all noise of `train.privacy` so far. The sum of the x_i grows by each round's
     updates, and so does this."""
 
 
-def make(config: Config, model: Model, solver: Solver) -> Method:
+def make(config: Config, model: Model, solver: Solver) -> Method[State]:
     """FedBCD: personalized models pulled to a global one, which follows their mean.
 
     A round: each participant takes 1 to `config.max_steps` steps of SGD on f_i(x_i) + ρ ‖x_i − z‖²,
@@ -138,52 +138,41 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         noise = None if solver.rule(key, hyper).noise is None else jnp.zeros_like(first)
         return State(
             z=first,
-            personal=jnp.tile(first, (federation.clients, 1)),
-            labels=jnp.zeros(federation.clients, jnp.int32),
+            rows=jnp.tile(first, (federation.clients, 1)),
+            drawn=jnp.zeros(federation.clients, bool),
             noise=noise,
         )
 
-    def round(
-        key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper
-    ) -> tuple[State, Info]:
-        ask = Ask(solver, key, federation, cohort, hyper)
+    def train(ask: Ask, state: State, rows: Array) -> RowUpdates:
+        cohort = ask.cohort
         mine = jnp.arange(cohort.ids.shape[0], dtype=jnp.int32)
-        start = state.personal[cohort.ids]
-        steps = draw_steps(key, federation.uid[cohort.ids], config.max_steps)
+        steps = draw_steps(ask.key, ask.federation.uid[cohort.ids], config.max_steps)
         jobs = jobs_from(
-            cohort, start, mine, anchor=ask.download(state.z), anchor_of=jnp.zeros_like(mine)
+            cohort, rows, mine, anchor=ask.download(state.z), anchor_of=jnp.zeros_like(mine)
         )
         # The number of steps as a share of the most, as all trainings of a program are as long
         jobs = jobs._replace(work=cohort.work * steps / config.max_steps)
         trainer = working.with_step(lambda hyper: local_step(hyper, cohort))
-        updates = trainer.fit(key, federation, jobs, hyper)
+        updates = trainer.fit(ask.key, ask.federation, jobs, ask.hyper)
         ask.upload()
-        mixed = keep_own(cohort, updates.delta, start)
-        personal = cohort.write(state.personal, mixed.new)
+        return RowUpdates(jobs, updates, rows, updates.delta)
 
+    def merge(ask: Ask, before: State, after: State, done: RowUpdates) -> tuple[State, Array]:
         # The mean of all x_i, also of those that have not taken part
-        there = present(federation, cohort.round)
-        mean, noise = average_personal(solver.rule(key, hyper), personal, there, state.noise)
+        there = present(ask.federation, ask.cohort.round)
+        rule = solver.rule(ask.key, ask.hyper)
+        mean, noise = average_personal(rule, after.rows, there, before.noise)
         moves = jnp.any(there) & jnp.isfinite(mean).all()
-        z = jnp.where(moves, state.z - hyper["lr_z"] * (state.z - mean), state.z)
-        distances = jnp.linalg.norm(personal - z, axis=1)
-        info = report(
-            federation,
-            cohort,
-            updates,
-            start,
-            jnp.broadcast_to(z, start.shape),
-            mixed,
-            ask.bill(),
-            personal_distance=jnp.sum(equal_shares(there) * distances),
-        )
-        return State(z, personal, state.labels, noise), info
+        z = jnp.where(moves, before.z - ask.hyper["lr_z"] * (before.z - mean), before.z)
+        distances = jnp.linalg.norm(after.rows - z, axis=1)
+        ask.show(personal_distance=jnp.sum(equal_shares(there) * distances))
+        return after._replace(z=z, noise=noise), jnp.broadcast_to(z, done.start.shape)
 
     return Method(
         init,
-        round,
-        models=lambda state: (state.z, state.labels),
-        also=lambda state: {"personal": (state.personal, jnp.arange(state.personal.shape[0]))},
+        round_of_rows(solver, train, merge),
+        models=lambda state: (state.z, jnp.zeros(state.drawn.shape, jnp.int32)),
+        also=lambda state: {"personal": (state.rows, jnp.arange(state.rows.shape[0]))},
     )
 
 

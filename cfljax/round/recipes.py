@@ -22,6 +22,7 @@ from cfljax.round.entry import entry
 from cfljax.round.local import BesideGlobal, FromBuffer, LocalTraining, Noting, OneGradient
 from cfljax.round.peers import OwnModels, Peers
 from cfljax.round.recluster import every
+from cfljax.round.rows import RowUpdates, round_of_rows
 from cfljax.round.similarity import (
     compared_columns,
     compared_size,
@@ -65,6 +66,7 @@ __all__ = [
     "PerCluster",
     "Peers",
     "PersonalConfig",
+    "RowUpdates",
     "Soft",
     "Solver",
     "State",
@@ -88,6 +90,7 @@ __all__ = [
     "need_clients",
     "option",
     "report",
+    "round_of_rows",
     "sample_labels",
     "sketch_on_host_if",
     "similarity",

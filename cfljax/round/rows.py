@@ -9,9 +9,11 @@ that is finite, and is written back. Then the server does its step. The recipes 
 | `AtHome` | what stays with a client | a model w | w, and beside it the row | the row's training |
 | `Peers` | a client's model | perhaps prototypes | the row, or a mixture of rows | the update |
 | `Controlled` | a vector c_i | a model w, the mean c | w, corrected by c_i | the change of c_i |
+| FedBCD | a client's model | a model z | the row, pulled to z | the update |
 
 The server of `AtHome` moves w to the mean of the trained ones, that of `Controlled` w and c by the
-mean messages, and that of `Peers` does what the method says (`exchange`).
+mean messages, that of FedBCD z to the mean of all rows, and that of `Peers` does what the method
+says (`exchange`).
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def test_fedbcd_follows_the_plain_program(numbers):
         NET, federation(), toy.start(SEED), SEED, ROUNDS, PARTICIPANTS, **(NUMBERS | numbers)
     )
     assert np.abs(out.states[-1].z[0] - z).max() < 1e-5
-    assert np.abs(out.states[-1].personal - personal).max() < 1e-5
+    assert np.abs(out.states[-1].rows - personal).max() < 1e-5
     assert not out.labels().any()
 
 
@@ -58,8 +58,8 @@ def test_fedbcd_draws_each_number_of_steps_by_identity():
 
 def test_fedbcd_survives_a_broken_client():
     out = bcd(toy.broken(federation(), 1), lr_decay=1.0)
-    assert np.isfinite(out.states[-1].z).all() and np.isfinite(out.states[-1].personal).all()
-    assert np.array_equal(out.states[-1].personal[1], out.states[0].personal[1])
+    assert np.isfinite(out.states[-1].z).all() and np.isfinite(out.states[-1].rows).all()
+    assert np.array_equal(out.states[-1].rows[1], out.states[0].rows[1])
     assert sum(info.nonfinite for info in out.infos) > 0
 
 
