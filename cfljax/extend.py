@@ -24,6 +24,8 @@ another round is a function that returns a `Method`. What that needs, in the ord
 - Steps of its own: `Solver.with_own_steps`, `OwnSteps`, `GradientAt`.
 - Aggregation of updates: `weights_by` and `averages` (mixing matrices), `mix_updates`, `usable`;
   `keep_own` for personal models. Then `report`.
+- A row for each client: `round_of_rows` takes the rows, checks and writes them, bills and reports;
+  the training is a function that returns `RowUpdates`.
 - Both in one, in blocks of participants if memory is short: `train_and_mix`, then `report_trained`.
   `traffic`, `sizes` and `mean_over` count and average.
 - Data: `log_mel`, features of sounds for the models of sequences.
@@ -63,6 +65,7 @@ from cfljax.round.local import (
     OneGradient,
 )
 from cfljax.round.peers import OwnModels, Peers
+from cfljax.round.rows import RowUpdates, round_of_rows
 from cfljax.round.soft import MixtureState, Soft
 from cfljax.round.state import InitialClusters, RoundResult, State, mark_slots
 from cfljax.types import (
@@ -122,6 +125,7 @@ __all__ = [
     "PerCluster",
     "Quantity",
     "RoundResult",
+    "RowUpdates",
     "Rule",
     "Scores",
     "Seen",
@@ -156,6 +160,7 @@ __all__ = [
     "part_of",
     "report",
     "report_trained",
+    "round_of_rows",
     "samples",
     "score",
     "score_mixtures",

@@ -25,28 +25,27 @@ from cfljax.kernels.blocks import HIGHEST
 from cfljax.kernels.choose import select_by_weight
 from cfljax.kernels.mix import replace_by, sum_by
 from cfljax.lazy import jax, jnp
-from cfljax.local.reports import report
-from cfljax.local.rounds import jobs_from, sizes
 from cfljax.registry import Entry
 from cfljax.round.about import About, Reading
 from cfljax.round.recipes import (
     Ask,
     PersonalConfig,
+    RowUpdates,
     Solver,
     first_model,
     first_models,
-    keep_own,
+    jobs_from,
+    mean_over_samples,
     need_clients,
     option,
+    round_of_rows,
 )
-from cfljax.round.soft import mean_over_samples
 from cfljax.types import (
     Array,
     Cohort,
     Federation,
     Hyper,
     Info,
-    Jobs,
     LocalStep,
     Method,
     Model,
@@ -174,11 +173,11 @@ class State(NamedTuple):
     # f32[K, d]: c_s
     centres: Array
     # f32[C, d]: w_i
-    personal: Array
+    rows: Array
+    # bool[C]: has trained its w_i
+    drawn: Array
     # f32[C, K]: u_is; each row sums to one
     shares: Array
-    # bool[C]: has trained its personal model
-    trained: Array
 
     @property
     def largest(self) -> Array:
@@ -186,7 +185,7 @@ class State(NamedTuple):
         return jnp.argmax(self.shares, axis=1).astype(jnp.int32)
 
 
-def make(config: Config, model: Model, solver: Solver) -> Method:
+def make(config: Config, model: Model, solver: Solver) -> Method[State]:
     """FedSoft: personalized models pulled to several cluster models, by the client's share of each.
 
     A round: every `config.tau` rounds each client estimates its shares u_is of the clusters, f32[C,
@@ -216,10 +215,41 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         return State(
             # The first of the k + 1 models is w, which clients start with
             centres=first_models(key, model, k + 1)[1:],
-            personal=jnp.tile(w, (clients, 1)),
+            rows=jnp.tile(w, (clients, 1)),
+            drawn=jnp.zeros(clients, bool),
             shares=jnp.full((clients, k), 1 / k),
-            trained=jnp.zeros(clients, bool),
         )
+
+    def train(ask: Ask, state: State, rows: Array) -> RowUpdates:
+        u = state.shares[ask.cohort.ids]
+        mix = draw_for_clusters(ask, u)
+        # A participant that no cluster has drawn does not train
+        drawn = ask.of(jnp.any(mix > 0, axis=0))
+        drawn.download(state.centres, each=k)
+        # The local loss has one proximal term for each cluster; as the shares sum to 1, all
+        # together are one term to the mean of the cluster models
+        centre = jnp.matmul(u, state.centres, precision=HIGHEST)
+        mine = jnp.arange(len(rows), dtype=jnp.int32)
+        start = rows if config.start == "own" else centre
+        jobs = jobs_from(drawn.cohort, start, mine, anchor=centre, anchor_of=mine)
+        updates = pulling.fit(ask.key, ask.federation, jobs, ask.hyper)
+        drawn.upload()
+        # The personal models become what the server has received, wherever training started
+        received = start + updates.delta
+        change = jnp.where(jobs.mask[:, None], received - rows, 0.0)
+        return RowUpdates(jobs, updates, rows, change, mix)
+
+    def merge(ask: Ask, before: State, after: State, done: RowUpdates) -> tuple[State, Array]:
+        assert done.more is not None
+        # Whole models are averaged, so that clusters do not depend on where clients started
+        received = done.jobs.start + done.updates.delta
+        rule = solver.rule(ask.key, ask.hyper)
+        mean, finite = sum_by(rule, done.more, received)
+        centres = replace_by(done.more, mean, finite, before.centres, rule).new
+        # The report says how far each w_i is from its client's main cluster model
+        return after._replace(centres=centres), centres[before.largest[ask.cohort.ids]]
+
+    train_round = round_of_rows(solver, train, merge)
 
     def round(
         key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper
@@ -229,38 +259,19 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
             (cohort.round % config.tau == 0) | (federation.arrive == cohort.round)
         )
         shares = estimate_shares(solver, federation, state, due, hyper["floor"])
-        u = shares[cohort.ids]
-        mix = draw_for_clusters(key, u, federation, cohort, hyper["selected"])
-        # A participant that no cluster has drawn does not train
-        cohort = cohort._replace(mask=cohort.mask & jnp.any(mix > 0, axis=0))
-
-        own = state.personal[cohort.ids]
-        jobs = jobs_to_train(config, state, cohort, u)
-        updates = pulling.fit(key, federation, jobs, hyper)
-        received = jobs.start + updates.delta
-
-        # Whole models are averaged, so that clusters do not depend on where clients started
-        rule = solver.rule(key, hyper)
-        mean, finite = sum_by(rule, mix, received)
-        mixed = replace_by(mix, mean, finite, state.centres, rule)
-        # The personal models become what the server has received, wherever training started
-        change = jnp.where(cohort.mask[:, None], received - own, 0.0)
-        kept = keep_own(cohort, change, own)
-        # One whose update is not finite has no new model: it goes on as it was
-        state = State(
-            centres=mixed.new,
-            personal=cohort.write(state.personal, kept.new, ~kept.lost),
-            shares=shares,
-            trained=cohort.write(state.trained, True, ~kept.lost),
-        )
-        # The report says how far each w_i is from its client's main cluster model
-        end = mixed.new[state.largest[cohort.ids]]
-        ask = Ask(solver, key, federation, cohort, hyper)
-        sent = bill_round(ask, state.centres, due & (federation.arrive <= cohort.round))
-        return state, report(federation, cohort, updates, jobs.start, end, mixed, sent)
+        state = state._replace(shares=shares)
+        after, info = train_round(key, state, federation, cohort, hyper)
+        asked = due & (federation.arrive <= cohort.round)
+        everyone = jnp.arange(federation.clients, dtype=jnp.int32)
+        clients = Cohort(everyone, asked, jnp.ones(everyone.shape), cohort.round)
+        ask = Ask(solver, key, federation, clients, hyper)
+        ask.download(state.centres, each=k)
+        # Their shares
+        ask.upload(k)
+        return after, info._replace(traffic=Traffic(*map(jnp.add, info.traffic, ask.bill())))
 
     def models(state: State) -> tuple[Array, Array]:
-        own = jnp.where(state.trained[:, None], state.personal, state.centres[state.largest])
+        own = jnp.where(state.drawn[:, None], state.rows, state.centres[state.largest])
         return own, jnp.arange(own.shape[0], dtype=jnp.int32)
 
     return Method(
@@ -298,48 +309,20 @@ def estimate_shares(
     return jnp.where(who[:, None], share / jnp.sum(share, axis=1, keepdims=True), state.shares)
 
 
-def jobs_to_train(config: Config, state: State, cohort: Cohort, u: Array) -> Jobs:
-    """Make the participants' jobs: each starts from its personal model, or as `config.start` says,
-    and is pulled to the cluster models by its shares `u` f32[S, K]."""
-    # The local loss has one proximal term for each cluster; as the shares sum to 1, all together
-    # are one term to the mean of the cluster models
-    centre = jnp.matmul(u, state.centres, precision=HIGHEST)
-    mine = jnp.arange(cohort.ids.shape[0], dtype=jnp.int32)
-    start = state.personal[cohort.ids] if config.start == "own" else centre
-    return jobs_from(cohort, start, mine, anchor=centre, anchor_of=mine)
-
-
-def draw_for_clusters(
-    key: Array, u: Array, federation: Federation, cohort: Cohort, selected: Array
-) -> Array:
+def draw_for_clusters(ask: Ask, u: Array) -> Array:
     """Draw the participants of each cluster, with odds v_is ∝ u_is n_i, and return the weights of
     the participants in its mean, f32[K, S]: those that are drawn count equally.
 
     Args:
-      key: The round's key.
-      u: f32[S, K] the participants' shares.
-      federation: The clients' data.
-      cohort: The participants.
-      selected: f32[] the share of the participants that each cluster draws.
+      ask: The participants.
+      u: f32[S, K] their shares.
     """
-    odds = jnp.where(cohort.mask, u.T * sizes(federation, cohort), 0.0)
-    uid = federation.uid[cohort.ids]
-    drawn = select_by_weight(key, odds, cohort.mask, uid, selected).astype(jnp.float32)
+    mask = ask.cohort.mask
+    odds = jnp.where(mask, u.T * ask.sizes, 0.0)
+    uid = ask.federation.uid[ask.cohort.ids]
+    drawn = select_by_weight(ask.key, odds, mask, uid, ask.hyper["selected"]).astype(jnp.float32)
     # A cluster that has drawn nobody has a row of zeros
     return drawn / jnp.maximum(jnp.sum(drawn, axis=1, keepdims=True), 1e-30)
-
-
-def bill_round(ask: Ask, models: Array, asked: Array) -> Traffic:
-    """Bill a round. A participant gets all cluster models f32[K, d] and sends its own. In a round
-    of estimates the clients `asked` bool[C] get the cluster models, too, and send their shares."""
-    clients = jnp.arange(len(asked), dtype=jnp.int32)
-    cohort = Cohort(clients, asked, jnp.ones(len(asked)), ask.cohort.round)
-    estimates = Ask(ask.solver, ask.key, ask.federation, cohort, ask.hyper)
-    for each in (ask, estimates):
-        each.download(models, each=len(models))
-    ask.upload()
-    estimates.upload(len(models))
-    return Traffic(*map(jnp.add, ask.bill(), estimates.bill()))
 
 
 fedsoft = Entry(Config, make)

@@ -10,10 +10,11 @@ that is finite, and is written back. Then the server does its step. The recipes 
 | `Peers` | a client's model | perhaps prototypes | the row, or a mixture of rows | the update |
 | `Controlled` | a vector c_i | a model w, the mean c | w, corrected by c_i | the change of c_i |
 | FedBCD | a client's model | a model z | the row, pulled to z | the update |
+| FedSoft | a client's model | K models | the row, pulled to their mixture | the update |
 
 The server of `AtHome` moves w to the mean of the trained ones, that of `Controlled` w and c by the
-mean messages, that of FedBCD z to the mean of all rows, and that of `Peers` does what the method
-says (`exchange`).
+mean messages, that of FedBCD z to the mean of all rows, that of FedSoft each model to the mean of
+the rows that it has drawn, and that of `Peers` does what the method says (`exchange`).
 """
 
 from __future__ import annotations
@@ -70,12 +71,27 @@ def round_of_rows(
     """Return the function `Method.round`.
 
     Args:
-        solver: The solver of the run.
+        solver: The solver of the run. A method's state is a NamedTuple with `rows` f32[C, m] and
+            `drawn` bool[C], which rows have been trained.
         train: (participants, state, their rows f32[S, m]) -> what they train. It sends them what
             they need, and bills what they send.
         merge: (participants, state before the round, the same with their new rows, what they have
             trained) -> (the state after the server's step, f32[S, d] the models that participants
             have then, for the report).
+
+    Example:
+        ```python
+        def train(ask, state, rows):
+            jobs = jobs_from(ask.cohort, rows, jnp.arange(len(rows)))
+            updates = solver.fit(ask.key, ask.federation, jobs, ask.hyper)
+            ask.upload()
+            return RowUpdates(jobs, updates, rows, updates.delta)
+
+        def merge(ask, before, after, done):
+            return after, after.rows[ask.cohort.ids]
+
+        return Method(init, round_of_rows(solver, train, merge), models)
+        ```
     """
 
     def round(
@@ -84,6 +100,8 @@ def round_of_rows(
         ask = Ask(solver, key, federation, cohort, hyper)
         done = train(ask, state, state.rows[cohort.ids])
 
+        # A method may leave out participants
+        cohort = cohort._replace(mask=done.jobs.mask)
         # The row of a participant whose change is not finite stays as it was
         finite = usable(done.change)
         kept = keep_own(cohort, done.change, done.start)

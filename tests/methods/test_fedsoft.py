@@ -30,7 +30,7 @@ def test_fedsoft_follows_the_plain_program(case):
         net,
         clients,
         first.centres,
-        first.personal,
+        first.rows,
         SEED,
         ROUNDS,
         PARTICIPANTS,
@@ -41,8 +41,8 @@ def test_fedsoft_follows_the_plain_program(case):
     )
     centres, personal, u, trained = wanted
     assert np.abs(last.centres - centres).max() < 1e-5 and np.abs(last.shares - u).max() < 1e-5
-    assert np.abs(last.personal - personal).max() < 1e-5
-    assert set(np.flatnonzero(last.trained).tolist()) == trained
+    assert np.abs(last.rows - personal).max() < 1e-5
+    assert set(np.flatnonzero(last.drawn).tolist()) == trained
     own = np.array([personal[c] if c in trained else centres[u[c].argmax()] for c in range(8)])
     assert np.abs(out.models() - own).max() < 1e-5 and out.labels().tolist() == list(range(8))
     models, of = out.method.also(last)["cluster"]
@@ -72,7 +72,7 @@ def test_a_client_of_fedsoft_whose_update_is_broken_has_not_trained(start):
     last, models = out.states[-1], out.models()
     drawn = [plain.cohort(SEED, t, np.arange(8), PARTICIPANTS) for t in range(ROUNDS)]
     assert len(np.unique(drawn)) == 8 and 0 < sum(broken) < 8
-    assert np.asarray(last.trained).tolist() == [not each for each in broken]
+    assert np.asarray(last.drawn).tolist() == [not each for each in broken]
     for client in np.flatnonzero(broken):
         assert np.array_equal(models[client], last.centres[int(last.largest[client])])
 
