@@ -90,7 +90,7 @@ def round_of_rows(
         def merge(ask, before, after, done):
             return after, after.rows[ask.cohort.ids]
 
-        return Method(init, round_of_rows(solver, train, merge), models)
+        method = Method(init, round_of_rows(solver, train, merge), models)
         ```
     """
 
