@@ -1,21 +1,25 @@
-"""Convolution, pooling, normalisation and LSTM layers as functions of arrays."""
+"""Convolution, normalisation, LSTM and dense layers as functions of arrays."""
 
 from __future__ import annotations
 
 import contextlib
 import contextvars
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from cfljax.lazy import custom_jvp, custom_vjp, jax, jnp
-from cfljax.models import blocks
+from cfljax.models import blocks, winograd
 from cfljax.models.blocks import Around, convolve_by_xla, padding_of
+from cfljax.models.pooling import find_largest, pool_2_2, scatter_largest
+from cfljax.models.tiles import count_tiles, join_images, one_by_one, split_images
 
 CONVOLUTIONS = ("auto", "patches", "native", "windows")
 # Floats of shifted images that are held at a time for the gradient of a kernel, but at least one
 # image's: half a megabyte, which stays in the cache. If the kernel has more numbers than that, as
 # many as the kernel: each tile reads and writes all of its gradient
 GRADIENT_TILE_FLOATS = 1 << 17
+# Floats of outputs that are held at a time until they are pooled: half a megabyte
+POOLED_TILE_FLOATS = 1 << 17
 # XLA's convolution on a CPU is slow for few outputs, so neighbouring pixels are computed together:
 # as many as have MAX_JOINED_OUTPUTS / 2 outputs, or MAX_JOINED_OUTPUTS where a pixel has at most
 # FEW_INPUTS numbers (measured: 0.2 to 0.6 of the time)
@@ -63,6 +67,10 @@ def convolve(
         outputs = convolve_by_xla(x, kernel, (stride, stride), padding_of(kernel, padding))
     elif form == "windows":
         outputs = blocks.convolve_windows(x, kernel, stride, padding)
+    elif pooled and stride == 1:
+        if padding == "same" and winograd.fits(x, kernel):
+            return winograd.convolve_pooled(x, kernel)
+        return _convolve_pooled(x, kernel, padding)
     else:
         outputs = _convolve_xla(x, kernel, stride, padding)
     return pool_2_2(outputs) if pooled else outputs
@@ -122,6 +130,9 @@ def _convolve_pixels(x: jax.Array, kernel: jax.Array, stride: int, around: Aroun
     def convolve_several(
         _: int, mapped: list[bool], x: jax.Array, kernel: jax.Array
     ) -> tuple[jax.Array, bool]:
+        if not any(mapped):
+            # As in `one_by_one`
+            return convolve_one(x, kernel), False
         if not mapped[1]:
             return jax.vmap(convolve_one, (0, None))(x, kernel), True
         # Of several kernels XLA would make a convolution in groups, which takes twice as long
@@ -143,39 +154,72 @@ def _gradients(
     # With the pixels of a square as channels of one pixel, every stride is one
     small, back = jax.vjp(lambda kernel: _kernel_in_squares(kernel, stride), kernel)
     (top, bottom), (first, last) = padding_of(kernel, padding)
-    above, below = -(-top // stride), bottom // stride
-    left, right = -(-first // stride), last // stride
-    rows, columns, inputs, outputs = small.shape
-    height = change.shape[1]
-    width = -(-x.shape[2] // stride)
-    # From the pixels of the outputs back to each pixel of x: what the kernel reaches beyond them
-    back_rows = rows - 1 - above, rows - 1 - below
-    back_columns = columns - 1 - left, columns - 1 - right
+    around = (-(-top // stride), bottom // stride), (-(-first // stride), last // stride)
 
-    batch, together = _count_tiles(
-        len(x), height * width * (rows * inputs + columns * outputs), kernel.size
+    def read(images: jax.Array, change: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return _to_squares(images, stride), change
+
+    of_x = _from_squares(_gradient_of_images(small, around, change), stride)
+    of_small = _gradient_of_kernel(small, around, read, x, change)
+    return of_x[:, : x.shape[1], : x.shape[2]], back(of_small)[0]
+
+
+def _gradient_of_images(kernel: jax.Array, around: Around, change: jax.Array) -> jax.Array:
+    """Compute the gradient of a convolution of stride one by its images, f32[B, H, W, inputs], from
+    that of its outputs, f32[B, H', W', outputs]."""
+    rows, columns = kernel.shape[:2]
+    (above, below), (left, right) = around
+    # From the pixels of the outputs back to each pixel of x: what the kernel reaches beyond them
+    back_around = (rows - 1 - above, rows - 1 - below), (columns - 1 - left, columns - 1 - right)
+    return _convolve_pixels(change, jnp.swapaxes(kernel[::-1, ::-1], 2, 3), 1, back_around)
+
+
+def _gradient_of_kernel(
+    kernel: jax.Array,
+    around: Around,
+    read: Callable[..., tuple[jax.Array, jax.Array]],
+    *given: jax.Array,
+) -> jax.Array:
+    """Compute the gradient of a convolution of stride one by its kernel, a few images at a time.
+
+    Args:
+      kernel: f32[rows, columns, inputs, outputs], of which the shape counts.
+      around: The zeros around the images.
+      read: Tiles of the arrays in `given` -> the images f32[m, H, W, inputs], and the gradient of
+        their outputs f32[m, H', W', outputs].
+      given: Arrays with a row for each image, [B, ...].
+    """
+    rows, columns, inputs, outputs = kernel.shape
+    (above, below), (left, right) = around
+    images, change = jax.eval_shape(read, *given)
+    height = change.shape[1]
+    width = images.shape[2]
+    number = _count_gradient_tiles(
+        len(images), height * width * (rows * inputs + columns * outputs), kernel.size
     )
-    all_images = jnp.pad(x, ((0, batch - len(x)), (0, 0), (0, 0), (0, 0)))
-    all_changes = jnp.pad(change, ((0, batch - len(change)), (0, 0), (0, 0), (0, 0)))
 
     # Shifts of x along columns and of the change along rows are as many products as k · k shifts of
     # x, and hold 2 k shifted images instead of k · k
-    def tile(number: jax.Array, total: jax.Array) -> jax.Array:
-        images = jax.lax.dynamic_slice_in_dim(all_images, number * together, together)
-        change = jax.lax.dynamic_slice_in_dim(all_changes, number * together, together)
-        images = jnp.pad(_to_squares(images, stride), ((0, 0), (above, below), (0, 0), (0, 0)))
-        change = jnp.pad(change, ((0, 0), (0, 0), back_columns, (0, 0)))
+    def add_tile(total: jax.Array, tile: list[jax.Array]) -> tuple[jax.Array, None]:
+        images, change = read(*tile)
+        images = jnp.pad(images, ((0, 0), (above, below), (0, 0), (0, 0)))
+        change = jnp.pad(
+            change, ((0, 0), (0, 0), (columns - 1 - left, columns - 1 - right), (0, 0))
+        )
         down = [images[:, i : i + height] for i in range(rows)]
         along = [change[:, :, j : j + width] for j in reversed(range(columns))]
-        return total + _kernel_gradient(jnp.concatenate(down, -1), jnp.concatenate(along, -1))
+        of_tile = _kernel_gradient(jnp.concatenate(down, -1), jnp.concatenate(along, -1))
+        return total + of_tile, None
 
     nothing = jnp.zeros((rows * inputs, columns * outputs), kernel.dtype)
-    of_small = jax.lax.fori_loop(0, batch // together, tile, nothing)
-    of_small = of_small.reshape(rows, inputs, columns, outputs).swapaxes(1, 2)
-    of_x = _convolve_pixels(
-        change, jnp.swapaxes(small[::-1, ::-1], 2, 3), 1, (back_rows, back_columns)
-    )
-    return _from_squares(of_x, stride)[:, : x.shape[1], : x.shape[2]], back(of_small)[0]
+    total, _ = jax.lax.scan(add_tile, nothing, [split_images(each, number) for each in given])
+    return total.reshape(rows, inputs, columns, outputs).swapaxes(1, 2)
+
+
+def _count_gradient_tiles(batch: int, size: int, least: int) -> int:
+    """Return the number of tiles: as many images of this size in each as fit into
+    GRADIENT_TILE_FLOATS or `least`."""
+    return count_tiles(batch, max(GRADIENT_TILE_FLOATS, least) // size)[0]
 
 
 _convolve_xla.defvjp(
@@ -185,6 +229,65 @@ _convolve_xla.defvjp(
     ),
     _gradients,
 )
+
+
+@custom_vjp(nondiff_argnums=(2,))
+def _convolve_pooled(x: jax.Array, kernel: jax.Array, padding: str) -> jax.Array:
+    """Convolve by XLA and pool, a few images at a time, so that the outputs stay in the cache and
+    only their maxima are kept."""
+    return _forward_pooled(x, kernel, padding)[0]
+
+
+def _forward_pooled(
+    x: jax.Array, kernel: jax.Array, padding: str
+) -> tuple[jax.Array, tuple[jax.Array, jax.Array, jax.Array]]:
+    around = padding_of(kernel, padding)
+
+    def convolve(x: jax.Array, kernel: jax.Array) -> tuple[jax.Array, jax.Array]:
+        def convolve_tile(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+            most, which = find_largest(_convolve_pixels(x, kernel, 1, around))
+            return most, which.astype(jnp.uint8)
+
+        most, which = jax.lax.map(convolve_tile, split_images(x, _count_pooled_tiles(x, kernel)))
+        return join_images(most, len(x)), join_images(which, len(x))
+
+    most, which = one_by_one(convolve)(x, kernel)
+    return most, (x, kernel, which)
+
+
+def _backward_pooled(
+    padding: str, kept: tuple[jax.Array, jax.Array, jax.Array], change: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    x, kernel, _ = kept
+    around = padding_of(kernel, padding)
+    size = tuple(
+        side + sum(zeros) - length + 1
+        for side, zeros, length in zip(x.shape[1:3], around, kernel.shape[:2], strict=True)
+    )
+
+    def read(images: jax.Array, change: jax.Array, which: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return images, scatter_largest(change, which, size)
+
+    def gradients(
+        x: jax.Array, kernel: jax.Array, which: jax.Array, change: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        def convolve_tile(tile: tuple[jax.Array, jax.Array]) -> jax.Array:
+            return _gradient_of_images(kernel, around, scatter_largest(*tile, size))
+
+        number = _count_pooled_tiles(x, kernel)
+        tiles = split_images(change, number), split_images(which, number)
+        of_x = join_images(jax.lax.map(convolve_tile, tiles), len(x))
+        return of_x, _gradient_of_kernel(kernel, around, read, x, change, which)
+
+    return one_by_one(gradients)(*kept, change)  # type: ignore[return-value]
+
+
+_convolve_pooled.defvjp(_forward_pooled, _backward_pooled)
+
+
+def _count_pooled_tiles(x: jax.Array, kernel: jax.Array) -> int:
+    floats = x.shape[1] * x.shape[2] * kernel.shape[3]
+    return count_tiles(len(x), POOLED_TILE_FLOATS // floats)[0]
 
 
 def _to_squares(x: jax.Array, stride: int) -> jax.Array:
@@ -214,75 +317,6 @@ def _kernel_in_squares(kernel: jax.Array, stride: int) -> jax.Array:
         rows // stride, stride, columns // stride, stride, -1, outputs
     ).swapaxes(1, 2)
     return kernel.reshape(rows // stride, columns // stride, -1, outputs)
-
-
-def _count_tiles(batch: int, size: int, least: int) -> tuple[int, int]:
-    """Return the padded number of images, and the images per tile: as many of this size as fit into
-    GRADIENT_TILE_FLOATS or `least`."""
-    fewest = -(-batch // max(1, max(GRADIENT_TILE_FLOATS, least) // size))
-    # The least padding
-    number = min(range(fewest, 3 * fewest), key=lambda n: -(-batch // n) * n)
-    together = -(-batch // number)
-    return number * together, together
-
-
-@custom_vjp()
-def pool_2_2(x: jax.Array) -> jax.Array:
-    """Take the maximum of each 2 × 2 square, f32[B, H // 2, W // 2, c], odd ends left out. A tie's
-    gradient goes to the first."""
-    return _find_largest(x)[0]
-
-
-def _find_largest(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return the maximum of each 2 × 2 square, and its position in it, i32 of the same shape."""
-    batch, height, width, channels = x.shape
-    x = x[:, : height // 2 * 2, : width // 2 * 2].reshape(
-        batch, height // 2, 2, width // 2, 2, channels
-    )
-    a, b = x[:, :, 0, :, 0], x[:, :, 0, :, 1]
-    c, d = x[:, :, 1, :, 0], x[:, :, 1, :, 1]
-    most = jnp.maximum(jnp.maximum(a, b), jnp.maximum(c, d))
-    return most, jnp.where(a == most, 0, jnp.where(b == most, 1, jnp.where(c == most, 2, 3)))
-
-
-def _scatter_largest(change: jax.Array, which: jax.Array, size: tuple[int, ...]) -> jax.Array:
-    """Scatter each number to position `which` in its 2 × 2 square, zeros elsewhere, f32[B, H, W,
-    c]; `size` is (H, W)."""
-    batch, rows, columns, channels = change.shape
-
-    def add_squares(of: jax.Array) -> jax.Array:
-        return of[:, :, None, :, None, :]
-
-    index = jnp.arange(4).reshape(1, 2, 1, 2, 1)
-    spread = jnp.where(add_squares(which) == index, add_squares(change), 0.0).reshape(
-        batch, 2 * rows, 2 * columns, channels
-    )
-    return jnp.pad(spread, ((0, 0), (0, size[0] - 2 * rows), (0, size[1] - 2 * columns), (0, 0)))
-
-
-pool_2_2.defvjp(
-    lambda x: (_find_largest(x)[0], (_find_largest(x)[1], x)),
-    lambda kept, change: (_scatter_largest(change, kept[0], kept[1].shape[1:3]),),
-)
-
-
-def pool_3_2_same(x: jax.Array) -> jax.Array:
-    """Take the maximum of 3 × 3 squares at steps of 2, -> f32[B, ⌈H / 2⌉, ⌈W / 2⌉, c], padded as
-    TensorFlow's SAME."""
-    return _pool_axis(_pool_axis(x, 1), 2)
-
-
-def _pool_axis(x: jax.Array, axis: int) -> jax.Array:
-    size = x.shape[axis]
-    out = -(-size // 2)
-    missing = max((out - 1) * 2 + 3 - size, 0)
-    widths = [(0, 0)] * x.ndim
-    widths[axis] = (missing // 2, missing - missing // 2)
-    x = jnp.pad(x, widths, constant_values=-jnp.inf)
-    first = jax.lax.slice_in_dim(x, 0, 2 * out - 1, 2, axis)
-    second = jax.lax.slice_in_dim(x, 1, 2 * out, 2, axis)
-    third = jax.lax.slice_in_dim(x, 2, 2 * out + 1, 2, axis)
-    return jnp.maximum(jnp.maximum(first, second), third)
 
 
 def local_response(

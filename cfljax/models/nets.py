@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cfljax.lazy import jax, nn
-from cfljax.models import layers
+from cfljax.models import layers, pooling
 
 # Only the shapes of the parameters are taken from here; `starts` draws their values.
 ZEROS = nn.initializers.zeros
@@ -77,7 +77,7 @@ class Convolutional(nn.Module):
                 padding=self.padding,
                 name=f"conv_{number}",
             )(x)
-            x = nn.relu(layers.pool_2_2(batch_norm(f"norm_{number}")(x)) if self.batched else x)
+            x = nn.relu(pooling.pool_2_2(batch_norm(f"norm_{number}")(x)) if self.batched else x)
         return Dense(self.hidden, self.classes, name="head")(x)
 
 
@@ -92,10 +92,10 @@ class Cifar(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         """f32[B, H, W, c] -> f32[B, classes]."""
-        x = nn.relu(layers.pool_3_2_same(Conv(self.channels, 5, self.form, name="conv_0")(x)))
+        x = nn.relu(pooling.pool_3_2_same(Conv(self.channels, 5, self.form, name="conv_0")(x)))
         x = layers.local_response(x)
         x = nn.relu(Conv(self.channels, 5, self.form, name="conv_1")(x))
-        x = layers.pool_3_2_same(layers.local_response(x))
+        x = pooling.pool_3_2_same(layers.local_response(x))
         x = x.reshape(x.shape[0], -1)
         for number, width in enumerate(self.hidden):
             x = nn.relu(nn.Dense(width, name=f"dense_{number}")(x))

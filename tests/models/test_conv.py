@@ -7,7 +7,8 @@ import pytest
 
 from cfljax.models import build, layers
 from cfljax.models.augment import Augmentation, make_evaluation, make_training
-from cfljax.models.layers import convolve, local_response, pool_2_2, pool_3_2_same
+from cfljax.models.layers import convolve, local_response
+from cfljax.models.pooling import pool_2_2, pool_3_2_same
 from tests.often import rarely
 
 pooled = jax.jit(pool_2_2)
@@ -34,10 +35,10 @@ def test_all_forms_of_convolution_agree_in_values_and_gradients(size, pooled, mo
         monkeypatch.setattr(
             layers, "GRADIENT_TILE_FLOATS", together * 9 * 8 * size * (2 + 4)
         )  # of thirteen images
-        assert layers._count_tiles(13, 9 * 8 * size * 6, 0) == tiles
+        assert layers._count_gradient_tiles(13, 9 * 8 * size * 6, 0) == tiles
         return both("patches")
 
-    in_tiles = {1: (13, 1), 4: (14, 2), 13: (13, 13)}  # of fourteen one place stays free
+    in_tiles = {1: 13, 4: 7, 13: 1}  # of seven by two one place stays free
     made = jax.jit(
         lambda: [both("native"), both("windows"), *(patches(*each) for each in in_tiles.items())]
     )
