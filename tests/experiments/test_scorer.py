@@ -51,7 +51,7 @@ class Nested(FedAvg):
         some.losses(jnp.tile(state.models, (3, 1)))
         fewer = some.of(ask.cohort.ids < ASKED[1])
         fewer.gradients(jnp.tile(state.models, (2, 1)))
-        fewer.report(7, True)
+        fewer.upload(7)
         one = fewer.of(ask.cohort.ids < ASKED[2])
         one.losses(jnp.tile(state.models, (5, 1)))
         return state
