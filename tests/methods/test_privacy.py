@@ -136,7 +136,7 @@ def test_epsilon_counts_the_clients_that_have_arrived():
 
 def test_the_sums_of_a_round_are_over_the_same_draw_after_a_warm_up(monkeypatch):
     warm = run_of({"name": "fl_hc", "warmup_rounds": 6}, rounds=10)
-    monkeypatch.setattr(type(warm.options), "trains_twice", True)
+    monkeypatch.setattr(type(warm.options.local), "sums", 2)
     assert warm.options.releases(10) == (8, 12)
     assert privacy.epsilon(warm, crowd()) == compute_epsilon(
         NOISE, DELTA, (Draw(CLIENTS, DRAWN, 4),), sums=2, everybody=12
