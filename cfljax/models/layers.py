@@ -194,14 +194,18 @@ def _gradient_of_kernel(
     images, change = jax.eval_shape(read, *given)
     height = change.shape[1]
     width = images.shape[2]
-    number = _count_gradient_tiles(
+    number, together = _count_gradient_tiles(
         len(images), height * width * (rows * inputs + columns * outputs), kernel.size
     )
+    # Slices of whole arrays: as arrays of a `scan`, tiles take ResNet-20 a ninth longer
+    padded = [join_images(split_images(each, number), number * together) for each in given]
 
     # Shifts of x along columns and of the change along rows are as many products as k · k shifts of
     # x, and hold 2 k shifted images instead of k · k
-    def add_tile(total: jax.Array, tile: list[jax.Array]) -> tuple[jax.Array, None]:
-        images, change = read(*tile)
+    def add_tile(tile: jax.Array, total: jax.Array) -> jax.Array:
+        images, change = read(
+            *(jax.lax.dynamic_slice_in_dim(each, tile * together, together) for each in padded)
+        )
         images = jnp.pad(images, ((0, 0), (above, below), (0, 0), (0, 0)))
         change = jnp.pad(
             change, ((0, 0), (0, 0), (columns - 1 - left, columns - 1 - right), (0, 0))
@@ -209,17 +213,17 @@ def _gradient_of_kernel(
         down = [images[:, i : i + height] for i in range(rows)]
         along = [change[:, :, j : j + width] for j in reversed(range(columns))]
         of_tile = _kernel_gradient(jnp.concatenate(down, -1), jnp.concatenate(along, -1))
-        return total + of_tile, None
+        return total + of_tile
 
     nothing = jnp.zeros((rows * inputs, columns * outputs), kernel.dtype)
-    total, _ = jax.lax.scan(add_tile, nothing, [split_images(each, number) for each in given])
+    total = jax.lax.fori_loop(0, number, add_tile, nothing)
     return total.reshape(rows, inputs, columns, outputs).swapaxes(1, 2)
 
 
-def _count_gradient_tiles(batch: int, size: int, least: int) -> int:
-    """Return the number of tiles: as many images of this size in each as fit into
+def _count_gradient_tiles(batch: int, size: int, least: int) -> tuple[int, int]:
+    """Return the number of tiles, and the images per tile: as many of this size as fit into
     GRADIENT_TILE_FLOATS or `least`."""
-    return count_tiles(batch, max(GRADIENT_TILE_FLOATS, least) // size)[0]
+    return count_tiles(batch, max(GRADIENT_TILE_FLOATS, least) // size)
 
 
 _convolve_xla.defvjp(
