@@ -11,10 +11,11 @@ A method is a class: `Clustered` (each client in one of K clusters), `Soft` (eac
 K models), `AtHome` (a global model, and something that stays with each client) or `Peers` (a model
 for each client, near a mixture of all of them). A `Draw` says who takes part in a round of
 `Clustered` (`Everybody`, `PerCluster`, `WarmUp`; `draw_highest` and `uniform_numbers` for one of
-your own), a `LocalTraining` what participants do (`OneGradient`, `FromBuffer`, `BesideGlobal`,
-`Noting`; one of your own returns `AfterTraining`). Their functions get `Ask`, in `begin` and
-`regroup` `Before`; they return `InitialClusters` and `State`, and see a `RoundResult`. What has
-another round is a function that returns a `Method`. What that needs, in the order of a round:
+your own), a `Choice` how participants get their cluster (`ByScore`, `ByServer`, `Prepared`), a
+`LocalTraining` what they do (`OneGradient`, `FromBuffer`, `BesideGlobal`, `Noting`; one of your own
+returns `AfterTraining`). Their functions get `Ask`, in `begin` and `regroup` `Before`; they return
+`InitialClusters` and `State`, and see a `RoundResult`. What has another round is a function that
+returns a `Method`. What that needs, in the order of a round:
 
 - The state: a NamedTuple of the plug-in, with `first_model`, `first_models`, `part_of` (the
   parameters of a layer), `head_of` (the path of the last one).
@@ -51,9 +52,9 @@ from cfljax.registry.renamed import RENAMED as _RENAMED
 from cfljax.round.ask import Ask
 from cfljax.round.at_home import AtHome, AtHomeState
 from cfljax.round.before import Before
-from cfljax.round.choice import join
+from cfljax.round.choice import ByScore, ByServer, Choice, Prepared
 from cfljax.round.clustered import Clustered
-from cfljax.round.common import first_model, first_models, keep_own, traffic
+from cfljax.round.common import first_model, first_models, join, keep_own, traffic
 from cfljax.round.config import MethodConfig
 from cfljax.round.draw import Draw, Everybody, PerCluster, WarmUp
 from cfljax.round.local import (
@@ -96,6 +97,9 @@ __all__ = [
     "AtHomeState",
     "Before",
     "BesideGlobal",
+    "ByScore",
+    "ByServer",
+    "Choice",
     "Clustered",
     "Cohort",
     "Compressor",
@@ -123,6 +127,7 @@ __all__ = [
     "Parts",
     "Peers",
     "PerCluster",
+    "Prepared",
     "Quantity",
     "RoundResult",
     "RowUpdates",
@@ -175,7 +180,7 @@ __all__ = [
 _REMOVED = {
     "Clusters": "write your own NamedTuple(models, labels)",
     "by_loss": "use least_loss(solver.losses(federation, models, clients, mask))",
-    "chosen": "use a class on Clustered, whose participants choose by `score`",
+    "chosen": "use a class on Clustered with choice = ByScore()",
     "train_clusters": "use averages, train_and_mix and report_trained",
 }
 """A name that plug-ins could import until 0.2.0 -> what to do now."""

@@ -117,8 +117,7 @@ def clear_caches() -> None:
 def check_clients(run: Run, federation: Federation) -> None:
     """Reject more clusters than clients that train, and methods that need true groups if there are
     none."""
-    from cfljax.round.choice import need_clients
-    from cfljax.round.common import need_groups
+    from cfljax.round.common import need_clients, need_groups
 
     if getattr(run.options, "true_groups", False):
         need_groups(f'method "{run.method}"', federation)

@@ -3,12 +3,13 @@ visits them."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 from cfljax import keys
 from cfljax.federation.gather import client_rows, samples
 from cfljax.lazy import jax, jnp
-from cfljax.types import Array, Federation, Split
+from cfljax.types import Array, Cohort, Federation, Split
 
 # The most samples that a pass over all data of a client holds at a time. Larger clients are summed
 # tile by tile, so that a client costs no more than its number of samples requires
@@ -80,3 +81,31 @@ def _sort(key: Array, count: Array, size: int, length: int) -> Callable[[], Arra
     if size == 0:
         return lambda: rest
     return lambda: jnp.concatenate([jax.vmap(lambda of: permute(of, count, size))(key), rest], -1)
+
+
+def first_batches(
+    key: Array, federation: Federation, cohort: Cohort, batch: int | None, sequential: bool
+) -> Federation:
+    """Return a federation in which each participant holds only the first mini-batch of `batch`
+    samples that `Solver.fit` takes with this key. For a batch of None it is the given
+    federation."""
+    if batch is None:
+        return federation
+    split = federation.train
+    size = min(batch, split.longest)
+
+    def first(of: tuple[Array, Array]) -> Array:
+        each, client = of
+        order = shuffle(
+            keys.fold(each, "epoch", 0), split.count[client], split.longest, size, sequential
+        )
+        return client_rows(split, client, order)[:size]
+
+    ids = jnp.asarray(cohort.ids)
+    each = keys.fold_each(key, "client", jnp.asarray(federation.uid)[ids])
+    rows = jax.lax.map(first, (each, ids)) if sequential else jax.vmap(first)((each, ids))
+    nothing = jnp.zeros(federation.clients, jnp.int32)
+    begin = jnp.arange(rows.shape[0], dtype=jnp.int32) * size
+    held = jnp.minimum(jnp.asarray(split.count)[ids], size)
+    start, count = (cohort.write(nothing, each) for each in (begin, held))
+    return dataclasses.replace(federation, train=Split(rows.reshape(-1), start, count, size))

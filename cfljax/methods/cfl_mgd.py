@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 
 from cfljax.round.about import About, Reading
-from cfljax.round.recipes import Clustered, FromBuffer, OneGradient, option
+from cfljax.round.recipes import ByScore, Clustered, FromBuffer, OneGradient, option
 
 ABOUT = About(
     title="CFL-MGD",
@@ -73,7 +73,6 @@ class CFLMGD(Clustered):
     buffers. The buffers u_p are f32[P, d]; `clusters` is P, and `beta` the momentum β.
     """
 
-    chooses = True
     average = "uniform"
 
     clusters: int = option(4, "number of models", low=1, search=(2, 3, 4, 6))
@@ -90,6 +89,11 @@ class CFLMGD(Clustered):
         "choose on all local data, or on the first mini-batch of local training",
         choices=("full", "batch"),
     )
+
+    @property
+    def choice(self) -> ByScore:
+        """Choose by the loss on the data of `estimate`."""
+        return ByScore(first_batch=self.estimate == "batch")
 
     @property
     def local(self) -> FromBuffer:

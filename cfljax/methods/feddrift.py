@@ -28,7 +28,7 @@ from cfljax.kernels.unite import complete_linkage
 from cfljax.lazy import jnp
 from cfljax.methods.fedavg import FedAvg
 from cfljax.round.about import BY_SAMPLES, About, Reading
-from cfljax.round.recipes import Ask, State, join, option
+from cfljax.round.recipes import Ask, Prepared, State, join, option
 from cfljax.types import Array, Quantity
 
 ABOUT = About(
@@ -144,7 +144,7 @@ class FedDrift(FedAvg):
         "merged": Quantity("models that merge into others"),
         "without_room": Quantity("participants that found no free model"),
     }
-    splits, makes_models = True, True
+    choice = Prepared()
     reveals = "the choice by loss"
 
     max_clusters: int = option(16, "largest number of models at a time", low=2)

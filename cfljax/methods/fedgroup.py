@@ -40,6 +40,8 @@ from cfljax.round.cold_start import COLD_STARTS, first_groups
 from cfljax.round.recipes import (
     Ask,
     Before,
+    Choice,
+    ChoosingMethod,
     InitialClusters,
     RoundResult,
     State,
@@ -136,6 +138,20 @@ class AssignmentMemory(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
+class RandomGroup(Choice):
+    """Each participant but the founders gets a random group, a new one in each round."""
+
+    def choose(self, method: ChoosingMethod, ask: Ask, state: State) -> Array:
+        """Return i32[S]: the group of each participant, also of newcomers."""
+        ids = ask.cohort.ids
+        own = state.labels[ids]
+        drawn = pick_random_cluster(
+            keys.fold(ask.key, "rac"), ask.federation.uid[ids], state.memory.active
+        )
+        return jnp.where(state.memory.founder[ids] & (own >= 0), own, drawn)
+
+
+@dataclasses.dataclass(frozen=True)
 class FedGroup(FedAvg):
     """FedGroup: clusters from the directions of first updates; FedGrouProx with mu.
 
@@ -226,6 +242,13 @@ class FedGroup(FedAvg):
         """Return the numbers of a step of SGD, with FedGrouProx's pull `mu` to the start."""
         return LocalStep.of(hyper)._replace(mu=hyper["mu"])
 
+    @property
+    def choice(self) -> Choice:
+        """Let participants keep their group, or, with `rac = "always"`, have a new one in each
+        round."""
+        is_random = not self.newcomers_train and self.rac == "always"
+        return RandomGroup() if is_random else Choice()
+
     def begin(self, ask: Before) -> InitialClusters:
         """HOST. Make the groups by the cold start (Algorithm 3), and put all others
         into groups if these do not depend on the round."""
@@ -264,17 +287,6 @@ class FedGroup(FedAvg):
             *map(on_host, (start, directions, active, active, ask.has_pretrained))
         )
         return InitialClusters(start + directions, labels, joining, memory=memory, extras=snapshot)
-
-    def choose(self, ask: Ask, state: State) -> Array:
-        """Return i32[S]: the group of each participant, also of newcomers; with `rac = "always"` a
-        random one of all but founders."""
-        own = state.labels[ask.cohort.ids]
-        if self.newcomers_train or self.rac == "once":
-            return super().choose(ask, state)
-        drawn = pick_random_cluster(
-            keys.fold(ask.key, "rac"), ask.federation.uid[ask.cohort.ids], state.memory.active
-        )
-        return jnp.where(state.memory.founder[ask.cohort.ids] & (own >= 0), own, drawn)
 
     def join(self, ask: Ask, state: State) -> Array:
         """Return i32[S]: the group of newcomers (eq. 9)."""

@@ -28,6 +28,8 @@ from cfljax.round.about import About, Reading
 from cfljax.round.recipes import (
     AVERAGES,
     Ask,
+    ByServer,
+    ChoosingMethod,
     Clustered,
     RoundResult,
     State,
@@ -99,8 +101,7 @@ class Centres(Clustered):
     """A method whose server keeps the last weights W_i of each client, and compares them with K
     centres."""
 
-    chooses = True
-    scores_on_server = True
+    choice = ByServer()
     compares = True
     # W_i
     vectors_kept = 1
@@ -122,6 +123,14 @@ class Centres(Clustered):
         return ask.cohort.write(own, new, done.finite)
 
 
+class ByKMeans(ByServer):
+    """Participants have the cluster that the step of K-means before the round has found."""
+
+    def choose(self, method: ChoosingMethod, ask: Ask, state: State) -> Array:
+        """Return i32[S]: the cluster of each participant."""
+        return state.labels[ask.cohort.ids]
+
+
 @dataclasses.dataclass(frozen=True)
 class FeSEM(Centres):
     """FeSEM: K-means of the clients' last weights, one step a round.
@@ -132,6 +141,8 @@ class FeSEM(Centres):
     centre becomes the mean of its members' models by `average`. `clusters` is K, and `compare` says
     which p of the d weights are compared.
     """
+
+    choice = ByKMeans()
 
     compare: str = option(
         "last", 'kernel of the last dense layer, or "head", "whole", or a prefix of parameter paths'
@@ -178,10 +189,6 @@ class FeSEM(Centres):
         # Before any weights are known there is nothing to average
         memory = state.memory._replace(means=jnp.where(known.any(), new, means))
         return state._replace(labels=labels, memory=memory)
-
-    def choose(self, ask: Ask, state: State) -> Array:
-        """Return i32[S]: the cluster of each participant."""
-        return state.labels[ask.cohort.ids]
 
     def score(self, ask: Ask, state: State) -> Array:
         """Return f32[K, S]: how far each participant's weights are from the centres."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 
 from cfljax.round.about import About, Reading
-from cfljax.round.recipes import AVERAGES, Clustered, LocalTraining, OneGradient, option
+from cfljax.round.recipes import AVERAGES, ByScore, Clustered, LocalTraining, OneGradient, option
 
 ABOUT = About(
     title="IFCA",
@@ -86,8 +86,6 @@ class IFCA(Clustered):
     mean, and `reseed` says when random participants are put into clusters.
     """
 
-    chooses = True
-
     clusters: int = option(4, "number of models", low=1, search=(2, 3, 4, 6))
     estimate: str = option(
         "full",
@@ -103,6 +101,12 @@ class IFCA(Clustered):
         "put random participants into the clusters",
         choices=("never", "when_empty", "always"),
     )
+
+    @property
+    def choice(self) -> ByScore:
+        """Choose by the loss on the data of `estimate`, and put participants into clusters by
+        `reseed`."""
+        return ByScore(self.reseed, first_batch=self.estimate == "batch")
 
     @property
     def local(self) -> LocalTraining:

@@ -19,7 +19,7 @@ import dataclasses
 from cfljax.kernels.choose import RESEED, SIMILARITIES, joint_cost, move_similarity
 from cfljax.lazy import jax, jnp
 from cfljax.round.about import About, Reading
-from cfljax.round.recipes import AVERAGES, Ask, Clustered, State, Work, option
+from cfljax.round.recipes import AVERAGES, Ask, ByScore, Clustered, State, Work, option
 from cfljax.types import Array, Hyper
 
 ABOUT = About(
@@ -92,7 +92,7 @@ class Joint(Clustered):
     `reseed` says when random participants are put into clusters.
     """
 
-    chooses, memory_of_clusters = True, True
+    memory_of_clusters = True
 
     clusters: int = option(4, "number of models", low=1, search=(2, 3, 4, 6))
     similarity: str = option(
@@ -122,6 +122,11 @@ class Joint(Clustered):
         traced=True,
         search=(0.1, 0.2, 0.5),
     )
+
+    @property
+    def choice(self) -> ByScore:
+        """Choose by eq. 4, and put participants into clusters by `reseed`."""
+        return ByScore(self.reseed)
 
     def work(self, work: Work) -> Work:
         """Return `local_steps` steps on mini-batches of `batch` samples."""

@@ -29,6 +29,7 @@ from cfljax.round.about import About, Reading
 from cfljax.round.recipes import (
     Ask,
     BesideGlobal,
+    Prepared,
     State,
     compared_size,
     option,
@@ -117,7 +118,7 @@ class StoCFL(FedAvg):
     diagnostics = {
         "without_room": Quantity("participants that found no free cluster"),
     }
-    makes_models = True
+    choice = Prepared()
     local = BesideGlobal("lam")
 
     max_clusters: int = option(

@@ -43,13 +43,6 @@ RENAMED: Mapping[str, str] = {
     "Clustered.settle": "remember_after_server_step",
     "Clustered.shows": "compute_diagnostics",
     "AtHome.shows": "compute_diagnostics",
-    "Clustered.everybody": "draw",
-    "Clustered.warmup_rounds": "draw",
-    "Clustered.clients_per_cluster": "draw",
-    "Clustered.pull": "local",
-    "Clustered.aggregate": "local",
-    "Clustered.buffers": "local",
-    "Clustered.notes": "local",
     "Clustered.kept": "extras",
     "Soft.kept": "extras",
     "MethodConfig.repeats": "shared_copies_downloaded",
@@ -64,23 +57,40 @@ RENAMED: Mapping[str, str] = {
 }
 """Old name -> new name. The name of a member, or of an argument, stands after its owner's."""
 
+POLICIES: Mapping[str, str] = {
+    "Clustered.everybody": "draw = Everybody()",
+    "Clustered.warmup_rounds": "draw = WarmUp(rounds)",
+    "Clustered.clients_per_cluster": "draw = PerCluster(most)",
+    "Clustered.chooses": "choice = ByScore()",
+    "Clustered.scores_on_server": "choice = ByServer()",
+    "Clustered.reseed": 'choice = ByScore(reseed="when_empty")',
+    "Clustered.estimate": "choice = ByScore(first_batch=True)",
+    "Clustered.makes_models": "choice = Prepared()",
+    "Clustered.choose": "choice = Mine(), where Mine is a Choice with this function",
+    "Clustered.pull": 'local = BesideGlobal("lam")',
+    "Clustered.aggregate": "local = OneGradient()",
+    "Clustered.buffers": 'local = FromBuffer("beta")',
+    "Clustered.notes": "local = Noting(7)",
+}
+"""A member that went -> the line of a method that says the same by a policy."""
+
 
 def need_new_names(cls: type) -> None:
-    """Raise SpecError if a recipe's subclass overrides what has another name now. An option may
-    have any name."""
+    """Raise SpecError if a recipe's subclass overrides what has another name now, or went. An
+    option may have any name."""
     for name, value in vars(cls).items():
-        new = _find_new(cls, name)
-        if new and not isinstance(value, dataclasses.Field):
-            raise SpecError(f"class {cls.__name__}: {name} is called {new} now")
+        now = _tell_new(cls, name)
+        if now and not isinstance(value, dataclasses.Field):
+            raise SpecError(f"class {cls.__name__}: {now}")
 
 
 def explain_old_name(error: BaseException) -> str:
-    """Return "; OLD is called NEW now" if an old name has caused this error, else ""."""
-    new = ""
+    """Return "; " and what to write now if an old name has caused this error, else ""."""
     if isinstance(error, AttributeError):
-        old = error.name or ""
-        new = _find_new(type(error.obj), old)
-    elif found := re.search(r"(\S+)\(\) got an unexpected keyword argument '(\w+)'", str(error)):
+        now = _tell_new(type(error.obj), error.name or "")
+        return now and f"; {now}"
+    new = ""
+    if found := re.search(r"(\S+)\(\) got an unexpected keyword argument '(\w+)'", str(error)):
         old = found[2]
         new = RENAMED.get(f"{found[1].removesuffix('.__new__')}.{old}", "")
     elif found := re.search(r"unexpected field names: \['(\w+)'", str(error)):
@@ -91,8 +101,15 @@ def explain_old_name(error: BaseException) -> str:
     return new and f"; {old} is called {new} now"
 
 
-def _find_new(cls: type, old: str) -> str:
-    """Return the new name of a member of this class or its bases; "" if it has not got another."""
-    ours = (base for base in cls.__mro__ if base.__module__.startswith("cfljax."))
-    keys = (f"{base.__name__}.{old}" for base in ours)
-    return next((RENAMED[key] for key in keys if key in RENAMED), "")
+def _tell_new(cls: type, old: str) -> str:
+    """Return what to write for a member that this class or its bases had; "" if it had none of this
+    name."""
+    for base in cls.__mro__:
+        key = f"{base.__name__}.{old}"
+        if not base.__module__.startswith("cfljax."):
+            continue
+        if key in RENAMED:
+            return f"{old} is called {RENAMED[key]} now"
+        if key in POLICIES:
+            return f"{old} went; write {POLICIES[key]}"
+    return ""

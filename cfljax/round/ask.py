@@ -11,9 +11,9 @@ from cfljax.errors import SpecError
 from cfljax.kernels.choose import clip_losses, least_loss, private_choice
 from cfljax.kernels.mix import usable
 from cfljax.lazy import core, jax, jnp
+from cfljax.local.data import first_batches
 from cfljax.local.rounds import Mixing, sizes
 from cfljax.local.solver import Solver
-from cfljax.round.choice import first_batches, is_private, mask_unavailable
 from cfljax.round.pretrain import in_chunks, pretrain, solver_before
 from cfljax.round.similarity import train_and_compare
 from cfljax.types import Array, ClientState, Cohort, Federation, Hyper, Jobs, Traffic, Updates
@@ -116,7 +116,7 @@ class Ask:
     @property
     def private(self) -> bool:
         """Whether what participants choose by must be bounded (`train.privacy.choice`)."""
-        return self.in_round and is_private(self.hyper)
+        return self.in_round and "privacy.choice.epsilon" in self.hyper
 
     def _jobs(self, clients: Array, mask: Array, models: Array) -> Jobs:
         """Return the jobs of clients that start from the first model, in which nothing that they
@@ -229,7 +229,9 @@ class Ask:
             width: (numbers of the run) -> how far apart two costs can be, for the private choice;
                 None: choose the least.
         """
-        costs = mask_unavailable(self.active, costs)
+        if self.active is not None:
+            # A cost of NaN is never chosen
+            costs = jnp.where(self.active[:, None], costs, jnp.nan)
         if width is None or not self.private:
             return least_loss(costs)
         uid = jnp.asarray(self.federation.uid)[self.cohort.ids]

@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, cast
 
 from cfljax.errors import SpecError
-from cfljax.lazy import jnp
+from cfljax.round.choice import Choice
 from cfljax.round.config import OF_GLOBAL, MethodConfig, TrainOptions
 from cfljax.round.draw import Draw
 from cfljax.round.local import LocalTraining
@@ -30,13 +30,14 @@ class Clustered(MethodConfig):
     `traced=True` for numbers that reach the functions below as `hyper["name"]`), and it overrides
     the functions in which it differs.
 
-    Before round 0 `begin` makes models and clusters. Without it there are `clusters` random models;
-    if the method `chooses`, no client has a cluster yet, otherwise all have the first. In each
-    round the participants without a cluster (or all, if the method `chooses`) join the one with the
-    least `score`. They train from their cluster's model, with the numbers of `step` and the amount
-    of `work`. The cluster's model becomes the mean of its members' models, weighted by the option
-    `average`, and `after` may change it. `remember` keeps what the next round needs; `first` makes
-    it. Between rounds `regroup` may make other clusters, on the host.
+    Before round 0 `begin` makes models and clusters. Without it there are `clusters` random models,
+    and all clients have the first. In each round `draw` says who takes part, and `choice` which
+    cluster each participant gets: its own, and if it has none, or with `ByScore()` always, the one
+    with the least `score`. Participants do what `local` says: they train from their cluster's
+    model, with the numbers of `step` and the amount of `work`. The cluster's model becomes the mean
+    of its members' models, weighted by the option `average`, and `after` may change it. `remember`
+    keeps what the next round needs; `first` makes it. Between rounds `regroup` may make other
+    clusters, on the host.
 
     What participants are asked for passes through `ask` (on the host `Before`, else `Ask`), so it
     is counted, limited and timed. Compression, privacy, attacks, robust means, parts of models,
@@ -51,7 +52,7 @@ class Clustered(MethodConfig):
         @cfljax.register_method("mine")
         @dataclasses.dataclass(frozen=True)
         class Mine(Clustered):
-            chooses = True
+            choice = ByScore()
             clusters: int = cfljax.option(2, "number of models", low=1)
         ```
     """
@@ -59,16 +60,6 @@ class Clustered(MethodConfig):
     average = "samples"
     """The weights of a cluster's members: "samples", "uniform" or "nova". Most methods have an
     option of this name."""
-    chooses = False
-    """Whether participants choose their cluster in each round; False: they keep it."""
-    scores_on_server = False
-    """Whether the server computes `score`, from what it knows, so that no models are sent for
-    it."""
-    reseed = "never"
-    """Whether random participants are put into clusters ("when_empty", "always"), of methods that
-    choose."""
-    estimate = "full"
-    """"batch": losses are of the first mini-batch of local training."""
     compares = False
     """Whether `remember` looks at the participants' updates (`done.moves`), or with an option
     `similarity` at sketches of them."""
@@ -88,12 +79,9 @@ class Clustered(MethodConfig):
     """After how many rounds `begin` makes clusters again; None: never. Methods have
     `recluster.every()` as their option."""
     begins = False
+    own_score = False
     reassigns = False
-    """Whether the method has a function `begin`, and a function `reassign`: set for each
-    subclass."""
-    makes_models = False
-    """Whether `prepare` begins or merges clusters, so that no part of a model is shared through all
-    rounds. It also gives each participant its cluster."""
+    """Whether the method has a function `begin`, `score` and `reassign`: set for each subclass."""
     memory_of_clusters = False
     """Whether `state.memory` is an array f32[K, d] whose parts are shared as the models' parts
     are."""
@@ -101,12 +89,11 @@ class Clustered(MethodConfig):
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         cls.begins = cls.begin is not Clustered.begin
-        regroups = cls.regroup is not Clustered.regroup or cls.makes_models
+        cls.own_score = cls.score is not Clustered.score
+        regroups = cls.regroup is not Clustered.regroup
         adapts = cls.adapt is not Clustered.adapt
         cls.reassigns = cls.reassign is not Clustered.reassign
-        cls.server_models = "" if cls.makes_models or cls.reassigns else "models"
         cls.compares = cls.compares or cls.reassigns
-        cls.chooses_by_loss = cls.chooses and not cls.scores_on_server
         cls.own_steps = cls.steps is not Clustered.steps
         cls.trains_once = not (cls.own_steps or cls.head_epochs)
         if isinstance(cls.local, LocalTraining):
@@ -125,6 +112,12 @@ class Clustered(MethodConfig):
         return Draw()
 
     @property
+    def choice(self) -> Choice:
+        """How participants get their cluster: `Choice()`, `ByScore(…)`, `ByServer(…)` or
+        `Prepared()`; an attribute, or a property of methods whose options say it."""
+        return Choice()
+
+    @property
     def local(self) -> LocalTraining:
         """What a participant does in a round: `LocalTraining()`, `OneGradient(…)`,
         `FromBuffer(…)`, `BesideGlobal(…)` or `Noting(…)`; an attribute, or a property of methods
@@ -134,10 +127,21 @@ class Clustered(MethodConfig):
     @property
     def averaged(self) -> tuple[str, ...]:
         """As `MethodConfig.averaged`, by what the method has."""
-        if self.makes_models or self.reassigns or type(self).adapt is not Clustered.adapt:
+        if not self._keeps_models or type(self).adapt is not Clustered.adapt:
             return ()
         fields = self.local.averaged
         return (*fields, "memory") if fields and self.memory_of_clusters else fields
+
+    @property
+    def moved_by_server(self) -> str:
+        """As `MethodConfig.moved_by_server`: the clusters' models."""
+        return "models" if self._keeps_models else ""
+
+    @property
+    def _keeps_models(self) -> bool:
+        """Whether a cluster's model stays the same one through all rounds, and is the mean of the
+        participants that have trained from it."""
+        return not (self.choice.makes_models or self.reassigns)
 
     @property
     def again(self) -> int | None:
@@ -160,9 +164,7 @@ class Clustered(MethodConfig):
             ask: What participants can be asked.
             state: The state before the round.
         """
-        # Outside of a round there is no first mini-batch
-        by_batch = self.estimate == "batch" and ask.in_round
-        return ask.losses(state.models, ask.solver.work.batch if by_batch else None)
+        return self.choice.losses(ask, state.models)
 
     def score_range(self, hyper: Hyper) -> Array | float:
         """Return f32[]: how far apart two scores can be where losses are bounded, for a private
@@ -172,20 +174,6 @@ class Clustered(MethodConfig):
             hyper: The numbers of the run.
         """
         return hyper["privacy.choice.clip"]
-
-    def choose(self, ask: Ask, state: State) -> Array:
-        """Return i32[S]: the cluster of each participant in this round.
-
-        Args:
-            ask: What participants can be asked.
-            state: The state before the round.
-        """
-        if self.chooses:
-            return ask.least(self.score(ask, state), self.score_range)
-        own = state.labels[ask.cohort.ids]
-        if not self.makes_models:
-            own = jnp.where(own >= 0, own, self.join(ask.of(own < 0), state))
-        return jnp.maximum(own, 0)
 
     def join(self, ask: Ask, state: State) -> Array:
         """Return i32[S]: the clusters of participants that have none.
@@ -367,9 +355,7 @@ class Clustered(MethodConfig):
     def has_fixed_labels(self) -> bool:
         """Whether clients' labels are the same in all rounds: one model for all, or the true
         groups."""
-        return self.true_groups or not (
-            self.begins or self.chooses or self.splits or self.makes_models
-        )
+        return self.true_groups or not (self.begins or self.splits or self.choice.assigns_clusters)
 
     @property
     def places_unlabelled(self) -> bool:
@@ -380,9 +366,12 @@ class Clustered(MethodConfig):
     def reveals(self) -> str:
         """What is revealed of the participants without noise: who is in which cluster; "":
         nothing."""
-        if self.has_fixed_labels:
-            return ""
-        return "the choice by loss" if self.chooses_by_loss else "the clustering by updates"
+        return "" if self.has_fixed_labels else self.choice.reveals
+
+    @property
+    def chooses_by_loss(self) -> bool:
+        """As `MethodConfig.chooses_by_loss`."""
+        return self.choice.by_loss
 
     @property
     def newcomers_train(self) -> bool:
@@ -394,7 +383,7 @@ class Clustered(MethodConfig):
     def shared_copies_downloaded(self) -> float:
         """How many model-sized vectors with the same shared parameters a participant downloads: all
         models to choose from, or its own, and what its training needs besides."""
-        return self.local.count_downloads(self.models_kept if self.chooses_by_loss else 1)
+        return self.local.count_downloads(self.choice.count_downloads(self.models_kept))
 
     @property
     def fixed_downloads(self) -> str:
@@ -421,8 +410,9 @@ class Clustered(MethodConfig):
     def without(self) -> dict[str, str]:
         """The train options that cannot be combined with this method, and why."""
         found = super().without
-        if self.draw.asynchronous_unsupported:
-            found["asynchronous"] = self.draw.asynchronous_unsupported
+        for policy in (self.choice, self.draw):
+            if policy.asynchronous_unsupported:
+                found["asynchronous"] = policy.asynchronous_unsupported
         if self.again is not None:
             found["asynchronous"] = (
                 "with `every`, pending updates would belong to clusters that no longer exist"
@@ -443,16 +433,15 @@ class Clustered(MethodConfig):
         """
         self.local.check(where, self.average)
         joins = (
-            self.chooses
-            or self.begins
+            self.begins
             or self.splits
-            or self.makes_models
+            or self.choice.assigns_clusters
             or type(self).regroup is not Clustered.regroup
         )
         if self.models_kept > 1 and not joins:
             raise SpecError(
-                f"{where}: no client joins its {self.models_kept} clusters; set chooses = True, "
-                "or write begin"
+                f"{where}: no client joins its {self.models_kept} clusters; write "
+                "choice = ByScore(), or a function begin"
             )
         self.draw.check(where, train, data)
 

@@ -9,21 +9,18 @@ import numpy as np
 
 from cfljax import keys
 from cfljax.federation import cohort as cohorts
-from cfljax.kernels.choose import reseed_empty
 from cfljax.kernels.mix import Rule
 from cfljax.lazy import jnp
 from cfljax.local.averages import averages, numbers_sent
 from cfljax.local.optimiser import decay_rate
 from cfljax.local.reports import report_trained
-from cfljax.local.rounds import Mixing, Trained, choose_and_train, jobs_from, train_and_mix
+from cfljax.local.rounds import Mixing, Trained, jobs_from, train_and_mix
 from cfljax.local.solver import Solver
 from cfljax.models.flat import columns_of_statistics
 from cfljax.round.ask import Ask, ask_all
 from cfljax.round.before import Before, trainers
-from cfljax.round.choice import is_private, join, need_clients
 from cfljax.round.clustered import Clustered
-from cfljax.round.common import first_model, first_models, need_groups
-from cfljax.round.local import AfterTraining, LocalTraining
+from cfljax.round.common import first_model, first_models, join, need_groups
 from cfljax.round.recluster import average_in_new_clusters, hand_on_models
 from cfljax.round.similarity import train_and_compare
 from cfljax.round.state import RoundResult, State
@@ -78,7 +75,7 @@ class ClusteredMethod:
             chooses=not (config.true_groups or adapts),
             follow=self.follow if config.true_groups else None,
             after_server_step=self.after_server_step if follows_server else None,
-            newcomers_choose=config.chooses and config.scores_on_server,
+            newcomers_choose=config.choice.newcomers_choose,
         )
 
     @property
@@ -94,8 +91,7 @@ class ClusteredMethod:
             need_groups(f'method "{self.name}"', federation)
         if config.begins:
             return self._begin(self._before(key, federation, hyper))
-        if config.chooses:
-            need_clients(federation, config.clusters, self.name)
+        config.choice.check_clients(self.name, federation, config.clusters)
         return {}
 
     def _before(
@@ -127,12 +123,11 @@ class ClusteredMethod:
         config = self.config
         if config.begins:
             return config.local.start(State(**setup))
-        clients = federation.clients
         active = None
         if config.true_groups:
             models = jnp.tile(first_model(key, self.model), (federation.groups, 1))
             labels = jnp.asarray(federation.group)
-        elif config.splits or config.makes_models:
+        elif config.splits or config.choice.makes_models:
             # One cluster is in use; a method that splits has all clients in it that are there
             models = jnp.tile(first_model(key, self.model), (config.models_kept, 1))
             active = jnp.arange(config.models_kept) == 0
@@ -140,7 +135,7 @@ class ClusteredMethod:
             labels = jnp.where(is_in_first, 0, -1).astype(jnp.int32)
         else:
             models = first_models(key, self.model, config.models_kept)
-            labels = jnp.full(clients, -1 if config.chooses else 0, jnp.int32)
+            labels = config.choice.first_labels(federation.clients)
         # Clients that train for a later clustering are counted from 0
         count = jnp.int32(0) if self.regroups else None
         state = State(models, labels, active=active, pretrained_count=count)
@@ -180,8 +175,9 @@ class ClusteredMethod:
         """Do a round with this cohort.
 
         The method's functions follow each other, and each sees what those before it have made:
-        `prepare`, the training, `reassign`, `after`, `remember`, `remember_after_server_step`,
-        `compute_diagnostics`, then the bill, and last the parts of models that are shared.
+        `prepare`, the choice, the training, `reassign`, `after`, `remember`,
+        `remember_after_server_step`, `compute_diagnostics`, then the bill, and last the parts of
+        models that are shared.
 
         Args:
           key: The round's key.
@@ -195,12 +191,7 @@ class ClusteredMethod:
         hyper = config.numbers(hyper, state)
         ask = Ask(self.solver, key, federation, cohort, hyper, state.active)
         state = config.prepare(ask, state)
-        if self._at_once(ask):
-            which, after_training = self._choose_and_train(ask, state)
-        else:
-            which = self._choose(ask, state)
-            after_training = config.local.train(self, ask, state, which)
-        mix, trained, after = after_training
+        which, (mix, trained, after) = config.choice.train(config, self, ask, state)
         if config.reassigns:
             which, mix, trained = average_in_new_clusters(
                 config, self.trainer, ask, state, which, trained
@@ -254,32 +245,6 @@ class ClusteredMethod:
         """Return the state after a round, in which models may be shared in part."""
         return after
 
-    def _choose(self, ask: Ask, state: State) -> Array:
-        """Return i32[S]: the clusters for which the participants train."""
-        config, cohort = self.config, ask.cohort
-        which = config.choose(ask, state)
-        if not config.chooses:
-            return which
-        uid = ask.federation.uid[cohort.ids]
-        k = state.clusters
-        return reseed_empty(ask.key, which, cohort.mask, k, uid, config.reseed, state.in_use)
-
-    def _choose_and_train(self, ask: Ask, state: State) -> tuple[Array, AfterTraining]:
-        """Let the participants choose while they train: they receive all models, and compute the
-        losses there. Return the clusters i32[S], and what training returns."""
-        local = self.config.local
-
-        def mix_of(which: Array) -> Array:
-            return local.mix(self, ask, state, which)
-
-        ask.download_all(state.models)
-        jobs = jobs_from(ask.cohort, ask.download(state.models), None)
-        ask.upload()
-        trained, which = choose_and_train(
-            self.trainer, ask.key, ask.federation, jobs, ask.hyper, mix_of, state.models
-        )
-        return which, AfterTraining(mix_of(which), trained, state)
-
     def average(self, solver: Solver, ask: Ask, which: Array, clusters: int) -> Array:
         """As `TrainingMethod.average`."""
         by = self.weights
@@ -309,21 +274,6 @@ class ClusteredMethod:
         )
         # All devices have all of these updates
         return trained._replace(kept=trained.kept._replace(moves=moves), dealt=None)
-
-    def _at_once(self, ask: Ask) -> bool:
-        """Return whether participants choose by their losses while they train, which is faster (see
-        `Solver.chooses`). Only plain losses, with nothing between the choice and the training."""
-        config = self.config
-        by_plain_loss = (
-            config.chooses_by_loss
-            and type(config).score is Clustered.score
-            and config.estimate == "full"
-            and config.reseed == "never"
-            and ask.active is None
-            and not is_private(ask.hyper)
-        )
-        trains_plainly = type(config.local) is LocalTraining
-        return by_plain_loss and trains_plainly and self.solver.chooses(ask.federation)
 
     def _bill(self, ask: Ask, state: State, arrived: Array) -> tuple[Traffic, PreRound | None]:
         """Return the traffic of the round, and what of it was sent for the clustering since the
@@ -397,18 +347,13 @@ class ClusteredMethod:
 
     def score(self, state: State, federation: Federation, hyper: Hyper) -> Array:
         """Return i32[C]: the cluster of each client, or the one that it would join."""
+        choice = self.config.choice
         without = (state.labels < 0) & federation.real
-        # A method that chooses scores participants by the round's key; here there is no round
-        key = keys.fold(keys.root(0), "score") if self.config.chooses else keys.root(0)
+        key = choice.scoring_key()
         ask = ask_all(
             self.solver, key, federation, without, hyper, state.active, state.client_params
         )
-        if self.config.chooses:
-            return jnp.where(without, ask.least(self.config.score(ask, state)), state.labels)
-        found = jnp.where(state.labels >= 0, state.labels, self.config.join(ask, state))
-        # One that joins nowhere has the global model, which comes after the clusters', or the first
-        nowhere = 0 if state.global_model is None else state.clusters
-        return jnp.where(found >= 0, found, nowhere)
+        return choice.label_all(self.config, ask, state)
 
     def models(self, state: State) -> tuple[Array, Array]:
         """Return the clusters' models, then the global one if there is one; and the labels."""

@@ -1,5 +1,5 @@
-"""Parts that many methods use: initial models, counting communication, and updating personal
-models."""
+"""Parts that many methods use: initial models, what a federation must have, labels, counting
+communication, and updating personal models."""
 
 from __future__ import annotations
 
@@ -68,6 +68,27 @@ def need_groups(who: str, federation: Federation) -> None:
         raise SpecError(
             f"{who} needs the true group of every client, which this partition does not define"
         )
+
+
+def need_clients(federation: Federation, clusters: int, name: str) -> None:
+    """HOST. Raises SpecError if there are more clusters than clients that train. `name`: the
+    method, for the message."""
+    train = int(federation.trains.sum())
+    if clusters > train:
+        raise SpecError(
+            f"method.{name}.clusters = {clusters}: only {train} clients train; give at most {train}"
+        )
+
+
+def join(labels: Array, cohort: Cohort, which: Array) -> Array:
+    """Return i32[C]: the labels after each participant has joined its cluster. Others keep theirs.
+
+    Args:
+        labels: i32[C] the labels before.
+        cohort: The participants.
+        which: i32[S] the cluster of each.
+    """
+    return cohort.write(labels, which.astype(labels.dtype))
 
 
 def traffic(

@@ -75,9 +75,6 @@ class MethodConfig:
     finetune_steps = 0
     """The local steps that clients train on after all rounds, for a last score, where
     `train.finetune_steps` does not say it."""
-    chooses_by_loss = False
-    """Whether each participant of a round chooses its cluster by losses, so that
-    `train.privacy.choice` can make that private."""
     sends = True
     """Whether participants send updates."""
     asynchronous_unsupported = "its round needs the updates of all participants at once"
@@ -127,6 +124,12 @@ class MethodConfig:
         Parts of them may be shared by all or stay with clients (`train.parts`); (): the method has
         other models, and refuses that."""
         return ()
+
+    @property
+    def chooses_by_loss(self) -> bool:
+        """Whether each participant of a round chooses its cluster by losses, so that
+        `train.privacy.choice` can make that private."""
+        return False
 
     @property
     def reveals(self) -> str:

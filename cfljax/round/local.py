@@ -9,11 +9,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 from cfljax.errors import SpecError
-from cfljax.kernels.mix import weights_by
+from cfljax.kernels.mix import members, weights_by
 from cfljax.lazy import jnp
 from cfljax.local.rounds import Mixing, Trained, jobs_from, train_and_mix
 from cfljax.local.schedule import Work
-from cfljax.round.choice import shares_of_all
 from cfljax.round.config import OF_GLOBAL
 
 if TYPE_CHECKING:  # reading a spec imports no JAX
@@ -22,7 +21,7 @@ if TYPE_CHECKING:  # reading a spec imports no JAX
     from cfljax.quantity import Quantity
     from cfljax.round.ask import Ask
     from cfljax.round.state import State
-    from cfljax.types import Array, Hyper, LocalStep
+    from cfljax.types import Array, Cohort, Federation, Hyper, LocalStep
 
 
 class AfterTraining(NamedTuple):
@@ -347,3 +346,17 @@ class Noting(LocalTraining):
         empty = jnp.full((ask.cohort.ids.shape[0], self.notes), jnp.nan)
         ask.upload()
         return AfterTraining(mix, method.train(ask, state, which, mix, home=empty), state)
+
+
+def shares_of_all(
+    which: Array, federation: Federation, cohort: Cohort, clusters: int, average: str
+) -> Array:
+    """Return f32[K, S]: the mixing matrix of gradients. Row k gives each member of cluster k its
+    weight (1, or n_i if `average` is "samples") divided by the summed weights of all participants
+    of the round."""
+    each = federation.train.count.astype(jnp.float32)
+    real = federation.real & (each > 0)
+    each = jnp.where(real, each if average == "samples" else 1.0, 0.0)
+    present = jnp.where(cohort.mask, each[cohort.ids], 0.0)
+    member = members(which, clusters, cohort.mask)
+    return jnp.where(member, present[None, :] / jnp.maximum(jnp.sum(present), 1.0), 0.0)

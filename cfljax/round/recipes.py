@@ -12,9 +12,9 @@ from cfljax.registry.options import option
 from cfljax.round.ask import Ask
 from cfljax.round.at_home import AtHome, AtHomeState
 from cfljax.round.before import Before
-from cfljax.round.choice import join, need_clients
+from cfljax.round.choice import ByScore, ByServer, Choice, ChoosingMethod, Prepared
 from cfljax.round.clustered import Clustered
-from cfljax.round.common import first_model, first_models, keep_own
+from cfljax.round.common import first_model, first_models, join, keep_own, need_clients
 from cfljax.round.config import MethodConfig, PersonalConfig
 from cfljax.round.control import Controlled
 from cfljax.round.draw import Draw, Everybody, PerCluster, WarmUp
@@ -47,6 +47,10 @@ __all__ = [
     "AVERAGES",
     "Before",
     "BesideGlobal",
+    "ByScore",
+    "ByServer",
+    "Choice",
+    "ChoosingMethod",
     "InitialClusters",
     "Clustered",
     "Controlled",
@@ -66,6 +70,7 @@ __all__ = [
     "PerCluster",
     "Peers",
     "PersonalConfig",
+    "Prepared",
     "RowUpdates",
     "Soft",
     "Solver",

@@ -15,8 +15,7 @@ from cfljax.local.solver import Solver
 from cfljax.local.stream import block_size, fold_blocks
 from cfljax.registry.options import option
 from cfljax.round.ask import Ask
-from cfljax.round.choice import need_clients
-from cfljax.round.common import first_models
+from cfljax.round.common import first_models, need_clients
 from cfljax.round.config import MethodConfig
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Quantity, Tree
 

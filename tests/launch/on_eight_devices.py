@@ -79,7 +79,7 @@ def batch(name, pool=None, server=None):
 
 
 def kept(name):
-    choice = {"choice": {"epsilon": 30.0}} if METHODS.entry(name).options.chooses_by_loss else {}
+    choice = {"choice": {"epsilon": 30.0}} if METHODS.check(name, {}, name).chooses_by_loss else {}
     return {
         "compress": {"name": "topk", "keep": 0.3, "feedback": True},
         "privacy": {"clip": 9.0, **choice},

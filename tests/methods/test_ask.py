@@ -11,7 +11,7 @@ import pytest
 from cfljax import keys
 from cfljax.config import Train
 from cfljax.errors import SpecError
-from cfljax.extend import AtHome, Clustered, OwnSteps, Peers
+from cfljax.extend import AtHome, ByScore, Clustered, OwnSteps, Peers
 from cfljax.local.compressors.sign import Sign
 from cfljax.local.send import Sending
 from cfljax.round.ask import Ask, ask_all
@@ -24,7 +24,7 @@ from tests.often import rarely
 class Steep(Clustered):
     """The cluster depends on the gradient at the first model."""
 
-    chooses, clusters = True, 3
+    choice, clusters = ByScore(), 3
 
     def score(self, ask, state):
         found = ask.gradients(state.models)
@@ -182,7 +182,7 @@ def test_a_gradient_arrives_as_an_update_does():
 def test_clusters_that_nobody_joins_are_an_error():
     with pytest.raises(
         SpecError,
-        match="method.idle: no client joins its 3 clusters; set chooses = True, or write begin",
+        match="method.idle: no client joins its 3 clusters; write choice = ByScore\\(\\), or",
     ):
         type("Idle", (Clustered,), {"clusters": 3})().check_run("method.idle", Train(), None, None)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cfljax.errors import SpecError
-from cfljax.round.choice import shares_of_all
+from cfljax.round.local import shares_of_all
 from cfljax.types import Cohort
 from tests import play, toy
 from tests.methods.eight_clients import close, federation

@@ -65,12 +65,12 @@ def test_the_text_of_a_function_and_its_options_are_its_identity():
 
 CLASS = """
 import cfljax
-from cfljax.extend import Clustered
+from cfljax.extend import ByScore, Clustered
 
 @cfljax.register_method("mine")
 class Mine(Clustered):
     "Mine."
-    chooses, clusters = True, 2
+    choice, clusters = ByScore(), 2
 
     def after(self, models, hyper, state):
         return 2 * models
@@ -80,7 +80,12 @@ class Mine(Clustered):
 def test_a_class_of_a_cell_is_known_by_its_functions_and_attributes():
     """The main module of a notebook is no file, so Python does not find the source of a class."""
     ids = []
-    for old, new in (("", ""), ("", ""), ("2 * models", "3 * models"), ("True, 2", "True, 3")):
+    for old, new in (
+        ("", ""),
+        ("", ""),
+        ("2 * models", "3 * models"),
+        ("ByScore(), 2", "ByScore(), 3"),
+    ):
         with pytest.MonkeyPatch.context() as patch:
             patch.delattr(sys.modules["__main__"], "__file__", raising=False)
             cell(CLASS.replace(old, new) if old else CLASS)

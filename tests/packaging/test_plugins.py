@@ -23,7 +23,7 @@ from cfljax.config import read_spec
 from cfljax.errors import SpecError
 from cfljax.methods import METHODS
 from cfljax.registry import Entry, sources
-from cfljax.registry.renamed import RENAMED
+from cfljax.registry.renamed import POLICIES, RENAMED
 from cfljax.types import ClientState
 from tests.often import rarely
 
@@ -99,6 +99,8 @@ def test_a_resolved_run_brings_its_plugin(plugin):
     ("from cfljax.extend import Begun", "line 1: ImportError: cfljax.extend.Begun is called InitialClusters now"),
     ("from cfljax.extend import Clustered\nclass Old(Clustered):\n    def shows(self):\n        pass",
      "class Old: shows is called compute_diagnostics now"),
+    ("from cfljax.extend import Clustered\nclass Old(Clustered):\n    chooses, clusters = True, 2",
+     "class Old: chooses went; write choice = ByScore()"),
     ("from cfljax.extend import State\nState(1, 2, guess=3)", "guess is called labels_if_joining now"),
     ("x = 1\n\nraise ValueError('no')", "line 3: ValueError: no"), ("import sys\nsys.exit(0)", "line 2: SystemExit: 0"),
     (METHOD.replace('"mine"', '"fedavg"'), 'method "fedavg" exists already'),
@@ -133,11 +135,11 @@ def test_a_run_that_fails_in_a_plugin_says_in_which_line(plugin, tmp_path):
 
 OLD = """
 import cfljax
-from cfljax.extend import Clustered
+from cfljax.extend import ByScore, Clustered
 
 @cfljax.register_method("mine")
 class Mine(Clustered):
-    chooses, clusters = True, 2
+    choice, clusters = ByScore(), 2
 
     def prepare(self, ask, state):
         LINE
@@ -150,6 +152,7 @@ class Mine(Clustered):
         ("return state._replace(guess=None)", "guess is called labels_if_joining now"),
         ("return state._replace(active=state.there)", "there is called active_mask now"),
         ("return state._replace(own=None)", "own is called client_params or rows now"),
+        ("return state if self.chooses else None", "chooses went; write choice = ByScore()"),
     ],
 )
 def test_a_run_that_uses_an_old_name_says_the_new_one(plugin, line, words):
@@ -164,7 +167,7 @@ def test_an_option_may_have_a_name_that_something_else_had(plugin):
     plugin.write_text(
         "import dataclasses\n"
         + OLD.replace("class Mine", "@dataclasses.dataclass(frozen=True)\nclass Mine")
-        .replace("chooses,", "kept: int = cfljax.option(1, 'how many')\n    chooses,")
+        .replace("choice,", "kept: int = cfljax.option(1, 'how many')\n    choice,")
         .replace("LINE", "return state")
     )
     assert len(ids(plugin)) == 1
@@ -183,6 +186,16 @@ def test_a_name_that_was_renamed_is_there_under_the_new_one_alone(old):
     owner, _, name = old.rpartition(".")
     there = members(owner) if owner else set(extend.__all__)
     assert RENAMED[old] in there and name not in there
+
+
+@pytest.mark.parametrize("old", POLICIES)
+def test_a_member_that_a_policy_replaces_is_gone_and_the_policy_is_there(old):
+    owner, _, name = old.rpartition(".")
+    policy, _, line = POLICIES[old].partition(" = ")
+    there = members(owner)
+    assert policy in there and name not in there
+    # The names in the line are those of the facade, but for one of the author's own
+    assert set(re.findall(r"\b[A-Z]\w+", line)) <= {*extend.__all__, "Mine", "True"}
 
 
 def test_a_plugin_that_is_not_there_suggests_its_neighbour(plugin):

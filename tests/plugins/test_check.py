@@ -157,7 +157,7 @@ def test_names_that_are_not_there_are_refused(tmp_path):
 FILE = '''
 import cfljax
 import numpy as np
-from cfljax.extend import Clustered
+from cfljax.extend import ByScore, Clustered
 from flax import linen
 
 
@@ -165,14 +165,14 @@ from flax import linen
 class Sound(Clustered):
     """Sound: FedAvg in clusters that are chosen by loss."""
 
-    chooses, clusters = True, 2
+    choice, clusters = ByScore(), 2
 
 
 @cfljax.register_method("slip")
 class Slip(Clustered):
     """Slip: a name is wrong."""
 
-    chooses = True
+    choice = ByScore()
 
     def after(self, models, hyper, state):
         return models + state.nothing
