@@ -12,10 +12,11 @@ K models), `AtHome` (a global model, and something that stays with each client) 
 for each client, near a mixture of all of them). A `Draw` says who takes part in a round of
 `Clustered` (`Everybody`, `PerCluster`, `WarmUp`; `draw_highest` and `uniform_numbers` for one of
 your own), a `Choice` how participants get their cluster (`ByScore`, `ByServer`, `Prepared`), a
-`LocalTraining` what they do (`OneGradient`, `FromBuffer`, `BesideGlobal`, `Noting`; one of your own
-returns `AfterTraining`). Their functions get `Ask`, in `begin` and `regroup` `Before`; they return
-`InitialClusters` and `State`, and see a `RoundResult`. What has another round is a function that
-returns a `Method`. What that needs, in the order of a round:
+`Joining` when late clients get theirs (`OnArrival`), a `LocalTraining` what participants do
+(`OneGradient`, `FromBuffer`, `BesideGlobal`, `Noting`; one of your own returns `AfterTraining`).
+Their functions get `Ask`, in `begin` and `regroup` `Before`; they return `InitialClusters` and
+`State`, and see a `RoundResult`. What has another round is a function that returns a `Method`. What
+that needs, in the order of a round:
 
 - The state: a NamedTuple of the plug-in, with `first_model`, `first_models`, `part_of` (the
   parameters of a layer), `head_of` (the path of the last one).
@@ -57,6 +58,7 @@ from cfljax.round.clustered import Clustered
 from cfljax.round.common import first_model, first_models, join, keep_own, traffic
 from cfljax.round.config import MethodConfig
 from cfljax.round.draw import Draw, Everybody, PerCluster, WarmUp
+from cfljax.round.joining import Joining, OnArrival
 from cfljax.round.local import (
     AfterTraining,
     BesideGlobal,
@@ -113,6 +115,7 @@ __all__ = [
     "Info",
     "InitialClusters",
     "Jobs",
+    "Joining",
     "LocalStep",
     "LocalTraining",
     "Method",
@@ -121,6 +124,7 @@ __all__ = [
     "MixtureState",
     "Model",
     "Noting",
+    "OnArrival",
     "OneGradient",
     "OwnModels",
     "OwnSteps",

@@ -20,7 +20,14 @@ from cfljax.kernels import host
 from cfljax.methods.fedavg import FedAvg
 from cfljax.methods.sr_fca import nearest
 from cfljax.round.about import BY_SAMPLES, CLUSTERS_FROM_W0, About, Reading
-from cfljax.round.recipes import Before, InitialClusters, compared_columns, mark_slots, option
+from cfljax.round.recipes import (
+    Before,
+    InitialClusters,
+    OnArrival,
+    compared_columns,
+    mark_slots,
+    option,
+)
 
 ABOUT = About(
     title="FedClust",
@@ -70,7 +77,7 @@ class FedClust(FedAvg):
     are FedAvg by `average` inside the clusters.
     """
 
-    joins_on_arrival = True
+    joining = OnArrival()
     compares_all = True
 
     pretrain_epochs: int = option(5, "local epochs before the clustering", low=1)

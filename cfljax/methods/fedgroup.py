@@ -43,6 +43,7 @@ from cfljax.round.recipes import (
     Choice,
     ChoosingMethod,
     InitialClusters,
+    Joining,
     RoundResult,
     State,
     every,
@@ -210,14 +211,14 @@ class FedGroup(FedAvg):
     snapshots: bool = option(False, "keep the EDC and MADC matrices of the last cold start")
 
     @property
-    def newcomers_train(self) -> bool:
+    def pretrains_newcomers(self) -> bool:
         """Whether newcomers train first, and join the closest group."""
         return self.assign == "eq9"
 
     @property
     def moving(self) -> bool:
         """Whether what newcomers are compared with changes from round to round."""
-        return self.newcomers_train and self.newcomer != "initial"
+        return self.pretrains_newcomers and self.newcomer != "initial"
 
     @property
     def length(self) -> dict[str, int | None]:
@@ -243,10 +244,15 @@ class FedGroup(FedAvg):
         return LocalStep.of(hyper)._replace(mu=hyper["mu"])
 
     @property
+    def joining(self) -> Joining:
+        """Bill the training of newcomers when they first take part."""
+        return Joining(trains=self.pretrains_newcomers)
+
+    @property
     def choice(self) -> Choice:
         """Let participants keep their group, or, with `rac = "always"`, have a new one in each
         round."""
-        is_random = not self.newcomers_train and self.rac == "always"
+        is_random = not self.pretrains_newcomers and self.rac == "always"
         return RandomGroup() if is_random else Choice()
 
     def begin(self, ask: Before) -> InitialClusters:
@@ -276,7 +282,7 @@ class FedGroup(FedAvg):
         joining = labels.copy()
         # eq. 9
         closest = quick_jit(newcomer_group)
-        if not self.newcomers_train:
+        if not self.pretrains_newcomers:
             random = quick_jit(pick_random_cluster)(ask.fold("rac"), ask.uid, active)
             joining[others] = np.asarray(random)[others]
         elif not self.moving:

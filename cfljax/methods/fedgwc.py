@@ -33,6 +33,7 @@ from cfljax.round.recipes import (
     Before,
     GradientAt,
     Noting,
+    OnArrival,
     OwnSteps,
     PerCluster,
     RoundResult,
@@ -79,7 +80,7 @@ class FedGWC(FedAvg):
     """
 
     splits = True
-    joins_on_arrival = True
+    joining = OnArrival(trains=False)
     compares_all = True
     pairs = 1
     reveals = "the clustering by losses"

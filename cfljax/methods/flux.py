@@ -24,7 +24,7 @@ from cfljax.methods.pacfl import client_samples
 from cfljax.methods.sr_fca import nearest
 from cfljax.models.features import split_features
 from cfljax.round.about import BY_SAMPLES, About, Reading
-from cfljax.round.recipes import Ask, Before, State, option
+from cfljax.round.recipes import Ask, Before, Joining, State, option
 from cfljax.types import Array
 
 ABOUT = About(
@@ -89,7 +89,7 @@ class Flux(FedAvg):
     """
 
     splits = True
-    newcomers_train = False
+    joining = Joining(trains=False)
     compares_all = True
     places_unlabelled = True
     reveals = "the clustering by means and deviations of features"

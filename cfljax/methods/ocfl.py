@@ -31,6 +31,7 @@ from cfljax.round.recipes import (
     Ask,
     Before,
     InitialClusters,
+    OnArrival,
     PerCluster,
     RoundResult,
     State,
@@ -116,7 +117,7 @@ class OCFL(FedAvg):
         "ari": Quantity("adjusted Rand index of what was found"),
         "ari_optics": Quantity("adjusted Rand index of OPTICS, noise as single clients"),
     }
-    joins_on_arrival = True
+    joining = OnArrival()
     compares_all = True
     pairs = 0
 

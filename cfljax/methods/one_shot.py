@@ -21,7 +21,7 @@ from cfljax.kernels.mix import members
 from cfljax.lazy import jnp
 from cfljax.methods.fedavg import FedAvg
 from cfljax.round.about import CLUSTERS_FROM_W0, About, Reading
-from cfljax.round.recipes import Before, InitialClusters, option, similarity
+from cfljax.round.recipes import Before, InitialClusters, OnArrival, option, similarity
 from cfljax.types import Array
 
 ABOUT = About(
@@ -66,7 +66,6 @@ class OneShot(FedAvg):
     inside them. `similarity = "sketch"` clusters sketches of the weights.
     """
 
-    joins_on_arrival = True
     compares_all = True
     pairs = 0
 
@@ -85,9 +84,9 @@ class OneShot(FedAvg):
         return "" if self.labels else super().reveals
 
     @property
-    def newcomers_train(self) -> bool:
-        """Whether a client that comes late has trained for the clustering."""
-        return self.labels is None
+    def joining(self) -> OnArrival:
+        """Let clients that come late join then; without given labels they have trained for it."""
+        return OnArrival(trains=self.labels is None)
 
     def begin(self, ask: Before) -> InitialClusters:
         """HOST. K-means of everybody's trained weights; only clients that are there from the start

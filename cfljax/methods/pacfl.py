@@ -30,7 +30,7 @@ from cfljax.kernels.subspaces import Subspaces, concatenate, distances, leading,
 from cfljax.lazy import jax, jnp
 from cfljax.methods.fedavg import FedAvg
 from cfljax.round.about import BY_SAMPLES, About, Reading
-from cfljax.round.recipes import Ask, Before, InitialClusters, State, mark_slots, option
+from cfljax.round.recipes import Ask, Before, InitialClusters, Joining, State, mark_slots, option
 from cfljax.types import Array, Federation, Quantity
 
 ABOUT = About(
@@ -110,7 +110,8 @@ class PACFL(FedAvg):
     diagnostics = {
         "found": Quantity("clusters that were found"),
     }
-    newcomers_train, compares_all = False, True
+    joining = Joining(trains=False)
+    compares_all = True
     reveals = "the clustering by singular vectors of the clients' data"
 
     p: int = option(3, "singular vectors that a client sends", low=1)

@@ -67,6 +67,8 @@ POLICIES: Mapping[str, str] = {
     "Clustered.estimate": "choice = ByScore(first_batch=True)",
     "Clustered.makes_models": "choice = Prepared()",
     "Clustered.choose": "choice = Mine(), where Mine is a Choice with this function",
+    "Clustered.joins_on_arrival": "joining = OnArrival()",
+    "Clustered.newcomers_train": "joining = Joining(trains=False)",
     "Clustered.pull": 'local = BesideGlobal("lam")',
     "Clustered.aggregate": "local = OneGradient()",
     "Clustered.buffers": 'local = FromBuffer("beta")',

@@ -333,7 +333,7 @@ class Ask:
         steps: int | None = None,
     ) -> Array:
         """Return i32[S]: what a function says of the participants that train from one model before
-        the round. They are billed as all who join late are (`newcomers_train`).
+        the round. They are billed as all who join late are (`Joining.trains`).
 
         Args:
             start: f32[d] the model.

@@ -9,6 +9,7 @@ from cfljax.errors import SpecError
 from cfljax.round.choice import Choice
 from cfljax.round.config import OF_GLOBAL, MethodConfig, TrainOptions
 from cfljax.round.draw import Draw
+from cfljax.round.joining import Joining
 from cfljax.round.local import LocalTraining
 from cfljax.round.similarity import compared_size
 from cfljax.types import Array, Hyper, LocalStep, Tree
@@ -72,9 +73,6 @@ class Clustered(MethodConfig):
     """Whether all clients begin in one cluster, of `max_clusters` slots."""
     true_groups = False
     """Whether the clusters are the true groups."""
-    joins_on_arrival = False
-    """Whether a client that comes late gets its cluster of `state.labels_if_joining` when it comes;
-    False: when it first takes part."""
     every = cast("int | None", None)
     """After how many rounds `begin` makes clusters again; None: never. Methods have
     `recluster.every()` as their option."""
@@ -116,6 +114,13 @@ class Clustered(MethodConfig):
         """How participants get their cluster: `Choice()`, `ByScore(…)`, `ByServer(…)` or
         `Prepared()`; an attribute, or a property of methods whose options say it."""
         return Choice()
+
+    @property
+    def joining(self) -> Joining:
+        """When a client that comes late gets its cluster of `state.labels_if_joining`:
+        `Joining(…)`, when it first takes part, or `OnArrival(…)`; an attribute, or a property of
+        methods whose options say it."""
+        return Joining()
 
     @property
     def local(self) -> LocalTraining:
@@ -372,12 +377,6 @@ class Clustered(MethodConfig):
     def chooses_by_loss(self) -> bool:
         """As `MethodConfig.chooses_by_loss`."""
         return self.choice.by_loss
-
-    @property
-    def newcomers_train(self) -> bool:
-        """Whether a client that comes late has trained for its cluster of `labels_if_joining`,
-        which is billed when it joins."""
-        return True
 
     @property
     def shared_copies_downloaded(self) -> float:

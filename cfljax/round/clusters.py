@@ -149,17 +149,9 @@ class ClusteredMethod:
     def round(
         self, key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper
     ) -> tuple[State, Info]:
-        """Do one round: find who takes part, then train them."""
+        """Do one round: let clients join that arrive, find who takes part, then train them."""
         config = self.config
-        arrived = jnp.int32(0)
-        if config.joins_on_arrival and state.labels_if_joining is not None:
-            new = (state.labels < 0) & (federation.arrive <= cohort.round)
-            if config.begins and config.newcomers_train:
-                # They have trained for the cluster that they join, which is billed now
-                arrived = jnp.sum(
-                    new & federation.trains & (state.labels_if_joining >= 0), dtype=jnp.int32
-                )
-            state = state._replace(labels=jnp.where(new, state.labels_if_joining, state.labels))
+        state, arrived = config.joining.arrive(state, federation, cohort.round)
         train = functools.partial(self._train, key, state, federation, hyper=hyper, arrived=arrived)
         return config.draw.do_round(train, key, state, federation, cohort, hyper)
 
@@ -185,7 +177,8 @@ class ClusteredMethod:
           federation: The clients' data.
           cohort: The participants.
           hyper: The numbers of the run.
-          arrived: i32[] how many clients joined on their arrival in this round.
+          arrived: i32[] how many clients have trained for the cluster that they got on their
+            arrival in this round.
         """
         config = self.config
         hyper = config.numbers(hyper, state)
@@ -277,19 +270,11 @@ class ClusteredMethod:
 
     def _bill(self, ask: Ask, state: State, arrived: Array) -> tuple[Traffic, PreRound | None]:
         """Return the traffic of the round, and what of it was sent for the clustering since the
-        last one; None: nothing. `arrived` i32[]: how many clients joined on their arrival, for
-        which they have trained."""
-        config, cohort = self.config, ask.cohort
+        last one; None: nothing. `arrived` as for `_train`."""
+        config = self.config
         ask.upload(numbers_sent(config.average))
         sent = ask.bill()
-        trained = arrived
-        if (
-            state.labels_if_joining is not None
-            and config.newcomers_train
-            and not config.joins_on_arrival
-        ):
-            joins = cohort.mask & (state.labels[cohort.ids] < 0)
-            trained = trained + jnp.sum(joins, dtype=jnp.int32)
+        trained = config.joining.count_trained(arrived, state, ask.cohort)
         if state.pretrained_count is not None:
             trained = trained + state.pretrained_count
         if state.labels_if_joining is None and state.pretrained_count is None:

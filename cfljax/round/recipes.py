@@ -19,6 +19,7 @@ from cfljax.round.config import MethodConfig, PersonalConfig
 from cfljax.round.control import Controlled
 from cfljax.round.draw import Draw, Everybody, PerCluster, WarmUp
 from cfljax.round.entry import entry
+from cfljax.round.joining import Joining, OnArrival
 from cfljax.round.local import BesideGlobal, FromBuffer, LocalTraining, Noting, OneGradient
 from cfljax.round.peers import OwnModels, Peers
 from cfljax.round.recluster import every
@@ -57,7 +58,9 @@ __all__ = [
     "Draw",
     "Everybody",
     "FromBuffer",
+    "Joining",
     "LocalTraining",
+    "OnArrival",
     "Noting",
     "OneGradient",
     "RoundResult",
