@@ -195,7 +195,7 @@ def test_a_member_that_a_policy_replaces_is_gone_and_the_policy_is_there(old):
     there = members(owner)
     assert policy in there and name not in there
     # The names in the line are those of the facade, but for one of the author's own
-    assert set(re.findall(r"\b[A-Z]\w+", line)) <= {*extend.__all__, "Mine", "True"}
+    assert set(re.findall(r"\b[A-Z]\w+", line)) <= {*extend.__all__, "Mine", "True", "False"}
 
 
 def test_a_plugin_that_is_not_there_suggests_its_neighbour(plugin):
