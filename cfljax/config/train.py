@@ -17,6 +17,7 @@ from cfljax.config.train_tables import (
     read_server,
 )
 from cfljax.errors import SpecError, suggest
+from cfljax.federation.room import Room
 from cfljax.local.aggregation import Robust
 from cfljax.local.attacks import Attack
 from cfljax.local.compressors import Compressor
@@ -53,6 +54,21 @@ class PlanOptions:
         "every device holds all samples, or only its clients' samples",
         choices=("copied", "sharded"),
     )
+    clients: int | None = option(
+        None,
+        "room for so many clients: runs on other data of up to this size share programs",
+        low=1,
+    )
+    samples: int | None = option(
+        None,
+        "room for so many samples of each client, in training, test and validation each",
+        low=1,
+    )
+    pool_samples: int | None = option(None, "room for so many samples of all clients", low=1)
+    groups: int | None = option(
+        None, "room for so many groups of clients, whatever differs between them", low=1
+    )
+    phases: int | None = option(None, "room for so many phases of `data.drift`", low=1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -260,6 +276,12 @@ class Train:
         return self.plan or PlanOptions()
 
     @property
+    def room(self) -> Room:
+        """How large the arrays of the data are made."""
+        plan = self.plan_options
+        return Room(*(getattr(plan, name) for name in Room._fields))
+
+    @property
     def clock_table(self) -> ClockTable | None:
         """The simulated clock; None: there is none. Methods and stages ask for it by this name."""
         return self.clock
@@ -315,6 +337,7 @@ class Train:
             self.asynchronous,
             self.clock,
             self.plan_options.stream,
+            self.plan_options.clients,
             self.participation,
         )
         for table in (self.privacy, self.compress, self.robust):

@@ -75,6 +75,7 @@ def check_asynchronous(
     asynchronous: AsynchronousTable | None,
     clock: ClockTable | None,
     stream: int | None,
+    clients: int | None,
     participation: int | float,
 ) -> None:
     """Reject options of `train` that asynchronous aggregation cannot have."""
@@ -91,6 +92,11 @@ def check_asynchronous(
     if stream:
         raise SpecError(
             f"train.plan.stream = {stream}: {ASYNCHRONOUS} keeps all pending updates; leave out one"
+        )
+    if clients is not None:
+        raise SpecError(
+            f"train.plan.clients = {clients}: with {ASYNCHRONOUS} a slot is an update under way, "
+            "not a client; leave out one"
         )
     if isinstance(participation, int):
         check_buffer(asynchronous, participation)

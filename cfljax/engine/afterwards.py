@@ -194,6 +194,7 @@ def score_at_end(
             chooses(parts),
             name,
             *tuning[:2],
+            tuning.unlabelled,
             tuning.by_entropy,
             mesh,
         )

@@ -173,6 +173,8 @@ def make_group(
     hypers = hypers + hypers[-1:] * missing
     hypers = [exact_share(settings.sending.attack, each, parts.federation) for each in hypers]
     run_keys = keys.root(np.array(seeds))
+    if settings.drawn is not None:
+        hypers = [each | {"participants": settings.drawn} for each in hypers]
     hyper = {name: np.array([h[name] for h in hypers], np.float32) for name in hypers[0]}
     with jax.default_matmul_precision(settings.precision):
         setup = _set_up(parts, run_keys, hypers[:1] if alike else hypers)
@@ -187,7 +189,7 @@ def _set_up(parts: Assembled, run_keys: jax.Array, hypers: list[dict[str, float]
         return {}
     each = []
     for r, hyper in enumerate(hypers):
-        hyper = hyper | {"participants": parts.settings.participants}
+        hyper = {"participants": parts.settings.participants} | hyper
         numbers = {name: jnp.float32(value) for name, value in hyper.items()}
         federation = flip_labels(parts.settings.sending.attack, numbers, parts.federation)
         each.append(parts.method.setup(run_keys[r], federation, numbers))

@@ -10,6 +10,7 @@ import numpy as np
 from cfljax.engine import metrics
 from cfljax.engine.resume import Rows
 from cfljax.engine.settings import MAX_SHARES, Stop
+from cfljax.federation.room import find_phases
 from cfljax.types import Federation
 from cfljax.types.federation import NEVER
 
@@ -44,11 +45,13 @@ def extract_clients(federation: Federation) -> Clients:
     arrive = np.asarray(federation.arrive)
     late = (arrive > 0) & (arrive < NEVER)
     trains = np.asarray(federation.trains)
-    drift = federation.drift
+    # There may be room for groups that nobody is in
+    groups = federation.groups if (group >= 0).any() else 0
+    drift = find_phases(federation.drift)
     if drift is None:
-        return Clients(group, federation.groups, late, trains, np.zeros(1, np.int32), group[None])
+        return Clients(group, groups, late, trains, np.zeros(1, np.int32), group[None])
     phases = np.where(real, np.asarray(drift.group), -1)
-    return Clients(group, federation.groups, late, trains, np.asarray(drift.begin), phases)
+    return Clients(group, groups, late, trains, np.asarray(drift.begin), phases)
 
 
 def make_row(

@@ -51,6 +51,8 @@ class Settings(NamedTuple):
 
     rounds: int
     participants: int
+    # How many of them are drawn, a number that programs do not depend on; None: all
+    drawn: int | None = None
     eval_every: int = 1
     # The most evaluations of a chunk, whose results wait on the device
     evaluations: int = 10
@@ -90,7 +92,7 @@ class Settings(NamedTuple):
     def of_programs(self) -> Settings:
         """Return the settings that programs are compiled for, without what only the host reads:
         equal for runs that share programs."""
-        return self.without("rounds", "eval_every", "evaluations", "label_history", "stop")
+        return self.without("rounds", "eval_every", "evaluations", "label_history", "stop", "drawn")
 
 
 class FineTuning(NamedTuple):

@@ -119,7 +119,7 @@ def assemble(
 
 def assemble_batch(batch: Batch, machine: Machine) -> Assembled:
     """Assemble a batch."""
-    return assemble(batch.first, batch.width, machine, batch.shape_key, batch.model_key)
+    return assemble(batch.first, batch.width, machine, batch.code_key, batch.model_key)
 
 
 def _take_material(run: Run, machine: Machine, sharded: bool) -> Material:
@@ -356,7 +356,8 @@ def _make_settings(
             asynchronous = Asynchronous(train.asynchronous.buffer, kept)
     return Settings(
         rounds=train.rounds,
-        participants=choice.participants,
+        participants=choice.slots,
+        drawn=None if train.room.clients is None else choice.participants,
         eval_every=train.eval_every,
         evaluations=min(EVALUATIONS_PER_CHUNK, -(-train.rounds // train.eval_every)),
         sequential=sequential,

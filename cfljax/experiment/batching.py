@@ -82,13 +82,14 @@ class Batch:
 
     @property
     def shape_key(self) -> str:
-        """As `program_key`, and equal whatever the number of rounds: what compiled programs are
-        known by."""
-        run = self.first
-        of_any_length = dataclasses.replace(
-            run, train=dataclasses.replace(run.train, rounds=1, eval_every=1)
-        )
-        return f"{static_key(of_any_length, seed=False)}/{self.width}"
+        """As `program_key`, and equal whatever the number of rounds: what times are known by."""
+        return f"{static_key(_with_one_round(self.first), seed=False)}/{self.width}"
+
+    @property
+    def code_key(self) -> str:
+        """Equal for batches whose programs have the same code, whatever their rounds, widths and
+        data: compiled programs are known by it and by the shapes of their arguments."""
+        return _short_hash("\n".join(_list_code(_with_one_round(self.first))))
 
     @property
     def model_key(self) -> str:
@@ -167,15 +168,25 @@ def static_key(run: Run, seed: bool = True) -> str:
         data = run.data.with_seed(run.seed).identity
     else:
         data = dataclasses.replace(run.data, seed=0).cheap_id
-    parts = (
-        data,
+    return _short_hash("\n".join((data, *_list_code(run))))
+
+
+def _list_code(run: Run) -> list[str]:
+    """List what a run's programs are made from, besides the shapes of its data."""
+    return [
         f"{run.model.name} {canonical(run.model.options)}",
         f"{run.method} {_describe_static(run.options)}",
         _describe_static(run.train),
         ",".join(sorted(list_hyper(run))),
         *run.plugin_hashes,
-    )
-    return _short_hash("\n".join(parts))
+    ]
+
+
+def _with_one_round(run: Run) -> Run:
+    """Return the run with one round of all clients, in place of what runs of other lengths and
+    with other numbers of participants have."""
+    plain = dataclasses.replace(run.train, rounds=1, eval_every=1, participation=1.0)
+    return dataclasses.replace(run, train=plain)
 
 
 def make_batches(runs: Iterable[Run], limit: int | Callable[[list[Run]], int]) -> list[Batch]:

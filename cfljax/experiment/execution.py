@@ -36,8 +36,10 @@ class PlanChoice(NamedTuple):
     """A run's execution plan, and the predictions that it was chosen by."""
 
     plan: Plan
-    # S: how many slots a round has for participants
+    # How many clients take part in a round
     participants: int
+    # S: how many slots a round has for them. With `train.plan.clients` each client has its own
+    slots: int
     # A client's work in a round
     work: Work
     # The sizes of the Gram matrices that clients are trained on, the smallest first
@@ -75,7 +77,9 @@ def choose_plan(
     table = run.train.asynchronous
     work = _make_work(run)
     devices = machine.shape(wanted=forced.devices).clients
-    participants = run.train.slots(int(np.asarray(federation.trains).sum()), federation.clients)
+    # Dummies are no participants
+    clients = int((np.asarray(federation.uid) >= 0).sum())
+    participants = run.train.slots(int(np.asarray(federation.trains).sum()), clients)
     counts = np.asarray(federation.train.count)
     steps_of_clients = np.where(counts > 0, predict.count_all_steps(work, counts), 0)
     steps = queue.typical_steps(steps_of_clients, -(-participants // devices))
@@ -86,15 +90,17 @@ def choose_plan(
         plan = plan._replace(queue=choose_lanes(of_all_runs.tolist()))
     short = _is_short(run, model, plan, work, counts, steps)
     plan = plan._replace(quick=plan.on_cpu and (short if forced.quick is None else forced.quick))
+    slots = participants if forced.clients is None else federation.clients
     choice = PlanChoice(
         plan,
         participants,
+        slots,
         work,
         gram_sizes=(),
         devices=devices,
         by_steps=None,
         by_gram=None,
-        updates=4 * participants * model.size,
+        updates=4 * slots * model.size,
         steps=steps,
         kept=0,
         buffer=0 if table is None else table.buffer,

@@ -13,6 +13,7 @@ from cfljax.config import Data, Run, draw_arrivals
 from cfljax.errors import SpecError
 from cfljax.federation.drift import apply_drift
 from cfljax.federation.pack import pack
+from cfljax.federation.room import NO_ROOM, Room, make_room
 from cfljax.federation.validation import draw_newcomers, drop_held, hold_out, keep_shots
 from cfljax.lazy import jax
 from cfljax.methods import METHODS
@@ -47,31 +48,32 @@ def sample_shape(federation: Federation) -> tuple[int, ...]:
 
 
 class FederationKey(NamedTuple):
-    """The data of a run, and the seed that they are drawn with. Keys of equal data are equal,
-    whatever their spelling."""
+    """The data of a run, the seed that they are drawn with, and how they are padded. Keys of equal
+    data are equal, whatever their spelling."""
 
     data: Data
     seed: int
+    room: Room = NO_ROOM
+
+    def _spell(self) -> tuple[str, int, Room]:
+        return self.data.identity, self.seed, self.room
 
     def __hash__(self) -> int:
-        return hash((self.data.identity, self.seed))
+        return hash(self._spell())
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, FederationKey) and (self.data.identity, self.seed) == (
-            other.data.identity,
-            other.seed,
-        )
+        return isinstance(other, FederationKey) and self._spell() == other._spell()
 
 
 def key_of(run: Run) -> FederationKey:
     """Return the key of a run's data."""
-    return FederationKey(run.data.with_seed(run.seed), run.data_seed)
+    return FederationKey(run.data.with_seed(run.seed), run.data_seed, run.train.room)
 
 
 @functools.lru_cache(maxsize=2)
 def _build_federation(key: FederationKey) -> Federation:
     """Load the data, divide them among clients, set validation samples aside, and pack them."""
-    config, seed = key
+    config, seed, room = key
     source = config.load()
     parts = config.divide(source)
     parts, changes = (
@@ -97,9 +99,10 @@ def _build_federation(key: FederationKey) -> Federation:
         ]
     if new is not None and new.shots:
         train = keep_shots(train, newcomers, new.shots, seed)
-    return pack(
+    packed = pack(
         dataclasses.replace(parts, train=train), source, config.normalise, late, valid, changes
     )
+    return packed if room == NO_ROOM else make_room(packed, room)
 
 
 @functools.lru_cache(maxsize=2)

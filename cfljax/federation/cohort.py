@@ -28,7 +28,7 @@ def draw(
       key: The round's key.
       federation: The clients' data.
       participants: How many slots there are. If there are as many as clients, each client has its
-        own.
+        own. The number `participants` of `hyper`, if there is one, says how many are drawn.
       round: i32[] the round.
       hyper: The numbers of the run. Participants drop out with probability `dropout`, or do only
         the part `straggler_work` of their local steps with probability `stragglers`.
@@ -43,6 +43,10 @@ def draw(
     if flight is not None:
         away = jnp.where(flight.busy, flight.ids, federation.clients)
         eligible = eligible & ~jnp.zeros(federation.clients, bool).at[away].set(True, mode="drop")
+    if "participants" in hyper:
+        scores = keys.scores(key, "cohort", federation.uid) >> 1
+        scores = jnp.where(eligible, scores.astype(jnp.int32), -1)
+        eligible = eligible & find_highest(scores, hyper["participants"])
     if participants >= federation.clients:
         ids = jnp.arange(federation.clients, dtype=jnp.int32)
     else:
@@ -111,7 +115,7 @@ def draw_highest(
         ```
     """
     participants = cohort.ids.shape[0]
-    if participants >= federation.clients:
+    if participants >= federation.clients and "participants" not in hyper:
         return cohort
     can_train = present(federation, cohort.round)
     devices = cohort.kept.devices
@@ -121,7 +125,10 @@ def draw_highest(
     # Those that cannot train come after all others, also after a score of −∞
     luck = keys.scores(key, "cohort", federation.uid)
     ids = jnp.lexsort((luck, -scores, ~can_train))[:participants].astype(jnp.int32)
-    return gather(key, federation, ids, can_train[ids], cohort.round, hyper, cohort.kept)
+    drawn = can_train[ids]
+    if "participants" in hyper:
+        drawn = drawn & (jnp.arange(participants) < hyper["participants"])
+    return gather(key, federation, ids, drawn, cohort.round, hyper, cohort.kept)
 
 
 def select_highest(scores: Array, number: int) -> Array:
@@ -147,6 +154,14 @@ def select_highest(scores: Array, number: int) -> Array:
         return jax.lax.top_k(scores, number)[1]
 
     return jax.lax.cond((rank[-1] >= number) & (rank[-1] <= room), sort_some, sort_all)
+
+
+def find_highest(scores: Array, number: Array) -> Array:
+    """Return bool[C]: whether each of the scores i32[C] is one of so many highest ones f32[]; the
+    first of equal ones is."""
+    order = jnp.argsort(-scores, stable=True)
+    rank = jnp.arange(scores.shape[0])
+    return jnp.zeros(scores.shape[0], bool).at[order].set(rank < number)
 
 
 def present(federation: Federation, round: Array) -> Array:

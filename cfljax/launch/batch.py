@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import gc
 import math
@@ -17,7 +18,7 @@ from cfljax.config.plugins import locate_error
 from cfljax.devices import distributed
 from cfljax.devices.machine import Machine
 from cfljax.devices.mesh import CLIENTS, RUNS
-from cfljax.engine.groups import default_flags
+from cfljax.engine.groups import default_flags, fetch
 from cfljax.engine.metrics import score_clustering
 from cfljax.engine.outputs import Output
 from cfljax.engine.resume import CheckpointMismatch
@@ -29,12 +30,13 @@ from cfljax.experiment.assemble import assemble_batch
 from cfljax.experiment.batching import Batch, check_memory
 from cfljax.experiment.model_size import count_run_size
 from cfljax.experiment.privacy import epsilon, epsilon_of_choices, find_crowd
+from cfljax.federation.room import NO_ROOM, Room, find_phases
 from cfljax.launch.checkpoints import Checkpoints, from_arrays, to_arrays
 from cfljax.launch.continuing import pack_state
 from cfljax.registry.options import Table, Value, show
 from cfljax.registry.renamed import explain_old_name
 from cfljax.store import provenance, summarise
-from cfljax.types import Array, Federation
+from cfljax.types import Array, Federation, on_host
 
 
 class SplitBatch(Exception):
@@ -130,7 +132,7 @@ def _compute_units(
     parts = assemble_batch(batch, machine)
     size = count_run_size(batch.first, parts.federation, parts.model)
     check_memory(batch, size, machine.memory)
-    how = describe_plan(parts, batch.width, machine)
+    how = describe_plan(parts, batch.width, machine, batch.first.train.room)
     outputs = _simulate(batch, parts, how, progress, checkpoints, until, callback)
     if outputs and not distributed.is_connected():
         times.store_times(batch, size, outputs, machine.threads if machine.sequential else None)
@@ -141,7 +143,7 @@ def _compute_units(
     ]
 
 
-def describe_plan(parts: Assembled, width: int, machine: Machine) -> str:
+def describe_plan(parts: Assembled, width: int, machine: Machine, room: Room = NO_ROOM) -> str:
     """Describe the execution plan for records. The table in the text may be written as
     `train.plan`."""
     plan = parts.plan
@@ -150,6 +152,7 @@ def describe_plan(parts: Assembled, width: int, machine: Machine) -> str:
     forced: Table = {"lanes": plan.lanes, "gram": plan.gram, "keep": kept, "stream": plan.stream}
     forced |= {"devices": grid.get(CLIENTS, 1), "pool": "sharded" if parts.sharded else "copied"}
     forced |= {"quick": True} if plan.quick else {}
+    forced |= {name: size for name, size in room._asdict().items() if size is not None}
     groups = f" on {grid[RUNS]} groups of devices" if grid.get(RUNS, 1) > 1 else ""
     computing = ""
     if machine.sequential:
@@ -231,6 +234,8 @@ def make_unit(
         keep: what the unit keeps, of KEEP_CHOICES.
         federation: with it the report knows the true groups and the sizes of the clients.
         plan: see `describe_plan`."""
+    if federation is not None:
+        output, federation = _drop_dummies(output, federation)
     if output.diverged_at >= 0:
         status: Table = {"status": "diverged", "diverged_at": output.diverged_at}
     else:
@@ -249,6 +254,29 @@ def make_unit(
         state, record["state"] = pack_state(output.last, plan or "")
         arrays |= state
     return record, arrays
+
+
+def _drop_dummies(output: Output, federation: Federation) -> tuple[Output, Federation]:
+    """Return the output, and the federation without its samples, without the clients and phases
+    that only pad them; both as they are if there are none."""
+    real = np.flatnonzero(np.asarray(federation.uid) >= 0)
+    drift = find_phases(federation.drift)
+    if len(real) == federation.clients and drift is federation.drift:
+        return output, federation
+    pool = federation.pool
+    nothing = pool._replace(
+        x=on_host(np.zeros((0, *pool.x.shape[1:]), np.float32)),
+        y=on_host(np.zeros((0, *pool.y.shape[1:]), np.int32)),
+    )
+    # On the host: on a device each number of clients would be a program
+    known = fetch(dataclasses.replace(federation, pool=nothing, drift=drift))
+    diag = dict(output.diag)
+    if "mixture_of_clients" in diag:
+        diag["mixture_of_clients"] = diag["mixture_of_clients"][:, real]
+    output = output._replace(
+        labels=output.labels[:, real], client_accuracy=output.client_accuracy[real], diag=diag
+    )
+    return output, known.take(on_host(real))
 
 
 def _make_arrays(

@@ -65,7 +65,7 @@ def wasserstein_adjusted(run: KeptModels) -> float:
     if labels is None:
         return math.nan
     last = int(run.record["summary"].get("rounds") or 0)
-    federation = host_federation(predict.read_run(run.record)).at(last)
+    federation = host_federation(predict.read_run_alone(run.record)).at(last)
     known = np.asarray(federation.trains) & (labels >= 0)
     if federation.several or not 1 < len(np.unique(labels[known])) < known.sum():
         return math.nan

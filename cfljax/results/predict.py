@@ -3,6 +3,7 @@ the record."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from pathlib import Path
@@ -78,12 +79,18 @@ def _advise_on_plugins(record: Table) -> str:
     )
 
 
+def read_run_alone(record: Table) -> Run:
+    """Read the run of a record with its own data alone, without room for larger ones."""
+    run = read_run(record)
+    return dataclasses.replace(run, train=dataclasses.replace(run.train, plan=None))
+
+
 def rebuild_run(record: Table) -> RebuiltRun:
     """Make the model and the federation of a run from its record."""
     from cfljax.devices.machine import describe_machine
     from cfljax.experiment.assemble import assemble, federation_of, model_of
 
-    run = read_run(record)
+    run = read_run_alone(record)
     parts = assemble(run, 1, describe_machine())
     last = int(record["summary"].get("rounds") or run.train.rounds)
     federation = federation_of(run)

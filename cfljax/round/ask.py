@@ -435,7 +435,8 @@ class Ask:
         """bool[S]: which participants may have missed what everybody was sent after the last round,
         so that it has to be sent to them now."""
         cohort, devices = self.cohort, self.cohort.kept.devices
-        drawn = cohort.ids.shape[0] < jnp.sum(self.federation.real)
+        participants = self.hyper.get("participants", cohort.ids.shape[0])
+        drawn = participants < jnp.sum(self.federation.real)
         comes = (self.federation.arrive[cohort.ids] == cohort.round) & (cohort.round > 0)
         away = devices is not None and devices.there is not None
         return comes | drawn | ("dropout" in self.hyper) | ("clock.deadline_s" in self.hyper) | away

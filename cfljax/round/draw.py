@@ -175,7 +175,8 @@ class WarmUp(Draw):
         `Draw.do_round`."""
         from cfljax.federation.cohort import gather, present
 
-        if self.rounds == 0 or cohort.ids.shape[0] == federation.clients:
+        some = cohort.ids.shape[0] < federation.clients or "participants" in hyper
+        if self.rounds == 0 or not some:
             return train(cohort)
         # All clients have other shapes than the participants, so they are a branch of their own
         everyone = jnp.arange(federation.clients, dtype=jnp.int32)

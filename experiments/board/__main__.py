@@ -1,7 +1,8 @@
 """Draw the settings of the board, play them, and make its pages from their records.
 
     python -m experiments.board draw               # write settings.toml again
-    python -m experiments.board play 07            # tune and compare on a setting; goes on if it was stopped
+    python -m experiments.board play 07 08         # tune and compare on settings; goes on if it was stopped
+    python -m experiments.board play one           # on all settings of a tier
     python -m experiments.board play 07 --dry-run  # who plays it, who cannot and why, and what it costs
     python -m experiments.board check RUN          # run a run of a record again, by its id
     python -m experiments.board pages --write      # write the pages from the records
@@ -18,7 +19,7 @@ from cfljax.errors import CfljaxError
 from experiments.board import space
 from experiments.board.pages import list_differing, make_pages
 from experiments.board.play import check_cell, play
-from experiments.board.settings import Setting, find_setting, list_refusals
+from experiments.board.settings import Setting, find_settings, list_refusals
 
 
 def dry_run(setting: Setting) -> str:
@@ -29,10 +30,18 @@ def dry_run(setting: Setting) -> str:
     rounds = setting.spec["train"]["rounds"]
     lines = [
         f"board {setting.name}, {setting.kind}: {playing} methods, each with {setting.trials} "
-        f"trials and {len(setting.seeds)} seeds: {playing * each} runs of {rounds} rounds",
+        f"trials and {len(setting.seeds)} seeds: {playing * each} runs of {rounds} rounds, "
+        f"{format_price(setting, playing)}",
         *(f"cannot play: {method}: {why}" for method, why in refused.items()),
     ]
     return "\n".join(lines)
+
+
+def format_price(setting: Setting, methods: int) -> str:
+    """Say what a setting costs."""
+    if setting.price is None:
+        return "which nobody has measured"
+    return f"about {methods * setting.price:.0f} processor seconds"
 
 
 def write_pages(write: bool) -> int:
@@ -57,7 +66,7 @@ def main(words: list[str] | None = None) -> int:
     commands = flags.add_subparsers(dest="command", required=True)
     commands.add_parser("draw", help="write settings.toml")
     player = commands.add_parser("play", help="tune and compare the methods on settings")
-    player.add_argument("settings", nargs="+", metavar="SETTING", help="as 07")
+    player.add_argument("settings", nargs="+", metavar="SETTING", help="as 07, or a tier")
     player.add_argument("--dry-run", action="store_true", help="train nothing")
     player.add_argument(
         "--out", type=Path, default=Path("results/board"), help="where results folders go"
@@ -73,11 +82,12 @@ def main(words: list[str] | None = None) -> int:
             space.SETTINGS.write_text(text, encoding="utf-8")
             print(f"written: {space.SETTINGS}")
         elif given.command == "play":
-            for name in given.settings:
-                setting = find_setting(name)
+            settings = find_settings(given.settings)
+            for setting in settings:
                 print(dry_run(setting), flush=True)
-                if not given.dry_run:
-                    print(f"record: {play(setting, given.out)}", flush=True)
+            if not given.dry_run:
+                for file in play(settings, given.out):
+                    print(f"record: {file}", flush=True)
         elif given.command == "check":
             print(check_cell(given.run))
         else:

@@ -1,11 +1,16 @@
-"""Enters: a setting. Leaves: its record, after each method has been tuned and its best trial has
-run on fresh seeds; and a cell of a record, run again."""
+"""Enters: settings. Leaves: their records, after each method has been tuned and its best trial has
+run on fresh seeds; and a cell of a record, run again.
+
+The data of a tier's settings have the same shapes (`train.plan` of tiers.toml), so that they share
+compiled programs. To make use of it, a method plays all settings that share them before the next
+method does."""
 
 from __future__ import annotations
 
 import json
 import math
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,32 +38,65 @@ NUMBERS = {
 }
 """What a record has of each run beside its accuracies -> the quantity of its summary."""
 SECONDS = "processor_seconds.txt"
+PLAYED = "played.json"
+"""The part of a record that a method has, in the folder of its runs."""
 
 
-def play(setting: Setting, out: Path, records: Path = RECORDS) -> Path:
-    """Play a setting, or go on with it, and write its record.
+def play(settings: Sequence[Setting], out: Path, records: Path = RECORDS) -> Iterator[Path]:
+    """Play settings, or go on with them, and yield the files of their records as they are written.
 
     Args:
-        setting: what is played.
-        out: the folder of the results folders, with one for each setting.
-        records: where its record is written, whose path is returned."""
-    folder = out / setting.name
-    refused = list_refusals(setting)
-    methods = [name for name in setting.methods if name not in refused]
+        settings: what is played.
+        out: the folder of the results folders, with one for each method of each setting.
+        records: where the records are written."""
+    for group in group_by_programs(settings):
+        refusals = {setting.name: list_refusals(setting) for setting in group}
+        for method in dict.fromkeys(name for setting in group for name in setting.methods):
+            for setting in group:
+                folder = out / setting.name / method
+                can_play = method in setting.methods and method not in refusals[setting.name]
+                if can_play and not (folder / PLAYED).is_file():
+                    play_method(setting, method, folder)
+        for setting in group:
+            record = make_record(setting, out / setting.name, refusals[setting.name])
+            file = name_record(setting.name, records)
+            write_bytes(file, write_record(record).encode())
+            yield file
+
+
+def group_by_programs(settings: Sequence[Setting]) -> list[list[Setting]]:
+    """Group settings that share programs, the largest group first: where `train.plan` gives all
+    data the same shapes, they are those of a tier whose clients do as many epochs."""
+    groups: dict[tuple[str, int], list[Setting]] = {}
+    for setting in settings:
+        epochs = setting.spec["train"].get("epochs", 1)
+        groups.setdefault((setting.tier, epochs), []).append(setting)
+    return sorted(groups.values(), key=len, reverse=True)
+
+
+def play_method(setting: Setting, method: str, folder: Path) -> None:
+    """Tune a method on a setting, compare its best trial on the seeds, and write what the record
+    has of it. `folder`: of its runs."""
     begun = time.process_time()
+    results = None
     try:
-        results = cfljax.tune(setting.make_search(methods), folder, then_compare=setting.seeds)
+        results = cfljax.tune(
+            setting.make_search([method]), folder, then_compare=setting.seeds, quiet=True
+        )
+    except SpecError:
+        # A tuning without a finite score leaves nothing to compare
+        search = read_search(Store(folder, read_only=True))
+        if search is None or find_best(search["groups"][0], search) is not None:
+            raise
     finally:
         # Of all sessions together
         seconds = _read_seconds(folder) + time.process_time() - begun
         folder.mkdir(parents=True, exist_ok=True)
-        write_bytes(folder / SECONDS, f"{seconds:.0f}\n".encode())
-    file = name_record(setting.name, records)
+        write_bytes(folder / SECONDS, f"{seconds:.2f}\n".encode())
     search = read_search(Store(folder, read_only=True))
     assert search is not None
-    record = make_record(setting, results, search, refused, seconds)
-    write_bytes(file, write_record(record).encode())
-    return file
+    played = describe_method(_describe_tuning(search["groups"][0], search), results)
+    write_bytes(folder / PLAYED, json.dumps(played).encode())
 
 
 def _read_seconds(folder: Path) -> float:
@@ -71,39 +109,45 @@ def name_record(setting: str, records: Path = RECORDS) -> Path:
     return records / f"board_{setting}.json"
 
 
-def make_record(
-    setting: Setting, results: Results, search: Table, refused: dict[str, str], seconds: float
-) -> Table:
-    """Make the record of a setting that has been played.
+def describe_method(tuned: Table, results: Results | None) -> Table:
+    """Describe what a method has played.
+
+    Args:
+        tuned: its tuning.
+        results: the compared runs; None: there are none."""
+    runs = []
+    failed = "no trial came to the end" if results is None else ""
+    for record in () if results is None else results.records.values():
+        if record["status"] == "failed":
+            failed = record["error"]
+            continue
+        tuned = tuned | {"chosen": _read_chosen(record), "plan": record["plan"]}
+        runs.append(_describe_run(record))
+    return {"tuned": tuned, "runs": runs, "failed": failed}
+
+
+def make_record(setting: Setting, folder: Path, refused: dict[str, str]) -> Table:
+    """Make the record of a setting whose methods have all played.
 
     Args:
         setting: which one.
-        results: the compared runs.
-        search: the record of the tuning.
-        refused: the methods that have not played, and why.
-        seconds: of all processors."""
-    methods = {group["label"]: _describe_tuning(group, search) for group in search["groups"]}
-    runs = []
-    for record in results.records.values():
-        if record["status"] == "failed":
-            refused = refused | {record["method"]: f"failed: {record['error']}"}
-            continue
-        chosen = _read_chosen(record)
-        methods[record["method"]] |= {"chosen": chosen, "plan": record["plan"]}
-        runs.append(_describe_run(record))
-    for method, found in methods.items():
-        if found["chosen"] is None:
-            refused = {method: "failed: no trial came to the end"} | refused
+        folder: of the folders of its methods.
+        refused: the methods that cannot play it, and why."""
+    methods = [name for name in setting.methods if name not in refused]
+    played = {
+        name: json.loads((folder / name / PLAYED).read_text(encoding="utf-8")) for name in methods
+    }
+    failed = {name: f"failed: {each['failed']}" for name, each in played.items() if each["failed"]}
     made = provenance()
     return {
         "setting": setting.name,
         "commit": (made["git"] or {}).get("commit"),
         "versions": made["versions"],
         "device": made["device"],
-        "processor_seconds": round(seconds),
-        "refused": refused,
-        "methods": methods,
-        "runs": runs,
+        "processor_seconds": round(math.fsum(_read_seconds(folder / name) for name in methods)),
+        "refused": refused | failed,
+        "methods": {name: each["tuned"] for name, each in played.items()},
+        "runs": [run for each in played.values() for run in each["runs"]],
     }
 
 

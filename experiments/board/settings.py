@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from cfljax.config import Run, read_spec
@@ -23,6 +24,8 @@ class Setting(NamedTuple):
     trials: int
     # Of the runs that are compared
     seeds: list[int]
+    # Processor seconds that a method takes, on average over the tier; None: not measured
+    price: float | None = None
 
     def make_method(self, name: str) -> Table:
         """Make the table of a method for a spec."""
@@ -64,7 +67,7 @@ def list_settings() -> list[Setting]:
         if "model" in tier:
             spec["model"] = tier["model"][each["data"]["name"]]
         spec["name"] = f"board {each['name']}"
-        shared = (tier["method"], tier["trials"], tier["seeds"])
+        shared = (tier["method"], tier["trials"], tier["seeds"], tier.get("price"))
         found.append(Setting(each["name"], each["tier"], each["kind"], spec, *shared))
     return found
 
@@ -75,6 +78,16 @@ def find_setting(name: str) -> Setting:
     if name not in settings:
         raise SpecError(f"{name}: is no setting; there are 01 to {max(settings)}")
     return settings[name]
+
+
+def find_settings(names: Sequence[str]) -> list[Setting]:
+    """Return the settings of these names and of tiers of these names, each once."""
+    found = {}
+    for name in names:
+        of_tier = [each for each in list_settings() if each.tier == name]
+        for each in of_tier or [find_setting(name)]:
+            found[each.name] = each
+    return list(found.values())
 
 
 def list_refusals(setting: Setting) -> dict[str, str]:

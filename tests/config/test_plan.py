@@ -60,6 +60,17 @@ def test_traced_numbers_and_seeds_share_a_program_and_static_options_do_not():
     assert static_key(runs(prox)[0]) != static_key(runs(prox, "method.fedprox.average=uniform")[0])
 
 
+def test_code_is_shared_whatever_the_data_the_rounds_and_the_participants():
+    def key(*changes):
+        (batch,) = make_batches(runs(spec(), *changes)[:1], 1)
+        return batch.code_key
+
+    for change in ("data.clients=7", "train.rounds=3", "train.participation=0.5", "train.lr=0.7"):
+        assert key(change) == key()
+    for change in ("train.epochs=3", "model.hidden=[3]", "train.plan.clients=200"):
+        assert key(change) != key()
+
+
 def test_labels_do_not_split_batches():
     methods = [{"name": "fedprox", "mu": 0.1, "label": "weak"}, {"name": "fedprox", "mu": 1}]
     assert len(make_batches(runs(spec(method=methods)), 8)) == 1

@@ -41,6 +41,19 @@ NEUTRAL = {
         {"data": {"drift": {"at": [1, 3], "share": 0.5}}}, not_for=("oracle",)
     ),
     "dummies and garbage": Feature(change=runs.change_federation(runs.padded)),
+    "room for more data": Feature(
+        {
+            "train": {
+                "plan": {
+                    "clients": CLIENTS + 1,
+                    "samples": 90,
+                    "pool_samples": 500,
+                    "groups": 3,
+                    "phases": 5,
+                }
+            }
+        }
+    ),
     "side by side": Feature({"train": {"plan": {"lanes": 0}}}, runs.side_by_side),
     "one program": Feature({"train": {"plan": {"quick": False}}}),
     "metrics": Feature({"train": {"metrics": ["macro_f1"]}}),

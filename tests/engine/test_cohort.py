@@ -46,6 +46,20 @@ def test_padding_and_order_draw_the_same_identities():
     assert plain.ids.tolist() == padded.ids.tolist() == order[np.asarray(shuffled.ids)].tolist()
 
 
+def test_slots_for_all_clients_draw_the_same_ones():
+    federation = toy.federation(clients=8)
+    padded = jax.device_put(pad(federation, clients=5))
+    scores = jnp.arange(13.0)
+    for number in (3, 8):
+        hyper = {"participants": jnp.float32(number)}
+        plain = draw(KEY, federation, number, 0, {})
+        slots = draw(KEY, padded, 13, 0, hyper)
+        drawn = np.flatnonzero(slots.mask).tolist()
+        assert drawn == sorted(plain.ids.tolist())
+        highest = cohort.draw_highest(KEY, padded, scores, slots, hyper)
+        assert sorted(highest.ids[highest.mask].tolist()) == list(range(8 - number, 8))
+
+
 def test_dropout_and_stragglers_have_their_rates():
     hyper = {
         "dropout": jnp.float32(0.25),
