@@ -1,4 +1,4 @@
-"""`python -m cfljax.data`: list, download, import and describe data sets."""
+"""`python -m cfljax.data`: list, download, import, describe and deal data sets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def parser(prog: str = "python -m cfljax.data") -> argparse.ArgumentParser:
     """Make the parser of the data command and of its actions."""
     whole = parser_of("data", prog)
     actions = whole.add_subparsers(
-        dest="action", required=True, metavar="list | prepare | import | describe"
+        dest="action", required=True, metavar="list | prepare | import | describe | deal"
     )
 
     def action(name: str, about: str) -> argparse.ArgumentParser:
@@ -48,6 +48,18 @@ def parser(prog: str = "python -m cfljax.data") -> argparse.ArgumentParser:
         "--draw", metavar="FILE", help="draw samples of each true group, as its clients see them"
     )
     as_json.add_flag(describe, "describe")
+    deal = action("deal", "write which rows each client of a spec holds")
+    deal.add_argument("spec", metavar="SPEC.toml", help="a spec")
+    deal.add_argument(
+        "--out",
+        required=True,
+        metavar="FILE",
+        help='.json, .csv or .npz, which partition = "file" reads',
+    )
+    deal.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="override, as in a sweep"
+    )
+    add_plugin_flag(deal, "load your own sources and partitions")
     return whole
 
 
@@ -306,4 +318,17 @@ def _describe(arguments: argparse.Namespace) -> None:
     print(describe(arguments.name, arguments.set, arguments.png, arguments.draw))
 
 
-_ACTIONS = {"list": _list, "prepare": _prepare, "import": _import, "describe": _describe}
+def _deal(arguments: argparse.Namespace) -> None:
+    """Write who holds which rows, and say how a spec uses the file."""
+    from cfljax.commands.deal import deal
+
+    print(deal(arguments.spec, arguments.set, arguments.plugin, arguments.out))
+
+
+_ACTIONS = {
+    "list": _list,
+    "prepare": _prepare,
+    "import": _import,
+    "describe": _describe,
+    "deal": _deal,
+}

@@ -205,11 +205,19 @@ class Data:
         return table | plain(self.source) | plain(self.parts)
 
     @property
-    def clients_that_train(self) -> int | None:
-        """The number of clients that train in some round, if all have samples; None: only the data
-        tell."""
+    def clients(self) -> int | None:
+        """The number of clients, if all have training samples; None: only the data tell, such as
+        their users, their domains or a file."""
         clients = getattr(self.parts, "clients", None)
-        if not isinstance(clients, int) or self.partition == "user":
+        if not isinstance(clients, int) or not clients or self.partition in ("user", "file"):
+            return None
+        return clients
+
+    @property
+    def clients_that_train(self) -> int | None:
+        """The number of clients that train in some round; None: only the data tell."""
+        clients = self.clients
+        if clients is None:
             return None
         new = self.new_clients
         return clients if new is None else clients - count_newcomers(clients, new.share)
@@ -256,9 +264,9 @@ class Data:
     @cached_property
     def contents(self) -> dict[str, str]:
         """SHA-256 of what is read: `data` for files and for a user's data set, `data.glove` for a
-        file that the option `glove` names, `partition` for a user's partition. They are computed
-        when they are first needed; `load` and `divide` raise a DataError if the contents have
-        changed since."""
+        file that the option `glove` names, `partition.file` for a file that says who holds which
+        rows, `partition` for a user's partition. They are computed when they are first needed;
+        `load` and `divide` raise a DataError if the contents have changed since."""
         from cfljax.data import SOURCES, data_checksum
 
         users_partition = PARTITIONS.origin(self.partition) is not None
@@ -272,11 +280,20 @@ class Data:
             return dict(vars(self)["_before_seeding"].contents)
         found = {"data": data_checksum(self.name, self.source, self.path, seed=self._source_seed)}
         found |= {f"data.{name}": hash_file(file) for name, file in self._files.items()}
-        if users_partition:
+        if not users_partition:
+            found |= self._hash_partition_files()
+        else:
             found["partition"] = hash_or_failure(
                 lambda: hash_partition(self.divide_unchecked(self._load(found["data"])))
             )
         return {what: value for what, value in found.items() if value}
+
+    def _hash_partition_files(self) -> dict[str, str]:
+        """SHA-256 of the files that options of the partition name; what a user's partition makes of
+        its files is hashed instead."""
+        return {
+            f"partition.{name}": hash_file(file) for name, file in list_files(self.parts).items()
+        }
 
     @property
     def _source_seed(self) -> int:
@@ -299,9 +316,11 @@ class Data:
         """Divide the samples among clients; raise a DataError if that has changed since `contents`
         was computed."""
         parts = self.divide_unchecked(source)
-        if (wanted := self.contents.get("partition")) is not None and hash_partition(
-            parts
-        ) != wanted:
+        if (wanted := self.contents.get("partition")) is not None:
+            changed = hash_partition(parts) != wanted
+        else:
+            changed = not self._hash_partition_files().items() <= self.contents.items()
+        if changed:
             raise DataError(
                 f'data.partition = "{self.partition}": has changed since the runs were '
                 "planned; start the sweep again"

@@ -27,9 +27,18 @@ from cfljax.config.train import Train
 from cfljax.config.train_tables import check_buffer, check_stop
 from cfljax.config.values import MAX_RUNS, Field, expand_axis, list_fields, parse_range
 from cfljax.errors import SpecError, join_errors, suggest
+from cfljax.federation import PARTITIONS
 from cfljax.methods import METHODS
 from cfljax.registry.gone import check_gone
-from cfljax.registry.options import Table, Value, check, check_value, option, show
+from cfljax.registry.options import (
+    Table,
+    Value,
+    check,
+    check_value,
+    list_files,
+    option,
+    show,
+)
 from cfljax.round.config import MethodConfig
 
 _SEEDS = Field(int, {"low": 0, "high": 2**31 - 1}, None)
@@ -345,7 +354,14 @@ def _check_unlabelled(data: Data, options: MethodConfig, train: Train, where: st
 
 
 def _check_together(data: Data, train: Train) -> None:
-    """Reject options of `train` that do not fit the number of clients or the time of a drift."""
+    """Reject files of a partition that are not there, and options of `train` that do not fit the
+    number of clients or the time of a drift."""
+    if PARTITIONS.is_built_in(data.partition):
+        for name, file in list_files(data.parts).items():
+            if not file.is_file():
+                raise SpecError(
+                    f'data.{name} = "{file}": there is no such file in {Path.cwd()}; give its path'
+                )
     if data.drift is not None:
         from cfljax.federation.drift import last_change
 
@@ -362,8 +378,8 @@ def _check_together(data: Data, train: Train) -> None:
                 "train.plan.keep = true: Gram matrices cannot be kept if data.drift changes "
                 "the data; leave it out"
             )
-    clients = getattr(data.parts, "clients", None)
-    if not isinstance(clients, int) or data.partition == "user":
+    clients = data.clients
+    if clients is None:
         return
     if train.asynchronous is not None:
         check_buffer(train.asynchronous, train.participants(clients))

@@ -81,7 +81,8 @@ def read_drift(
                     f"{where}.{key} = {show(table[key])}: the file lists all changes; leave "
                     f"{key} out"
                 )
-    if not PARTITIONS.is_built_in(partition):
+    # What clients see through the views of a file, or of a user's partition, only the data tell
+    if not PARTITIONS.is_built_in(partition) or partition == "file":
         return made
     groups = [getattr(parts, "groups", 1) if partition in INDEX_VIEWS else 1]
     groups += [each.options.groups for each in views if each.name in INDEX_VIEWS]

@@ -28,6 +28,7 @@ PARTITIONS: Registry[Partition] = Registry(
         "fedprox": "cfljax.federation.fedprox:FEDPROX",
         "domains": "cfljax.federation.domains:DOMAINS",
         "user": "cfljax.federation.ungrouped:USER",
+        "file": "cfljax.federation.from_file:FILE",
     },
     "cfljax.partitions",
 )

@@ -277,6 +277,25 @@ def choose_test_part(
     return mirror(class_counts(train, source), test_rows(source), source, rng)
 
 
+def hold_out_each(
+    held: list[np.ndarray], share: float, rng: Rng
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Split each client's rows at random: what it trains on, the first (1 − share) n of its n rows
+    rounded down, as PFLlib does; and the others, on which it is tested."""
+    # 0.7 is a little less than seven tenths
+    edges = [int((1 - share) * len(rows) + 1e-9) for rows in held]
+    pairs = [
+        np.split(rng.permutation(rows), [edge]) for rows, edge in zip(held, edges, strict=True)
+    ]
+    return [train for train, _ in pairs], [rest for _, rest in pairs]
+
+
+def join_test(rest: list[np.ndarray], test: str) -> list[np.ndarray] | np.ndarray:
+    """Return the test part of clients that hold rows out: its own for each, or with `test =
+    "global"` those of all."""
+    return rest if test == "own" else np.unique(np.concatenate(rest))
+
+
 def no_group(clients: int) -> np.ndarray:
     """Return i32[C] of −1: the true groups of a partition that has none."""
     return np.full(clients, -1, np.int32)

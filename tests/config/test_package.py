@@ -30,10 +30,14 @@ def test_every_method_can_be_planned(name):
 
 
 @pytest.mark.parametrize("name", list(PARTITIONS))
-def test_every_partition_can_be_named(name):
+def test_every_partition_can_be_named(name, tmp_path):
     options = list_fields(PARTITIONS.entry(name).options)
     assert not {"name", "partition"} & set(options)
-    (run,) = read_spec({"data": {"name": "digits", "partition": name}, "method": "fedavg"}).runs()
+    data = {"name": "digits", "partition": name}
+    if name == "file":
+        data["file"] = str(tmp_path / "split.json")
+        (tmp_path / "split.json").write_text('{"0": [0, 1], "1": [2, 3]}')
+    (run,) = read_spec({"data": data, "method": "fedavg"}).runs()
     (again,) = read_spec(run.resolved()).runs()
     assert again.id == run.id
 

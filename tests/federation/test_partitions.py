@@ -55,7 +55,8 @@ def views(made):
 
 def test_every_partition_is_tried_here():
     own = {name for name in PARTITIONS if PARTITIONS.origin(name) is None}  # other tests add theirs
-    assert {name for name, _ in CASES} == own
+    # What a file says is no draw: tests/federation/test_from_file.py
+    assert {name for name, _ in CASES} == own - {"file"}
 
 
 @each_case
