@@ -57,6 +57,7 @@ def _make_table(config: Data, out: str) -> Table:
         parts=FromFile(out),
         views=(),
         view_shares=(),
+        views_draw="turns",
         true_groups=None,
     )
     return from_file.to_table(to_essential) | {"file": out}

@@ -60,15 +60,21 @@ def as_seen(
     y = np.concatenate([source.y_train, source.y_test])[rows]
     seen = np.asarray(x)
     view = None if parts.view is None else int(parts.view[client])
+    # The view that shows each sample
+    shown = np.full(len(rows), view or 0)
+    if view is not None and parts.by_label is not None:
+        shown = parts.by_label[view][y]
+    axes = (-1, *(1 for _ in x.shape[1:]))
     if view is not None and parts.pixels is not None:
-        line = seen.reshape(len(seen), -1)
-        seen = np.where(parts.pixels[view] < 0, 0, line[:, parts.pixels[view]]).reshape(seen.shape)
+        line, pixels = seen.reshape(len(seen), -1), parts.pixels[shown]
+        moved = np.take_along_axis(line, np.maximum(pixels, 0), axis=1)
+        seen = np.where(pixels < 0, 0, moved).reshape(seen.shape)
     if source.table is None and x.dtype == np.uint8:
         seen = seen / 255.0
     if view is not None and parts.gain is not None:
-        seen = seen * parts.gain[view]
+        seen = seen * parts.gain[shown].reshape(axes)
     if view is not None and parts.offset is not None:
-        seen = seen + parts.offset[view]
+        seen = seen + parts.offset[shown].reshape(axes)
     if view is not None and parts.labels is not None:
         y = parts.labels[view][y]
     return seen, y

@@ -20,7 +20,7 @@ from cfljax.config.values import MAX_RUNS, Field, list_fields
 from cfljax.data import SOURCES
 from cfljax.data.prepare import COMMON_SETS, HUB_SETS
 from cfljax.data.sources import FileOptions
-from cfljax.federation import PARTITIONS, VIEWS
+from cfljax.federation import LABEL_VIEWS, PARTITIONS, VIEWS
 from cfljax.federation.options import DriftOptions
 from cfljax.federation.views import PRESETS
 from cfljax.methods import METHODS
@@ -274,6 +274,10 @@ class _Options:
             ]
         if where == "data.views":
             tables = self.tables(VIEWS, "name", {"copies": {"type": "boolean"}})["anyOf"][:-1]
+            for table in tables:
+                if table["properties"]["name"]["const"] in LABEL_VIEWS:
+                    labels = {"type": "array", "items": {"type": "integer", "minimum": 0}}
+                    table["properties"]["labels"] = labels
             return [{"type": "array", "items": {"anyOf": [{"enum": list(VIEWS)}, *tables]}}]
         if where == "train.parts":
             return [

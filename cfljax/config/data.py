@@ -144,6 +144,12 @@ class DataOptions:
     view_shares: tuple[float, ...] = option(
         (), "share of the clients in each combination of groups; left out: equal", low=0
     )
+    views_draw: str = option(
+        "turns",
+        "clients have the combinations in turn, or each draws one (with view_shares as "
+        "probabilities)",
+        choices=("turns", "random"),
+    )
     drift: Table | None = option(
         None,
         'clients that change: { kind = "sudden", at = [30, 60], share = 0.5, what = "group" '
@@ -179,6 +185,7 @@ class Data:
     views: tuple[GroupView, ...] = ()
     true_groups: str | None = None
     view_shares: tuple[float, ...] = ()
+    views_draw: str = "turns"
 
     def with_seed(self, seed: int) -> Data:
         """Replace `seed = "run"` by the seed of a run. Other data are returned as they are."""
@@ -337,7 +344,7 @@ class Data:
             return divide_with_views(
                 make,
                 self.parts,
-                Crossed(self.views, self.view_shares, self.true_groups),
+                Crossed(self.views, self.view_shares, self.true_groups, self.views_draw),
                 source,
                 seed,
             )
@@ -367,7 +374,7 @@ def make_data(names: dict[str, str], classes: tuple[type, ...], where: str, valu
         # Clients without labels cannot train: their default is to be scored without a step
         unlabelled = {"steps": [0]} if common.new_clients.get("shots") == 0 else {}
         new = check(NewClients, unlabelled | common.new_clients, f"{where}.new_clients")
-    crossed = Crossed(common.views, common.view_shares, common.true_groups)
+    crossed = Crossed(common.views, common.view_shares, common.true_groups, common.views_draw)
     views = read_views(crossed, names["partition"], parts, where)
     drift = None
     if common.drift is not None:
@@ -387,6 +394,7 @@ def make_data(names: dict[str, str], classes: tuple[type, ...], where: str, valu
         views=views,
         true_groups=common.true_groups,
         view_shares=common.view_shares,
+        views_draw=common.views_draw,
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from cfljax.config.frozen import to_plain
 from cfljax.errors import SpecError, suggest
-from cfljax.federation import INDEX_VIEWS, PARTITIONS, VIEWS
+from cfljax.federation import INDEX_VIEWS, LABEL_VIEWS, PARTITIONS, VIEWS
 from cfljax.federation.options import Crossed, DriftOptions, GroupView
 from cfljax.registry.options import Options, Table, check, check_value, show
 
@@ -16,15 +16,12 @@ def read_views(
     crossed: Crossed, partition: str, parts: Options, where: str
 ) -> tuple[GroupView, ...]:
     """Check the views, names or tables, for this partition with its options. Raises a SpecError."""
-    from cfljax.federation.common import Sized
-
     found: dict[str, GroupView] = {}
     for each in crossed.views:
         view = _read_view(each, f"{where}.views")
         if view.name in found:
             raise SpecError(f'{where}.views: has "{view.name}" twice; give each view once')
-        if view.copies and (not isinstance(parts, Sized) or getattr(parts, "holdout", False)):
-            why = "holds samples out" if isinstance(parts, Sized) else "defines the clients itself"
+        if view.copies and (why := _explain_no_copies(parts)):
             raise SpecError(
                 f'{where}.views.{view.name}.copies = true: partition "{partition}" {why}; '
                 "leave copies out"
@@ -41,12 +38,25 @@ def read_views(
             f'{where}.true_groups = "{crossed.true_groups}": no such view'
             + suggest(crossed.true_groups, names)
         )
+    if crossed.draw == "random" and not found:
+        raise SpecError(f'{where}.views_draw = "random": needs {where}.views; leave it out')
     if crossed.shares and not (found and sum(crossed.shares) > 0):
         raise SpecError(
             f"{where}.view_shares = {show(crossed.shares)}: needs {where}.views, and some "
             "share above 0"
         )
     return tuple(found.values())
+
+
+def _explain_no_copies(parts: Options) -> str:
+    """Say why the groups of a view cannot each divide all samples; "": they can."""
+    from cfljax.federation.common import Sized
+
+    if not isinstance(parts, Sized):
+        return "defines the clients itself"
+    if getattr(parts, "sizes", ()):
+        return "has exact sizes"
+    return "holds samples out" if getattr(parts, "holdout", 0) else ""
 
 
 def _read_view(value: Any, where: str) -> GroupView:
@@ -58,11 +68,17 @@ def _read_view(value: Any, where: str) -> GroupView:
             f'"rotated", groups = 4 }}'
         )
     name = table["name"]
-    own = {key: each for key, each in table.items() if key not in ("name", "copies")}
-    options: Any = check(VIEWS.entry(name, where).options, own, f"{where}.{name}")
-    return GroupView(
-        name, check_value(table.get("copies", False), bool, {}, f"{where}.{name}.copies"), options
-    )
+    entry = VIEWS.entry(name, where)
+    beside = ("name", "copies", *(("labels",) if name in LABEL_VIEWS else ()))
+    own = {key: each for key, each in table.items() if key not in beside}
+    options: Any = check(entry.options, own, f"{where}.{name}")
+    copies = check_value(table.get("copies", False), bool, {}, f"{where}.{name}.copies")
+    labels = ()
+    if "labels" in beside:
+        labels = check_value(
+            table.get("labels", []), tuple[int, ...], {"low": 0}, f"{where}.{name}.labels"
+        )
+    return GroupView(name, copies, labels, options)
 
 
 # Options of changes that are drawn at random; a file lists its changes itself

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 INDEX_VIEWS = ("rotated", "label_swap", "label_permutation", "feature_shift")
 """The views of `groups.py`. A client can go over to another group's while a run trains
 (`data.drift`), because a view is an index map. `corrupted` makes new samples instead."""
+LABEL_VIEWS = ("rotated", "feature_shift")
+"""The views that can change samples of some labels alone (`labels` of an entry of `data.views`)."""
 PARTITIONS: Registry[Partition] = Registry(
     "partition",
     {

@@ -45,6 +45,35 @@ class Sized(Common):
     )
 
 
+@dataclasses.dataclass(frozen=True)
+class Merged(Sized):
+    """Options of partitions that can deal the test samples, too; each of them has a `holdout`."""
+
+    merged: bool = option(
+        False, "deal training and test samples together, as PFLlib and FL-bench do; needs holdout"
+    )
+
+    def check(self, where: str) -> None:
+        """Reject dealing all samples without keeping some for testing."""
+        if self.merged and not getattr(self, "holdout", 0):
+            raise SpecError(
+                f"{where}.merged = true: leaves no samples for testing; give {where}.holdout, as "
+                "in 0.25"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class HeldOut(Merged):
+    """Options of partitions whose clients can hold out a share of what they have been dealt."""
+
+    holdout: float = option(
+        0.0,
+        "share of each client's samples for testing, after dealing; 0: use the test set",
+        low=0,
+        high=0.9,
+    )
+
+
 def bad_option(name: str, value: Value, why: str) -> SpecError:
     """Build the one-line error about an option of the `data` table."""
     return SpecError(f"data.{name} = {show(value)}: {why}")
@@ -79,6 +108,15 @@ def test_rows(source: Source) -> np.ndarray:
     """Return i64[n_test]: the rows of the source's test samples, which come after the training
     samples."""
     return len(source.y_train) + np.arange(len(source.y_test))
+
+
+def list_dealt(options: Merged, source: Source) -> Source:
+    """Return the data set with the samples that are dealt as its training samples: the test
+    samples, too, if they are merged. Rows keep their numbers."""
+    if not options.merged:
+        return source
+    y = np.concatenate([source.y_train, source.y_test])
+    return source._replace(y_train=y, y_test=source.y_test[:0])
 
 
 def check_single(source: Source) -> None:
@@ -134,6 +172,21 @@ def unequal_sizes(total: int, clients: int, least: int, shares: np.ndarray) -> n
     shares."""
     check_most("min_samples", least, total // clients, f"{clients} clients share {total} samples")
     return least + proportional_sizes(total - clients * least, shares)
+
+
+def exact_sizes(options: Sized, sizes: tuple[int, ...], total: int) -> np.ndarray:
+    """Return the sizes i64[C] that a spec gives, which must be one for each client, and no more
+    than there are samples."""
+    if len(sizes) != options.clients:
+        raise bad_option(
+            "sizes",
+            list(sizes),
+            f"{len(sizes)} sizes for {options.clients} clients; give data.clients = {len(sizes)}",
+        )
+    if sum(sizes) > total:
+        why = f"are {sum(sizes)} samples, and there are {total}; give smaller ones"
+        raise bad_option("sizes", list(sizes), why)
+    return np.array(sizes, np.int64)
 
 
 def group_blocks(clients: int, groups: int) -> np.ndarray:
@@ -294,6 +347,17 @@ def join_test(rest: list[np.ndarray], test: str) -> list[np.ndarray] | np.ndarra
     """Return the test part of clients that hold rows out: its own for each, or with `test =
     "global"` those of all."""
     return rest if test == "own" else np.unique(np.concatenate(rest))
+
+
+def split_test(
+    options: HeldOut, held: list[np.ndarray], source: Source, rng: Rng
+) -> tuple[list[np.ndarray], list[np.ndarray] | np.ndarray]:
+    """Return the training and the test part of clients that have been dealt these rows: a share of
+    them is held out for testing, or else the test samples are chosen."""
+    if not options.holdout:
+        return held, choose_test_part(options, held, source, rng)
+    train, rest = hold_out_each(held, options.holdout, rng)
+    return train, join_test(rest, options.test)
 
 
 def no_group(clients: int) -> np.ndarray:

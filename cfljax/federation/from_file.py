@@ -216,6 +216,7 @@ def _check_tables(file: Path, dealt: Dealt, source: Source) -> dict[str, Any]:
         "labels": ((source.classes,), 0, source.classes),
         "gain": ((), -np.inf, np.inf),
         "offset": ((), -np.inf, np.inf),
+        "by_label": ((source.classes,), 0, np.inf),
     }
     views = 1
     for name, table in tables.items():
@@ -231,7 +232,8 @@ def _check_tables(file: Path, dealt: Dealt, source: Source) -> dict[str, Any]:
             )
     if any(len(table) != views for name, table in tables.items() if name != "by_group"):
         raise DataError(f"{file}: its tables of views have different lengths; write it again")
-    for name, of in (("view", dealt.view), ("by_group", by_group)):
+    for name in ("view", "by_group", "by_label"):
+        of = dealt.view if name == "view" else tables.get(name)
         if of is not None and of.size and not 0 <= of.min() <= of.max() < views:
             raise DataError(f"{file}: {name} names a view that is not there; it has {views}")
     if by_group is not None and by_group.shape[1:] != (len(dealt.names),):

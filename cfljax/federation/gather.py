@@ -53,18 +53,23 @@ def samples(
         mask: bool[B]; without it x and y are 0.
     """
     pool, view = federation.pool, federation.view
-    # The view of all samples, if one client sees them
-    one = None if view is None or jnp.ndim(client) else _take(view.of, client)
+    # The view of all samples, if one client sees them, and all labels alike
+    alike = view is not None and view.by_label is None
+    one = _take(view.of, client) if alike and not jnp.ndim(client) else None
     client = jnp.broadcast_to(client, jnp.shape(rows))
     of = jnp.zeros_like(client) if view is None else _take(view.of, client)
     y = _take(pool.y, rows)
+    # Through which view each sample is shown; its label is always that of the client's view
+    shown = of
+    if view is not None and view.by_label is not None:
+        shown = jnp.asarray(view.by_label)[of, y]
     if view is not None and view.labels is not None:
         y = jnp.asarray(view.labels)[of, y]
-    x = _values(pool, view, of, one, rows, federation.sample_shape)
+    x = _values(pool, view, shown, one, rows, federation.sample_shape)
     if view is not None and view.gain is not None:
-        x = x * _add_axes(_take(view.gain, of), x.ndim)
+        x = x * _add_axes(_take(view.gain, shown), x.ndim)
     if view is not None and view.offset is not None:
-        x = x + _add_axes(_take(view.offset, of), x.ndim)
+        x = x + _add_axes(_take(view.offset, shown), x.ndim)
     x = jnp.where(_add_axes(jnp.asarray(mask), x.ndim), x, 0.0)
     x = x.reshape(-1, *federation.sample_shape, *x.shape[2:])
     return x, jnp.where(_add_axes(jnp.asarray(mask), y.ndim), y, 0)

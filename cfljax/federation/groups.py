@@ -146,6 +146,9 @@ def add_view(parts: Parts, of: np.ndarray, **tables: np.ndarray) -> Parts:
     }
     view = np.asarray(of if parts.view is None else parts.view + before * of, np.int32)
     found: dict[str, Any] = {"view": view} | old | new
+    if parts.by_label is not None:
+        steps = [parts.by_label + before * k for k in range(number)]
+        found["by_label"] = np.concatenate(steps).astype(np.int32)
     # gain · (x + offset): a new gain multiplies the old offset, too
     if "offset" in old and "gain" in new:
         found["offset"] = old["offset"] = old["offset"] * new["gain"]
@@ -161,6 +164,40 @@ def add_view(parts: Parts, of: np.ndarray, **tables: np.ndarray) -> Parts:
         else:
             found[name] = old[name] + new[name]
     return dataclasses.replace(parts, **found)
+
+
+def show_by_label(parts: Parts, seen: Parts, labels: tuple[int, ...], classes: int) -> Parts:
+    """Let clients see samples of these labels alone through a view that has been added.
+
+    Args:
+        parts: The parts before the view was added.
+        seen: The parts with it. The label of a sample is that of the source, whatever the view.
+        labels: The labels whose samples the view shows.
+        classes: How many labels there are.
+    """
+    before, views = count_views(parts), count_views(seen)
+    own = np.repeat(np.arange(before, dtype=np.int32)[:, None], classes, axis=1)
+    own = own if parts.by_label is None else parts.by_label
+    # Behind the views stand those from before, through which samples of other labels are shown
+    found: dict[str, Any] = {}
+    for name in VIEW_FIELDS:
+        if (table := getattr(seen, name)) is not None:
+            old = getattr(parts, name)
+            old = np.repeat(_PLAIN[name](table)[None], before, axis=0) if old is None else old
+            found[name] = np.concatenate([table, old]).astype(table.dtype)
+    chosen = np.isin(np.arange(classes), labels)
+    groups = [np.where(chosen, own + before * k, own + views) for k in range(views // before)]
+    by_label = np.concatenate([*groups, own + views]).astype(np.int32)
+    return dataclasses.replace(seen, by_label=by_label, **found)
+
+
+# What a table of views says in a view that changes nothing, from the whole table
+_PLAIN: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "pixels": lambda table: np.arange(table.shape[1], dtype=table.dtype),
+    "labels": lambda table: np.arange(table.shape[1], dtype=table.dtype),
+    "gain": lambda table: np.ones((), table.dtype),
+    "offset": lambda table: np.zeros((), table.dtype),
+}
 
 
 def image_shape(shape: tuple[int, ...]) -> tuple[int, int, int]:

@@ -6,8 +6,9 @@ import dataclasses
 
 import numpy as np
 
+from cfljax.errors import SpecError
 from cfljax.federation import common
-from cfljax.federation.common import Partition, Rng, Sized
+from cfljax.federation.common import HeldOut, Merged, Partition, Rng
 from cfljax.federation.pachinko import Pachinko, allocate
 from cfljax.registry import Entry
 from cfljax.registry.options import option
@@ -15,7 +16,7 @@ from cfljax.types import Parts, Source
 
 
 @dataclasses.dataclass(frozen=True)
-class Shards(Sized):
+class Shards(Merged):
     """Options of `shards`."""
 
     shards: int = option(2, "shards per client", low=1)
@@ -37,6 +38,7 @@ def shards(options: Shards, source: Source, rng: Rng) -> Parts:
     non-IID2).
 
     The true group is a client's commonest label."""
+    source = common.list_dealt(options, source)
     kept = len(source.y_train) - int(round(options.holdout * len(source.y_train)))
     rows = rng.permutation(len(source.y_train))
     held_out = rows[kept:] if options.holdout else rng.permutation(common.test_rows(source))
@@ -58,7 +60,7 @@ def shards(options: Shards, source: Source, rng: Rng) -> Parts:
 
 
 @dataclasses.dataclass(frozen=True)
-class Classes(Sized):
+class Classes(HeldOut):
     """Options of `classes`."""
 
     classes_per_client: int = option(2, "classes that a client holds, in equal parts", low=1)
@@ -78,6 +80,7 @@ def classes(options: Classes, source: Source, rng: Rng) -> Parts:
 
     Sizes are cut where a class has too few samples. The true group is the group, or the class of
     one-class clients."""
+    source = common.list_dealt(options, source)
     k, clients = options.classes_per_client, options.clients
     common.check_most(
         "classes_per_client", k, source.classes, f"{source.name} has {source.classes} classes"
@@ -104,7 +107,7 @@ def classes(options: Classes, source: Source, rng: Rng) -> Parts:
         group = unit.astype(np.int32)
     elif k == 1:
         group = picks[:, 0].astype(np.int32)
-    return Parts(train, common.choose_test_part(options, train, source, rng), group)
+    return Parts(*common.split_test(options, train, source, rng), group)
 
 
 def _pick_classes(size: np.ndarray, k: int, have: np.ndarray, rng: Rng) -> np.ndarray:
@@ -164,7 +167,7 @@ def _fit_sizes(
 
 
 @dataclasses.dataclass(frozen=True)
-class Dirichlet(Sized):
+class Dirichlet(HeldOut):
     """Options of `dirichlet`."""
 
     alpha: float = option(
@@ -178,9 +181,32 @@ class Dirichlet(Sized):
     )
     balance: str = option(
         "shares",
-        "shares of each class; or mixes of classes, for clients of equal size",
-        choices=("shares", "equal"),
+        "shares of each class; capped: no more for a client that has its even part of all samples; "
+        "equal: mixes of classes, for clients of equal size",
+        choices=("shares", "capped", "equal"),
     )
+    classes_first: int | None = option(
+        None, "each client draws this many classes, and has shares of these alone", low=1
+    )
+    sizes: tuple[int, ...] = option((), 'exact size of each client (balance = "equal")', low=1)
+
+    def check(self, where: str) -> None:
+        """Reject options that another value of `balance` has."""
+        super().check(where)
+        if self.sizes and self.balance != "equal":
+            raise SpecError(
+                f'{where}.sizes: dirichlet has exact sizes with balance = "equal" alone; give it, '
+                "or leave sizes out"
+            )
+        if self.classes_first is None:
+            return
+        given = f"{where}.classes_first = {self.classes_first}"
+        if self.balance == "equal":
+            raise SpecError(f'{given}: is for balance = "shares" or "capped"; give one of them')
+        if self.of_each_class:
+            raise SpecError(
+                f"{given}: clients have no samples of other classes; leave of_each_class out"
+            )
 
 
 def dirichlet(options: Dirichlet, source: Source, rng: Rng) -> Parts:
@@ -188,6 +214,7 @@ def dirichlet(options: Dirichlet, source: Source, rng: Rng) -> Parts:
 
     With `balance = "equal"` each client draws its own mix of classes, and then its samples one
     after another, as in Pachinko."""
+    source = common.list_dealt(options, source)
     rows = common.training_rows(options, source, rng)
     clients = options.clients
     common.check_most(
@@ -196,25 +223,18 @@ def dirichlet(options: Dirichlet, source: Source, rng: Rng) -> Parts:
         len(rows) // clients,
         f"{clients} clients share {len(rows)} samples",
     )
+    labels = common.label_of(source, rows)
     if options.balance == "equal":
-        each = (clients, len(rows) // clients)
-        train = allocate(
-            common.label_of(source, rows),
-            np.arange(source.classes),
-            each,
-            Pachinko(alpha=options.alpha),
-            rng,
-        )
-        train = [rows[mine] for mine in train]
+        sizes = np.full(clients, len(rows) // clients)
+        if options.sizes:
+            sizes = common.exact_sizes(options, options.sizes, len(rows))
+        mixes = Pachinko(alpha=options.alpha)
+        dealt = allocate(labels, np.arange(source.classes), sizes, mixes, rng)
+        held = [rows[mine] for mine in dealt]
     else:
-        train = common.deal(
-            _dirichlet_counts(options, common.label_of(source, rows), source.classes, rng),
-            rows,
-            source,
-            rng,
-        )
-    test = common.choose_test_part(options, train, source, rng)
-    return Parts(train, test, common.no_group(clients))
+        counts = _dirichlet_counts(options, labels, source.classes, rng)
+        held = common.deal(counts, rows, source, rng)
+    return Parts(*common.split_test(options, held, source, rng), common.no_group(clients))
 
 
 def _dirichlet_counts(
@@ -231,12 +251,18 @@ def _dirichlet_counts(
         have.min() // options.clients,
         f"the smallest class has {have.min()} samples",
     )
+    rest = have - first * options.clients
+    holders = None
+    if options.classes_first is not None:
+        holders = _draw_holders(options, number, rng)
     for _ in range(draws):
-        shares = rng.dirichlet(np.full(options.clients, options.alpha), number)
-        rest = have - first * options.clients
-        counts = first + np.stack(
-            [common.proportional_sizes(n, p) for n, p in zip(rest, shares, strict=True)], 1
-        )
+        if options.balance == "capped" or holders is not None:
+            counts = first + _draw_in_turn(options, rest, holders, rng)
+        else:
+            shares = rng.dirichlet(np.full(options.clients, options.alpha), number)
+            counts = first + np.stack(
+                [common.proportional_sizes(n, p) for n, p in zip(rest, shares, strict=True)], 1
+            )
         best = max(best, int(counts.sum(1).min()))
         if counts.sum(1).min() >= options.min_samples:
             return counts
@@ -245,6 +271,45 @@ def _dirichlet_counts(
         "fewer clients or a larger alpha"
     )
     raise common.bad_option("min_samples", options.min_samples, why)
+
+
+def _draw_in_turn(
+    options: Dirichlet, rest: np.ndarray, holders: np.ndarray | None, rng: Rng
+) -> np.ndarray:
+    """Return i64[C, classes]: shares of the `rest` i64[classes] of each class, one class after
+    another, for its `holders` bool[C, classes] (None: all clients). With `balance = "capped"` only
+    those get more who have less than their even part of all samples, as in PFLlib, NIID-Bench and
+    Flower. If all holders of a class have as much, they share it all the same."""
+    clients = options.clients
+    counts = np.zeros((clients, len(rest)), np.int64)
+    even = rest.sum() / clients
+    for m, number in enumerate(rest):
+        takes = np.ones(clients, bool) if holders is None else holders[:, m]
+        below = takes & (counts.sum(1) < even)
+        if options.balance == "capped" and below.any():
+            takes = below
+        # Dirichlet shares of some clients, scaled up to 1, are Dirichlet shares of these clients
+        shares = rng.dirichlet(np.full(takes.sum(), options.alpha))
+        counts[takes, m] = common.proportional_sizes(number, shares)
+    return counts
+
+
+def _draw_holders(options: Dirichlet, number: int, rng: Rng, draws: int = 2000) -> np.ndarray:
+    """Draw `classes_first` classes for each client, bool[C, classes], until each class has half of
+    its even number of clients, at least one, as PFLlib does."""
+    first = options.classes_first or number
+    common.check_most("classes_first", first, number, f"there are {number} classes")
+    least = max(first * options.clients // number // 2, 1)
+    for _ in range(draws):
+        order = rng.random((options.clients, number)).argsort(axis=1)
+        holders = order.argsort(axis=1) < first
+        if holders.sum(0).min() >= least:
+            return holders
+    why = (
+        f"in none of {draws} draws each of {number} classes has {least} of {options.clients} "
+        "clients; give more classes, or more clients"
+    )
+    raise common.bad_option("classes_first", first, why)
 
 
 SHARDS = Entry[Partition](Shards, shards)

@@ -18,14 +18,16 @@ class GroupView:
     name: str
     # Whether each of its groups divides all samples; False: they share them
     copies: bool
+    # The labels whose samples it changes; none: all
+    labels: tuple[int, ...]
     # An instance of the view's Options class
     options: Any = dataclasses.field(metadata={"beside": True})
 
     def to_table(self, plain: Callable[[Options], Table]) -> Table | str:
         """Return the entry as a spec writes it."""
-        table = (
-            {"name": self.name} | ({"copies": True} if self.copies else {}) | plain(self.options)
-        )
+        table: Table = {"name": self.name} | ({"copies": True} if self.copies else {})
+        table |= {"labels": list(self.labels)} if self.labels else {}
+        table |= plain(self.options)
         return table if len(table) > 1 else self.name
 
 
@@ -37,6 +39,8 @@ class Crossed(NamedTuple):
     shares: tuple[float, ...]
     # The name of a view, or "partition"; None: the combinations
     true_groups: str | None
+    # Whether clients have the combinations in turn, or draw one each
+    draw: str = "turns"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -49,29 +49,30 @@ def pachinko(options: Pachinko, source: Source, rng: Rng) -> Parts:
         )
         raise common.bad_option("partition", "pachinko", why)
     size = len(common.training_rows(options, source, rng)) // options.clients
-    train = allocate(source.y_train, source.coarse, (options.clients, size), options, rng)
+    sizes = np.full(options.clients, size)
+    train = allocate(source.y_train, source.coarse, sizes, options, rng)
     coarse = source.coarse[np.stack([source.y_train[mine] for mine in train])]
     group = np.array([np.bincount(mine).argmax() for mine in coarse], np.int32)
     return Parts(train, common.choose_test_part(options, train, source, rng), group)
 
 
 def allocate(
-    fine: np.ndarray, coarse: np.ndarray, sizes: tuple[int, int], options: Pachinko, rng: Rng
+    fine: np.ndarray, coarse: np.ndarray, sizes: np.ndarray, options: Pachinko, rng: Rng
 ) -> list[np.ndarray]:
-    """Allocate rows to clients; `sizes` = (clients, rows of each). fine i[n]: the class of each
-    row; coarse i[classes]."""
+    """Allocate rows to clients, `sizes` i[C] to each. fine i[n]: the class of each row; coarse
+    i[classes]."""
     left = [np.flatnonzero(fine == y).tolist() for y in range(len(coarse))]
     of = [
         np.array([y for y in np.flatnonzero(coarse == c) if left[y]])
         for c in range(coarse.max() + 1)
     ]
     train = []
-    for _ in range(sizes[0]):
+    for size in sizes:
         open_ = np.array([c for c, classes in enumerate(of) if len(classes)])
         mix = rng.dirichlet(np.full(len(open_), options.alpha))
         within = [rng.dirichlet(np.full(len(of[c]), options.beta)) for c in open_]
         mine = []
-        for u in rng.random((sizes[1], 3)):
+        for u in rng.random((size, 3)):
             at = _pick(mix, u[0])
             c = open_[at]
             y_at = _pick(within[at], u[1])

@@ -41,7 +41,7 @@ def pack(
         parts, source, normalise, valid or [], np.zeros(clients) if arrive is None else arrive
     )
     shared = isinstance(parts.test, np.ndarray)
-    tables = (parts.pixels, parts.labels, parts.gain, parts.offset)
+    tables = (parts.pixels, parts.labels, parts.gain, parts.offset, parts.by_label)
     seen = (None if table is None else on_host(table) for table in tables)
     edge = sum(map(len, parts.train))
     end = len(rows) - sum(map(len, valid or []))
@@ -110,7 +110,7 @@ def _compact(
             f"{rows.max() if rows.max() >= len(y) else rows.min()} of {len(y)}"
         )
     trains = np.array([len(each) > 0 for each in parts.train]) & (np.asarray(arrive) < NEVER)
-    mean, scale = find_scaling(x, normalise, parts, trains, valid)
+    mean, scale = find_scaling(x, normalise, parts, trains, valid, y)
     order, used = _order_by_client(rows, len(y))
     index = np.empty_like(order)
     index[order] = np.arange(len(order))

@@ -32,8 +32,9 @@ TO_JSON = (
 """The command with which users convert a pickle that they trust, in a process of their own."""
 _CLIENT_KEYS = ("train", "test", "group", "view")
 _FILE_KEYS = ("clients", "samples", "test", "views")
-TABLES = (*VIEW_FIELDS, "by_group")
-"""The tables of `Parts` that say what views change, and who has which in which group."""
+TABLES = (*VIEW_FIELDS, "by_label", "by_group")
+"""The tables of `Parts` that say what views change, of which labels, and who has which in which
+group."""
 _COLUMNS = ("client", "row", "part", "group")
 # The prefix of arrays of an npz file that are not the rows of a client
 _BESIDE = "parts/"

@@ -55,6 +55,7 @@ def find_scaling(
     parts: Parts,
     trains: np.ndarray,
     valid: list[np.ndarray],
+    y: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return (mean, scale), f32[] or f32[...] of a sample's shape: the model sees (x − mean) ·
     scale.
@@ -65,9 +66,10 @@ def find_scaling(
         parts: who holds which of them.
         trains: bool[C], which clients train in some round.
         valid: the rows of each client that are set aside for validation.
+        y: the labels of all samples.
     """
     if how in PER_PIXEL:
-        mean, scale = _scale_pixels(x.reshape(len(x), -1), how, parts, trains, valid)
+        mean, scale = _scale_pixels(_Samples(x.reshape(len(x), -1), y), how, parts, trains, valid)
         shape = x.shape[1:]
         return mean.astype(np.float32).reshape(shape), scale.astype(np.float32).reshape(shape)
     if how not in ("unit", "none"):
@@ -82,24 +84,34 @@ def find_scaling(
     return np.asarray(0.0, np.float32), np.asarray(factor, np.float32)
 
 
+class _Samples(NamedTuple):
+    """All samples of the source."""
+
+    # [n, F]
+    lines: np.ndarray
+    # i[n], or i[n, classes]
+    y: np.ndarray
+
+
 def _scale_pixels(
-    lines: np.ndarray, how: str, parts: Parts, trains: np.ndarray, valid: list[np.ndarray]
+    samples: _Samples, how: str, parts: Parts, trains: np.ndarray, valid: list[np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return mean and scale, f64[F] each. The scale of a pixel that never varies is 0."""
+    lines = samples.lines
     if how == "pixel_all" and parts.pixels is None:
         whole = _measure(lines, np.arange(len(lines)))
         return whole.mean, _invert(whole.deviation, whole.deviation + ADDED_DEVIATION)
     if how == "pixel_all":
-        seen = _list_seen(lines, parts, np.ones_like(trains), everything=True, valid=valid)
+        seen = _list_seen(samples, parts, np.ones_like(trains), everything=True, valid=valid)
     else:
-        seen = _list_seen(lines, parts, trains)
+        seen = _list_seen(samples, parts, trains)
     moments = _combine(seen) if seen else _measure(lines, np.arange(len(lines)))
     least = LEAST_DEVIATION * _range(lines, parts.pixels)
     return moments.mean, _invert(moments.deviation, np.maximum(moments.deviation, least))
 
 
 def _list_seen(
-    lines: np.ndarray,
+    samples: _Samples,
     parts: Parts,
     who: np.ndarray,
     everything: bool = False,
@@ -114,20 +126,40 @@ def _list_seen(
     if everything:
         splits += [valid] if valid else []
         if isinstance(parts.test, np.ndarray):
-            shared = _measure(lines, parts.test)
+            shared = parts.test
         else:
             splits.append(parts.test)
     found = []
     for view in np.unique(views[who]):
         clients = np.flatnonzero(who & (views == view))
         rows = np.concatenate([split[client] for split in splits for client in clients])
-        of_view = [_measure(lines, rows.astype(np.int64))]
-        if shared is not None:
-            of_view.append(shared.times(len(clients)))
-        if parts.pixels is not None:
-            of_view = [each.through(parts.pixels[view]) for each in of_view]
-        found += of_view
+        for shown, of_view in _list_shown(samples, parts, view, rows.astype(np.int64)):
+            found.append(_measure_through(samples.lines, of_view, parts.pixels, shown))
+        if shared is None:
+            continue
+        for shown, of_view in _list_shown(samples, parts, view, shared):
+            moments = _measure_through(samples.lines, of_view, parts.pixels, shown)
+            found.append(moments.times(len(clients)))
     return [each for each in found if each.number]
+
+
+def _list_shown(
+    samples: _Samples, parts: Parts, view: int, rows: np.ndarray
+) -> list[tuple[int, np.ndarray]]:
+    """Return (a view, the rows that clients of `view` see through it): all rows through their own
+    view, unless that depends on the label."""
+    if parts.by_label is None:
+        return [(view, rows)]
+    shown = parts.by_label[view][samples.y[rows]]
+    return [(int(each), rows[shown == each]) for each in np.unique(shown)]
+
+
+def _measure_through(
+    lines: np.ndarray, rows: np.ndarray, pixels: np.ndarray | None, view: int
+) -> Moments:
+    """Compute the moments of these rows as a view shows them."""
+    moments = _measure(lines, rows)
+    return moments if pixels is None else moments.through(pixels[view])
 
 
 def _measure(lines: np.ndarray, rows: np.ndarray) -> Moments:

@@ -8,14 +8,14 @@ import dataclasses
 import numpy as np
 
 from cfljax.federation import common
-from cfljax.federation.common import Common, Partition, Rng, Sized
+from cfljax.federation.common import Common, HeldOut, Merged, Partition, Rng
 from cfljax.registry import Entry
 from cfljax.registry.options import option
 from cfljax.types import Parts, Source
 
 
 @dataclasses.dataclass(frozen=True)
-class Iid(Sized):
+class Iid(Merged):
     """Options of `iid`."""
 
     holdout: float = option(
@@ -25,6 +25,7 @@ class Iid(Sized):
 
 def iid(options: Iid, source: Source, rng: Rng) -> Parts:
     """Shuffle the samples and give every client the same number."""
+    source = common.list_dealt(options, source)
     if options.holdout:
         # Both from the training part; `shards` with the same options has as many
         total = len(source.y_train)
@@ -48,7 +49,7 @@ def iid(options: Iid, source: Source, rng: Rng) -> Parts:
 
 
 @dataclasses.dataclass(frozen=True)
-class Quantity(Sized):
+class Quantity(HeldOut):
     """Options of `quantity`."""
 
     law: str = option(
@@ -57,24 +58,25 @@ class Quantity(Sized):
     sigma: float = option(1.0, "standard deviation of the logarithm of a size", low=0)
     alpha: float = option(0.5, "concentration of the Dirichlet law; small is unequal", above=0)
     min_samples: int = option(2, "smallest number of training samples of a client", low=1)
+    sizes: tuple[int, ...] = option((), "exact size of each client, instead of a law", low=1)
 
 
 def quantity(options: Quantity, source: Source, rng: Rng) -> Parts:
-    """Shuffle the samples and give clients unequal numbers: Dirichlet or log-normal sizes;
-    `samples_per_client` is the mean."""
+    """Shuffle the samples and give clients unequal numbers: Dirichlet or log-normal sizes, whose
+    mean is `samples_per_client`, or exact `sizes`."""
+    source = common.list_dealt(options, source)
     rows = common.training_rows(options, source, rng)
     clients = options.clients
-    total = len(rows)
-    if options.law == "lognormal":
-        shares = rng.lognormal(0.0, options.sigma, clients)
+    if options.sizes:
+        sizes = common.exact_sizes(options, options.sizes, len(rows))
     else:
-        shares = rng.dirichlet(np.full(clients, options.alpha))
-    train = common.split_at(rows, common.unequal_sizes(total, clients, options.min_samples, shares))
-    return Parts(
-        train,
-        common.choose_test_part(options, train, source, rng),
-        common.no_group(options.clients),
-    )
+        if options.law == "lognormal":
+            shares = rng.lognormal(0.0, options.sigma, clients)
+        else:
+            shares = rng.dirichlet(np.full(clients, options.alpha))
+        sizes = common.unequal_sizes(len(rows), clients, options.min_samples, shares)
+    held = common.split_at(rows, sizes)
+    return Parts(*common.split_test(options, held, source, rng), common.no_group(clients))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,11 +15,22 @@ import numpy as np
 
 from cfljax.errors import SpecError
 from cfljax.federation import VIEWS
-from cfljax.federation.common import Partition, bad_option, group_blocks, proportional_sizes
-from cfljax.federation.groups import count_views
+from cfljax.federation.common import (
+    Partition,
+    bad_option,
+    check_single,
+    group_blocks,
+    proportional_sizes,
+)
+from cfljax.federation.groups import count_views, show_by_label
 from cfljax.federation.options import Crossed, GroupView
 from cfljax.registry.options import Table
 from cfljax.types import Parts, Source
+
+# The letters "draw", beside the seed, so that no other draw has the same numbers
+_SEED_TAG_DRAW = 0x64726177
+# The most combinations from which clients draw
+MAX_DRAWN_COMBINATIONS = 100_000
 
 
 def divide_with_views(
@@ -27,17 +38,20 @@ def divide_with_views(
 ) -> Parts:
     """Divide the samples; each client sees its own as its combination of groups does (digits, the
     first view the highest)."""
-    parts, combination = _deal(make, options, crossed, source, np.random.default_rng(seed))
+    drawn = np.random.default_rng([seed, _SEED_TAG_DRAW])
+    parts, combination = _deal(make, options, crossed, source, np.random.default_rng(seed), drawn)
     digits = _list_digits(crossed.views)
     own = parts.group
     mine = digits[:, combination]
     step = np.zeros(len(digits), np.int32)
     for at, each in enumerate(crossed.views):
         rng = np.random.default_rng([seed, zlib.crc32(each.name.encode())])
-        views = count_views(parts)
+        views, before = count_views(parts), parts
         try:
             see = VIEWS.entry(each.name).make(each.options, parts.source or source, rng)
             parts = see(parts, mine[at], rng)
+            if each.labels:
+                parts = _show_labels(each.labels, before, parts, parts.source or source)
         except SpecError as error:
             # The error names an option of the data table
             key, _, why = str(error).removeprefix("data.").partition(": ")
@@ -46,6 +60,15 @@ def divide_with_views(
             ) from None
         step[at] = views if count_views(parts) > views else 0
     return _with_groups(parts, own, crossed, mine, step)
+
+
+def _show_labels(labels: tuple[int, ...], before: Parts, parts: Parts, source: Source) -> Parts:
+    """Let the view that has been added to the parts change samples of these labels alone."""
+    check_single(source)
+    if max(labels) >= source.classes:
+        why = f"{source.name} has the labels 0 to {source.classes - 1}"
+        raise bad_option("labels", list(labels), why)
+    return show_by_label(before, parts, labels, source.classes)
 
 
 def _list_digits(views: Sequence[GroupView]) -> np.ndarray:
@@ -59,25 +82,29 @@ def _deal(
     crossed: Crossed,
     source: Source,
     rng: np.random.Generator,
+    drawn: np.random.Generator,
 ) -> tuple[Parts, np.ndarray]:
     """Return the parts, and each client's combination i[C]. Those that agree in the views which
-    copy share one copy of the data."""
+    copy share one copy of the data. `drawn` draws the combinations of `views_draw = "random"`."""
     copying = [at for at, each in enumerate(crossed.views) if each.copies]
     if copying:
-        count = _count_clients(options.clients, crossed)
+        count = _count_clients(options.clients, crossed, drawn)
         digits = _list_digits(crossed.views)
         copy = np.unique(digits[copying], axis=1, return_inverse=True)[1].reshape(-1)
         sizes = [int(n) for n in np.bincount(copy, count) if n]
         made = [make(dataclasses.replace(options, clients=n), source, rng) for n in sizes]
     else:
         made = [make(options, source, rng)]
-        count = _count_clients(len(made[0].train), crossed)
+        count = _count_clients(len(made[0].train), crossed, drawn)
         copy = np.zeros(len(count), np.int64)
     dealt = [np.flatnonzero(copy == each) for each in np.unique(copy[count > 0])]
-    combination = [
-        _take_turns(each.group, which, count[which])
-        for each, which in zip(made, dealt, strict=True)
-    ]
+    if crossed.draw == "random":
+        combination = [drawn.permutation(np.repeat(which, count[which])) for which in dealt]
+    else:
+        combination = [
+            _take_turns(each.group, which, count[which])
+            for each, which in zip(made, dealt, strict=True)
+        ]
     # A test set that all share is the same for each copy
     test = made[0].test
     if not isinstance(test, np.ndarray):
@@ -95,18 +122,26 @@ def _deal(
     return parts, np.concatenate(combination)
 
 
-def _count_clients(clients: int, crossed: Crossed) -> np.ndarray:
+def _count_clients(clients: int, crossed: Crossed, drawn: np.random.Generator) -> np.ndarray:
     """Count the clients of each combination, i64[combinations]. Too many combinations are refused
     before any array of their number is made."""
     combinations = math.prod(each.options.groups for each in crossed.views)
     product = " x ".join(f"{each.options.groups} {each.name}" for each in crossed.views)
-    if crossed.shares:
-        if (given := len(crossed.shares)) != combinations:
-            raise bad_option(
-                "view_shares",
-                list(crossed.shares),
-                f"{given} shares for {product}; give {combinations}",
+    if crossed.shares and (given := len(crossed.shares)) != combinations:
+        raise bad_option(
+            "view_shares",
+            list(crossed.shares),
+            f"{given} shares for {product}; give {combinations}",
+        )
+    if crossed.draw == "random":
+        if combinations > MAX_DRAWN_COMBINATIONS:
+            raise SpecError(
+                f"data.views: {product} = {combinations} combinations to draw from; give fewer "
+                "groups"
             )
+        weights = np.array(crossed.shares or np.ones(combinations))
+        return drawn.multinomial(clients, weights / weights.sum())
+    if crossed.shares:
         count = proportional_sizes(clients, np.array(crossed.shares))
         for share, number in zip(crossed.shares, count, strict=True):
             if share > 0 and not number:
@@ -120,7 +155,7 @@ def _count_clients(clients: int, crossed: Crossed) -> np.ndarray:
     if clients < combinations:
         raise SpecError(
             f"data.views: {product} = {combinations} combinations for {clients} clients; "
-            "give fewer groups"
+            'give fewer groups, or data.views_draw = "random"'
         )
     return np.bincount(group_blocks(clients, combinations), minlength=combinations)
 

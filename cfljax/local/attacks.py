@@ -115,6 +115,11 @@ def flip_labels(attack: Attack | None, hyper: Hyper, federation: Federation) -> 
     of = jnp.asarray(old.of) + views * attackers(attack, hyper, federation)
     flipped = jnp.concatenate([labels, federation.classes - 1 - labels])
     view = View(
-        of.astype(jnp.int32), double(old.pixels), flipped, double(old.gain), double(old.offset)
+        of.astype(jnp.int32),
+        double(old.pixels),
+        flipped,
+        double(old.gain),
+        double(old.offset),
+        double(old.by_label),
     )
     return dataclasses.replace(federation, view=view)

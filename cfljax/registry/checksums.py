@@ -88,6 +88,9 @@ def hash_partition(parts: Parts) -> str:
         for field in dataclasses.fields(parts)
         if field.name != "by_group"
     }
+    # Hashes of partitions from before there was this field
+    if named["by_label"] is None:
+        del named["by_label"]
     made = named.pop("source")
     return _hash_values([*named.items(), ("source", "" if made is None else hash_data_set(made))])
 

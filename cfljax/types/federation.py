@@ -75,6 +75,9 @@ class Parts:
     """i32[G, C]: through which view each client would see its samples in each true group, where
     views are combined (none, i32[0, C], where that is not a matter of a view alone); None: as the
     other clients of the group do."""
+    by_label: np.ndarray | None = None
+    """i32[V, classes]: through which view clients of each view see samples of each label of the
+    source: its pixels, gain and offset, but not its labels; None: through their own."""
 
 
 class Flight(NamedTuple):
@@ -146,6 +149,7 @@ class View(NamedTuple):
     labels: Array | None = None
     gain: Array | None = None
     offset: Array | None = None
+    by_label: Array | None = None
 
 
 class Grams(NamedTuple):

@@ -146,6 +146,21 @@ FEATURES = {
     ),
     "late clients": Feature({"data": {"arrive": {"clients": 2, "round": 2}}}),
     "drift": Feature({"data": {"drift": {"at": [2], "share": 0.5}}}, holds=half_have_moved),
+    "a view of some labels": Feature(
+        {
+            "data": {
+                "partition": "iid",
+                "groups": None,
+                "copies": None,
+                "views": [
+                    {"name": "label_permutation", "groups": 2},
+                    {"name": "feature_shift", "kind": "gain", "groups": 2, "labels": [0, 1]},
+                ],
+                "views_draw": "random",
+            }
+        },
+        joined=1,
+    ),
     # who takes part, and how much each does
     "dropout": Feature({"train": {"dropout": 0.3}}, off={"dropout": 0.0}),
     "stragglers": Feature(

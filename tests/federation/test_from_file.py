@@ -103,6 +103,19 @@ SPLITS = {
         "arrive": {"clients": 2, "round": 1},
         "validation": 0.1,
     },
+    "by label": {
+        "clients": 6,
+        "views": [{"name": "rotated", "groups": 2, "labels": [1, 2]}],
+        "views_draw": "random",
+        "normalise": "pixel_all",
+    },
+    "merged": {
+        "partition": "dirichlet",
+        "balance": "capped",
+        "clients": 6,
+        "merged": True,
+        "holdout": 0.25,
+    },
     "drifting": {
         "views": [{"name": "rotated", "groups": 2}],
         "clients": 6,

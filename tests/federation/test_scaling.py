@@ -24,6 +24,11 @@ CASES = {
     "a view": {"partition": "shards", "views": [{"name": "rotated", "groups": 3}]},
     "two views": {"partition": "iid", "views": ["rotated", {"name": "label_swap", "groups": 2}]},
     "turned mixes": {"partition": "dirichlet", "views": ["rotated"], "test": "own"},
+    "turned by label": {
+        "partition": "iid",
+        "views": [{"name": "rotated", "groups": 2, "labels": [1, 2, 5]}],
+        "test": "own",
+    },
     "a shift": {"partition": "feature_shift", "kind": "offset", "groups": 3},
     "later turned": {
         "partition": "iid",

@@ -9,6 +9,7 @@ from sklearn.metrics import adjusted_rand_score
 
 import cfljax
 from cfljax.commands.describe import describe
+from cfljax.commands.samples import as_seen as as_drawn
 from cfljax.config import read_spec
 from cfljax.contract.padding import pad
 from cfljax.errors import SpecError
@@ -16,7 +17,9 @@ from cfljax.experiment.federations import host_federation
 from cfljax.federation import VIEWS
 from cfljax.federation.common import labels_seen
 from cfljax.federation.corruptions import corrupt_images
+from cfljax.federation.drift import apply_drift
 from cfljax.federation.pack import pack
+from cfljax.local.attacks import exact_share, flip_labels
 from cfljax.registry.checksums import hash_partition
 from tests.federation.helpers import fake, parts, with_users
 from tests.federation.test_drift import what_clients_see
@@ -80,6 +83,115 @@ def test_labels_change_in_the_order_of_the_list_and_shifts_add_up():
         a, b, c = np.unravel_index(group, (4, 2, 2))
         assert np.array_equal(made.labels[view], permuted.labels[b][swapped.labels[a]])
         assert (made.gain[view], made.offset[view]) == (shifted.gain[c], shifted.offset[c])
+
+
+BY_LABEL = [
+    {"name": "label_swap", "groups": 2, "pairs": 3},
+    {"name": "rotated", "groups": 2, "angles": [90.0, 180.0], "labels": [0, 3, 7]},
+    {"name": "feature_shift", "groups": 2, "labels": [3, 4]},
+]
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0)])
+def test_a_view_of_some_labels_changes_no_other_samples(order):
+    """By hand: turned and inverted where the label of the data set says so, and relabelled."""
+    source, views = fake(), [BY_LABEL[at] for at in order]
+    made = dealt(source, partition="dirichlet", alpha=1.0, clients=16, views=views)
+    federation = pack(made, source, "unit")
+    swap = np.asarray(made.labels)
+    digits = np.array(np.unravel_index(made.group, (2, 2, 2)))[np.argsort(order)]
+    shown = what_clients_see(pad(federation, samples=2, rng=np.random.default_rng(0)), 0)
+    for client, (_, x, y) in enumerate(shown[: len(made.train)]):
+        _, turn, shift = digits[:, client]
+        rows = made.train[client]
+        labels = source.y_train[rows]
+        wanted = source.x_train[rows] / np.float32(255)
+        of_labels = np.isin(labels, [0, 3, 7])
+        wanted[of_labels] = np.rot90(wanted[of_labels], 1 + turn, axes=(1, 2))
+        inverted = np.isin(labels, [3, 4]) & (shift == 1)
+        wanted[inverted] = 1 - wanted[inverted]
+        np.testing.assert_allclose(x.reshape(wanted.shape), wanted, atol=1e-6)
+        assert np.array_equal(y, swap[made.view[client]][labels])
+        drawn, drawn_y = as_drawn(source, made, client, rows)
+        np.testing.assert_allclose(drawn, wanted, atol=1e-6)
+        assert np.array_equal(drawn_y, y)
+
+
+def test_clients_of_a_view_of_some_labels_drift_and_are_attacked():
+    """A change of group takes a client's samples of these labels along, and flipped labels have the
+    pixels of the label that they were."""
+    source = fake()
+    views = [{"name": "rotated", "groups": 2, "labels": [1, 2]}]
+    (run,) = read_spec(
+        {
+            "data": {"name": "digits", "clients": 6, "views": views, "drift": {"at": [1]}},
+            "method": ["fedavg"],
+            "train": {"rounds": 3, "attack": {"name": "label_flip", "share": 0.5}},
+        }
+    ).runs()
+    made = dataclasses.replace(run.data, drift=None).divide_unchecked(source)
+    made, changes = apply_drift(run.data.drift, made, source, 0)
+    federation = pack(made, source, "none", drift=changes)
+    attack = run.train.transit.attack
+    hyper = exact_share(attack, {"attack.share": 0.5}, federation)
+    flipped = flip_labels(attack, hyper, federation.at(0))
+    who = np.asarray(flipped.view.of) >= len(federation.view.pixels)
+    assert who.sum() == 3
+    before, after, attacked = (
+        what_clients_see(each, t) for each, t in ((federation, 0), (federation, 1), (flipped, 0))
+    )
+    assert (changes.group[0] != changes.group[1]).sum() == 3
+    for client, rows in enumerate(made.train):
+        labels, x = source.y_train[rows], source.x_train[rows]
+        for group, seen in zip(
+            changes.group[:, client], (before[client], after[client]), strict=True
+        ):
+            of_labels = np.isin(labels, [1, 2])
+            wanted = np.where(of_labels[:, None, None], np.rot90(x, 2 * group, axes=(1, 2)), x)
+            assert np.array_equal(seen[1].reshape(x.shape), wanted)
+            assert np.array_equal(seen[2], labels)
+        assert np.array_equal(attacked[client][1], before[client][1])
+        assert np.array_equal(attacked[client][2], 9 - labels if who[client] else labels)
+
+
+def test_each_client_draws_a_combination():
+    """FLUX's fifteen combinations for ten clients; true groups are the combinations that they
+    drew."""
+    views = [
+        {"name": "rotated", "groups": 5, "angles": [0.0, 45.0, 90.0, 180.0, 270.0]},
+        {"name": "feature_shift", "kind": "gain", "groups": 3},
+    ]
+    source = fake()
+    drawn = [
+        dealt(source, seed, clients=10, views=views, views_draw="random") for seed in range(40)
+    ]
+    for made in drawn[:3]:
+        assert np.array_equal(made.group, made.view % 5 * 3 + made.view // 5)
+    groups = np.concatenate([made.group for made in drawn])
+    counts = np.bincount(groups, minlength=15)
+    # 400 draws of 15: 27 each, with a deviation of 5
+    assert len(set(map(tuple, (made.group for made in drawn)))) == 40
+    assert counts.min() > 8 and counts.max() < 50
+    again = dealt(source, 3, clients=10, views=views, views_draw="random")
+    assert np.array_equal(again.group, drawn[3].group)
+    shares = [0.5] + [0] * 13 + [0.5]
+    uneven = [
+        dealt(source, seed, clients=10, views=views, views_draw="random", view_shares=shares)
+        for seed in range(20)
+    ]
+    groups = np.concatenate([made.group for made in uneven])
+    assert set(groups) == {0, 14} and 60 < (groups == 0).sum() < 140
+
+
+def test_drawn_combinations_may_have_copies_of_the_data():
+    views = [{"name": "rotated", "groups": 4, "copies": True}, {"name": "label_swap", "groups": 2}]
+    source = fake()
+    made = dealt(source, 2, clients=12, views=views, views_draw="random")
+    for turn in np.unique(made.group // 2):
+        held = np.concatenate(
+            [rows for rows, g in zip(made.train, made.group, strict=True) if g // 2 == turn]
+        )
+        assert sorted(held.tolist()) == list(range(1200))
 
 
 def test_views_cross_the_groups_of_the_partition():
@@ -361,7 +473,8 @@ def test_a_spec_says_views_once_and_a_list_of_lists_is_an_axis():
         ),
         (
             {"views": BOTH, "clients": 5},
-            "data.views: 4 label_swap x 2 rotated = 8 combinations for 5 clients; give fewer",
+            "data.views: 4 label_swap x 2 rotated = 8 combinations for 5 clients; give fewer "
+            'groups, or data.views_draw = "random"',
         ),
         (
             # refused before an array of all combinations is made, which would need gigabytes
@@ -430,6 +543,31 @@ def test_a_spec_says_views_once_and_a_list_of_lists_is_an_axis():
         (
             {"views": [{"name": "label_permutation", "groups": 2, "labels": [[0], [1]]}]},
             "give each of 2 groups the labels 0 to 9",
+        ),
+        (
+            {"views": [{"name": "rotated", "labels": [0, 10]}]},
+            r"data.views.rotated.labels = \[0, 10\]: digits has the labels 0 to 9",
+        ),
+        (
+            {"views": [{"name": "label_swap", "labels": [0]}]},
+            "data.views.label_swap.labels: there is no such option",
+        ),
+        (
+            {"views": [{"name": "rotated", "labels": ["a"]}]},
+            r"data.views.rotated.labels = \[\"a\"\]: must be a list of integers",
+        ),
+        ({"views_draw": "random"}, 'data.views_draw = "random": needs data.views'),
+        (
+            {"views": [{"name": "label_permutation", "groups": 10**12}], "views_draw": "random"},
+            "combinations to draw from; give fewer",
+        ),
+        (
+            {
+                "views": [{"name": "rotated", "copies": True}],
+                "partition": "quantity",
+                "sizes": [1] * 32,
+            },
+            'copies = true: partition "quantity" has exact sizes',
         ),
     ],
 )
