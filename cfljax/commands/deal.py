@@ -11,7 +11,7 @@ from cfljax.config.frozen import to_essential
 from cfljax.errors import SpecError
 from cfljax.federation.from_file import FromFile
 from cfljax.federation.row_files import write_rows
-from cfljax.registry.options import Table, show
+from cfljax.registry.options import Table, list_files, show
 
 
 def deal(spec: str, sets: list[str], plugins: list[str], out: str) -> str:
@@ -54,10 +54,11 @@ def _make_table(config: Data, out: str) -> Table:
     from_file = dataclasses.replace(
         config,
         partition="file",
-        parts=FromFile(out),
+        parts=FromFile(file=out),
         views=(),
         view_shares=(),
         views_draw="turns",
         true_groups=None,
     )
-    return from_file.to_table(to_essential) | {"file": out}
+    files = {name: getattr(config.source, name) for name in list_files(config.source)}
+    return from_file.to_table(to_essential) | files | {"file": out}

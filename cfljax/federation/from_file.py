@@ -11,7 +11,7 @@ import numpy as np
 
 from cfljax.errors import DataError, SpecError
 from cfljax.federation import common
-from cfljax.federation.common import Partition, Rng
+from cfljax.federation.common import Common, Partition, Rng
 from cfljax.federation.row_files import Dealt, read_rows
 from cfljax.federation.row_formats import COUNTS, read_foreign
 from cfljax.registry import Entry
@@ -23,8 +23,8 @@ _FORMATS = ("rows", "fl-bench", "pflib", "fedgwc", "ocfl-archive")
 _PFLLIB_HOLDOUT = 0.25
 
 
-@dataclasses.dataclass(frozen=True)
-class FromFile:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FromFile(Common):
     """Options of `file`."""
 
     file: str = option(
@@ -74,8 +74,7 @@ class FromFile:
 
 
 def from_file(options: FromFile, source: Source, rng: Rng) -> Parts:
-    """Give each client the rows that a file says, or as many of each class as it says: any
-    published split, exactly."""
+    """Give each client the rows that a file says, or as many of each class as it says."""
     file = Path(options.file).expanduser()
     if options.format == "rows":
         dealt = read_rows(file)
@@ -106,10 +105,12 @@ def _check_clients(options: FromFile, file: Path, dealt: Dealt) -> None:
             f"data.clients = {options.clients}: {file} has {clients} clients; give {clients}, or "
             "leave clients out"
         )
-    tests = dealt.test if isinstance(dealt.test, list) else dealt.train
-    for name, train, test in zip(dealt.names, dealt.train, tests, strict=True):
-        if not len(train) and not len(test):
-            raise DataError(f'{file}: client "{name}" has no rows; give it some, or remove it')
+    # A division that was written down may have such clients; all may be tested on the same rows
+    if dealt.samples is None and not isinstance(dealt.test, np.ndarray):
+        tests = dealt.train if dealt.test is None else dealt.test
+        for name, train, test in zip(dealt.names, dealt.train, tests, strict=True):
+            if not len(train) and not len(test):
+                raise DataError(f'{file}: client "{name}" has no rows; give it some, or remove it')
     if not any(map(len, dealt.train)):
         raise DataError(f"{file}: no client has training rows; give some client a list train")
 
@@ -127,13 +128,16 @@ def _check_rows(options: FromFile, file: Path, dealt: Dealt, source: Source) -> 
         )
     tests = dealt.test if isinstance(dealt.test, list) else []
     shared_test = [dealt.test] if isinstance(dealt.test, np.ndarray) else []
-    for name, rows in [*zip(dealt.names * 2, [*dealt.train, *tests], strict=False)] + [
-        ("test", rows) for rows in shared_test
-    ]:
+    held = [
+        (f'client "{name}"', rows)
+        for part in (dealt.train, tests)
+        for name, rows in zip(dealt.names, part, strict=False)
+    ]
+    for who, rows in [*held, *(("the test part", rows) for rows in shared_test)]:
         wrong = rows[(rows < 0) | (rows >= total)]
         if len(wrong):
             raise DataError(
-                f'{file}: client "{name}" holds row {wrong[0]}, and {source.name} has rows 0 to '
+                f"{file}: {who} holds row {wrong[0]}, and {source.name} has rows 0 to "
                 f"{total - 1} ({edge} training samples, then {total - edge} test samples); correct "
                 "the row, or give the data set that the file was made for"
             )

@@ -54,8 +54,9 @@ def samples(
     """
     pool, view = federation.pool, federation.view
     # The view of all samples, if one client sees them, and all labels alike
-    alike = view is not None and view.by_label is None
-    one = _take(view.of, client) if alike and not jnp.ndim(client) else None
+    one = None
+    if view is not None and view.by_label is None and not jnp.ndim(client):
+        one = _take(view.of, client)
     client = jnp.broadcast_to(client, jnp.shape(rows))
     of = jnp.zeros_like(client) if view is None else _take(view.of, client)
     y = _take(pool.y, rows)

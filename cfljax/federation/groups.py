@@ -176,28 +176,29 @@ def show_by_label(parts: Parts, seen: Parts, labels: tuple[int, ...], classes: i
         classes: How many labels there are.
     """
     before, views = count_views(parts), count_views(seen)
-    own = np.repeat(np.arange(before, dtype=np.int32)[:, None], classes, axis=1)
-    own = own if parts.by_label is None else parts.by_label
+    own = parts.by_label
+    if own is None:
+        own = np.repeat(np.arange(before, dtype=np.int32)[:, None], classes, axis=1)
     # Behind the views stand those from before, through which samples of other labels are shown
     found: dict[str, Any] = {}
     for name in VIEW_FIELDS:
-        if (table := getattr(seen, name)) is not None:
-            old = getattr(parts, name)
-            old = np.repeat(_PLAIN[name](table)[None], before, axis=0) if old is None else old
-            found[name] = np.concatenate([table, old]).astype(table.dtype)
+        if (table := getattr(seen, name)) is None:
+            continue
+        old = getattr(parts, name)
+        if old is None:
+            old = np.repeat(_plain_row(name, table)[None], before, axis=0)
+        found[name] = np.concatenate([table, old]).astype(table.dtype)
     chosen = np.isin(np.arange(classes), labels)
     groups = [np.where(chosen, own + before * k, own + views) for k in range(views // before)]
     by_label = np.concatenate([*groups, own + views]).astype(np.int32)
     return dataclasses.replace(seen, by_label=by_label, **found)
 
 
-# What a table of views says in a view that changes nothing, from the whole table
-_PLAIN: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "pixels": lambda table: np.arange(table.shape[1], dtype=table.dtype),
-    "labels": lambda table: np.arange(table.shape[1], dtype=table.dtype),
-    "gain": lambda table: np.ones((), table.dtype),
-    "offset": lambda table: np.zeros((), table.dtype),
-}
+def _plain_row(name: str, table: np.ndarray) -> np.ndarray:
+    """Return the row of a table of views (a field of VIEW_FIELDS) that changes nothing."""
+    if name in ("pixels", "labels"):
+        return np.arange(table.shape[1], dtype=table.dtype)
+    return np.asarray(1 if name == "gain" else 0, table.dtype)
 
 
 def image_shape(shape: tuple[int, ...]) -> tuple[int, int, int]:

@@ -322,9 +322,9 @@ def _to_json(file: Path, parts: Parts, samples: tuple[int, int]) -> None:
         beside["views"] = {name: table.tolist() for name, table in tables.items()}
     lines = []
     for client, train in enumerate(parts.train):
-        own: dict[str, Value] = {"train": train.tolist()}
+        own: dict[str, Value] = {"train": np.asarray(train).tolist()}
         if not isinstance(parts.test, np.ndarray):
-            own["test"] = parts.test[client].tolist()
+            own["test"] = np.asarray(parts.test[client]).tolist()
         if parts.group[client] >= 0:
             own["group"] = int(parts.group[client])
         if parts.view is not None:
@@ -338,8 +338,14 @@ def _to_json(file: Path, parts: Parts, samples: tuple[int, int]) -> None:
 
 def _to_csv(file: Path, parts: Parts, _: tuple[int, int]) -> None:
     """Write a line for each row."""
-    if parts.view is not None or isinstance(parts.test, np.ndarray):
-        what = "views" if parts.view is not None else "a test part that all clients share"
+    what = ""
+    if parts.view is not None:
+        what = "views"
+    elif isinstance(parts.test, np.ndarray):
+        what = "a test part that all clients share"
+    elif not all(len(a) + len(b) for a, b in zip(parts.train, parts.test, strict=True)):
+        what = "clients without rows"
+    if what or isinstance(parts.test, np.ndarray):
         raise SpecError(f"--out {file}: CSV has no place for {what}; write a .json or .npz file")
     with write_whole(file) as part, part.open("w", encoding="utf-8", newline="") as stream:
         lines = csv.writer(stream, lineterminator="\n")
@@ -347,18 +353,18 @@ def _to_csv(file: Path, parts: Parts, _: tuple[int, int]) -> None:
         for client, rows in enumerate(zip(parts.train, parts.test, strict=True)):
             group = parts.group[client] if parts.group[client] >= 0 else ""
             for name, held in zip(("train", "test"), rows, strict=True):
-                lines.writerows((client, row, name, group) for row in held.tolist())
+                lines.writerows((client, row, name, group) for row in np.asarray(held).tolist())
 
 
 def _to_npz(file: Path, parts: Parts, samples: tuple[int, int]) -> None:
     """Write two arrays for each client, and one for each of what `Parts` has besides."""
-    arrays = {f"{client}/train": train for client, train in enumerate(parts.train)}
+    arrays: dict[str, Any] = {f"{c}/train": rows for c, rows in enumerate(parts.train)}
     beside: dict[str, Any] = {"samples": np.array(samples), "group": parts.group}
     beside |= _list_tables(parts) | ({} if parts.view is None else {"view": parts.view})
     if isinstance(parts.test, np.ndarray):
         beside["test"] = parts.test
     else:
-        arrays |= {f"{client}/test": test for client, test in enumerate(parts.test)}
+        arrays |= {f"{c}/test": rows for c, rows in enumerate(parts.test)}
     arrays |= {f"{_BESIDE}{name}": value for name, value in beside.items()}
     with write_whole(file) as part, part.open("wb") as stream:
         np.savez_compressed(stream, **arrays)

@@ -18,7 +18,6 @@ from cfljax.federation import VIEWS
 from cfljax.federation.common import (
     Partition,
     bad_option,
-    check_single,
     group_blocks,
     proportional_sizes,
 )
@@ -64,7 +63,9 @@ def divide_with_views(
 
 def _show_labels(labels: tuple[int, ...], before: Parts, parts: Parts, source: Source) -> Parts:
     """Let the view that has been added to the parts change samples of these labels alone."""
-    check_single(source)
+    if source.y_train.ndim == 2:
+        why = f"samples of {source.name} have several labels; leave labels out"
+        raise bad_option("labels", list(labels), why)
     if max(labels) >= source.classes:
         why = f"{source.name} has the labels 0 to {source.classes - 1}"
         raise bad_option("labels", list(labels), why)

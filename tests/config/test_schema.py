@@ -70,6 +70,8 @@ ACCEPTED = """
 {train: {compress: ["none", "sign", {name: "topk", keep: [0.1, 0.2]}], plan: "auto", parts: {body: "all"}, optimizer: "adam"}}
 {data: {name: "digits", partition: ["rotated", "iid"], groups: 4, clients: [10, 20]}}
 {data: {name: "mine", views: ["label_swap", {name: "rotated", groups: 4}], arrive: {rate: 0.1, from: 1, until: 3}}}
+{data: {name: "digits", partition: "dirichlet", balance: "capped", views: [{name: "rotated", labels: [1, 2]}], views_draw: "random"}}
+{data: {name: "digits", partition: "file", file: "split.json", format: "pflib", holdout: 0.2}}
 {method: ["fedavg", {name: ["ifca", "fedgroup"], clusters: [2, 3]}, {name: "fedprox", label: "p", mu: [0.1, 1]}]}
 {model: [{name: "mlp", hidden: [[200], [64, 64]]}, "mclr"], search: {seeds: "100:103"}}
 {include: [{method: {fedavg: {train: {lr: 0.1}}}, "train.rounds": 3}], size: {small: {train: {rounds: 1}}}}
@@ -98,6 +100,8 @@ REJECTED = """
 {train: {optimizer: "adaam"}}
 {data: {name: "digits", partition: "rotated", pairs: 2}}
 {data: {name: "digits", partition: "rotatd"}}
+{data: {name: "digits", views: [{name: "label_swap", labels: [1, 2]}]}}
+{data: {name: "digits", partition: "file", file: "split.pkl", format: "pickle"}}
 {data: {partition: "iid"}}
 {model: {name: "mlp", hidden: 200}}
 {method: "ifka"}
@@ -134,6 +138,6 @@ def test_it_accepts_and_rejects_as_the_program_does(tmp_path, capsys):
         for line in lines
     ]
     assert (
-        len(specs) == 43
+        len(specs) == 47
         and [spec for spec, wanted in specs if accepts(small | spec) != wanted] == []
     )

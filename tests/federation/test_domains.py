@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from cfljax.config import read_spec
 from cfljax.errors import SpecError
 from tests.federation.helpers import fake, parts, with_users
 
@@ -66,6 +67,16 @@ def test_what_the_domains_cannot_give_is_refused(options, says):
     with pytest.raises(SpecError, match=says) as error:
         parts("domains", of_domains(), **options)
     assert "\n" not in str(error.value)
+
+
+def test_how_many_domains_there_are_only_the_data_tell():
+    """A number of participants is no more than the clients of a spec that does not say how many."""
+    data = {"name": "digits", "partition": "domains"}
+    spec = {"data": data, "method": "fedavg", "train": {"participation": 2}}
+    (run,) = read_spec(spec).runs()
+    assert run.data.clients is None and run.data.clients_that_train is None
+    with pytest.raises(SpecError, match="train.participation = 2: there are only 1 clients"):
+        read_spec(spec | {"data": data | {"clients": 1}}).runs()
 
 
 def sizes(made):

@@ -89,6 +89,8 @@ def test_rows_are_held_out_after_dealing_as_pfllib_does(tmp_path):
         assert sorted([*train, *test]) == rows
 
 
+# Some of these clients have nothing
+EMPTY = {"partition": "dirichlet", "clients": 40, "alpha": 0.01, "min_samples": 0}
 SPLITS = {
     "iid": {"partition": "iid", "clients": 6},
     "global": {"partition": "iid", "clients": 6, "holdout": 0.2, "test": "global"},
@@ -103,6 +105,7 @@ SPLITS = {
         "arrive": {"clients": 2, "round": 1},
         "validation": 0.1,
     },
+    "empty": EMPTY,
     "by label": {
         "clients": 6,
         "views": [{"name": "rotated", "groups": 2, "labels": [1, 2]}],
@@ -174,12 +177,14 @@ def test_csv_has_rows_and_groups_alone(tmp_path, capsys):
     data = {"partition": "dirichlet", "clients": 5}
     again = deal(tmp_path, data, ".csv", capsys)
     assert_same(host_federation(run_of({"name": "digits"} | data)), host_federation(run_of(again)))
-    for refused, what in (
+    refusals = (
         ({"partition": "rotated", "clients": 8}, "views"),
-        ({"test": "global"}, "test part"),
-    ):
+        ({"clients": 8, "test": "global"}, "test part"),
+        (EMPTY, "clients without rows"),
+    )
+    for refused, what in refusals:
         with pytest.raises(SpecError, match=f"CSV has no place for .*{what}.*json or .npz"):
-            deal(tmp_path, {"clients": 8} | refused, ".csv", capsys)
+            deal(tmp_path, refused, ".csv", capsys)
 
 
 def test_new_samples_are_no_rows(tmp_path, capsys):
@@ -227,6 +232,10 @@ WRONG = {
     "other data": (
         {"samples": [60000, 10000], "clients": {"0": [1]}},
         "was made for 60000 training and 10000 test samples, and fake has 1200 and 300",
+    ),
+    "test for all": (
+        {"test": [1500], "clients": {"0": [1]}},
+        "the test part holds row 1500",
     ),
     "view": ({"clients": {"0": {"train": [1], "view": 1}}}, "names a view that is not there"),
     "table": (

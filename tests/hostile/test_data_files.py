@@ -9,6 +9,9 @@ import pytest
 
 from cfljax import data
 from cfljax.data import leaf
+from cfljax.errors import DataError
+from cfljax.federation.row_files import Dealt, read_rows, write_rows
+from tests.federation.helpers import fake, parts
 from tests.hostile.bounds import refused
 
 
@@ -82,3 +85,29 @@ def test_samples_of_mixed_types(what, tmp_path):
         )
     )
     assert str(tmp_path / "toy") in message
+
+
+@pytest.mark.parametrize("suffix", [".json", ".csv", ".npz"])
+def test_a_damaged_file_of_rows_is_read_or_refused_in_a_line(suffix, tmp_path):
+    source = fake(200, 40)
+    made = parts(
+        "rotated" if suffix != ".csv" else "iid",
+        source,
+        clients=4,
+        **({"groups": 2} if suffix != ".csv" else {}),
+    )
+    file = tmp_path / f"split{suffix}"
+    write_rows(file, made, source)
+    whole, rng = bytearray(file.read_bytes()), np.random.default_rng(0)
+    refusals = 0
+    for _ in range(120):
+        damaged = bytearray(whole[: rng.integers(1, len(whole) + 1)])
+        for at in rng.integers(len(damaged), size=3):
+            damaged[at] = rng.integers(256)
+        file.write_bytes(damaged)
+        try:
+            assert isinstance(read_rows(file), Dealt)
+        except DataError as error:
+            refusals += 1
+            assert str(file) in str(error) and "\n" not in str(error)
+    assert refusals > 60
