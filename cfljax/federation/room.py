@@ -162,10 +162,15 @@ def _complete_views(federation: Federation, groups: int) -> View:
         return on_host(np.concatenate([known, more]))
 
     inputs = math.prod(federation.sample_shape)
+    by_label = view.by_label
+    if by_label is not None:
+        # Nobody has the views that are added
+        by_label = complete(by_label, np.zeros(federation.classes, np.int32))
     return View(
         view.of,
         complete(view.pixels, np.arange(inputs, dtype=np.int32)),
         complete(view.labels, np.arange(federation.classes, dtype=np.int32)),
         complete(view.gain, np.ones((), np.float32)),
         complete(view.offset, np.zeros((), np.float32)),
+        by_label,
     )

@@ -20,6 +20,7 @@ from cfljax.federation.common import labels_seen
 from cfljax.federation.corruptions import corrupt_images
 from cfljax.federation.drift import apply_drift
 from cfljax.federation.pack import pack
+from cfljax.federation.room import _complete_views
 from cfljax.local.attacks import flip_labels
 from cfljax.registry.checksums import hash_partition
 from tests.federation.helpers import fake, parts, with_users
@@ -152,6 +153,16 @@ def test_clients_of_a_view_of_some_labels_drift_and_are_attacked():
             assert np.array_equal(seen[2], labels)
         assert np.array_equal(attacked[client][1], before[client][1])
         assert np.array_equal(attacked[client][2], 9 - labels if who[client] else labels)
+
+
+def test_room_for_more_groups_keeps_the_views_of_some_labels():
+    source = fake()
+    views = [{"name": "rotated", "groups": 2, "labels": [1, 2]}]
+    federation = pack(dealt(source, clients=6, views=views), source, "none")
+    roomy = dataclasses.replace(federation, view=_complete_views(federation, 7))
+    assert len(roomy.view.by_label) == len(roomy.view.pixels) == 7
+    for one, other in zip(what_clients_see(federation, 0), what_clients_see(roomy, 0), strict=True):
+        assert all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
 
 
 def test_each_client_draws_a_combination():
