@@ -23,7 +23,7 @@ from cfljax.engine.simulate import Output, simulate
 from cfljax.federation import PARTITIONS, cohort
 from cfljax.federation.pack import pack
 from cfljax.local.attacks import exact_share, flip_labels
-from cfljax.local.optimiser import decay_rate
+from cfljax.local.rates import at_round
 from cfljax.local.send import Sending
 from cfljax.methods import METHODS
 from cfljax.registry.options import drop_traced, list_traced
@@ -193,7 +193,7 @@ def rounds(
             each, number = keys.fold(key, "round", t), jnp.int32(t)
             now = seen.at(t)  # after a drift
             present = drawn(each, now, participants, t, hyper)
-            state, info = step(each, state, now, present, decay_rate(hyper, number))
+            state, info = step(each, state, now, present, at_round(hyper, number))
             infos.append(info)
     return Played(states, infos, method)
 

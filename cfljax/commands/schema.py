@@ -23,6 +23,7 @@ from cfljax.data.sources import FileOptions
 from cfljax.federation import LABEL_VIEWS, PARTITIONS, VIEWS
 from cfljax.federation.options import DriftOptions
 from cfljax.federation.views import PRESETS
+from cfljax.local.rates import FACTORS_OF, Schedule
 from cfljax.methods import METHODS
 from cfljax.models import MODELS
 from cfljax.registry import Registry
@@ -34,6 +35,7 @@ TABLES: dict[str, type] = {
     **{f"train.{name}": options for name, options in train.TABLES.items()},
     "train.privacy.choice": transit.ChoiceTable,
     "train.server": train_tables.ServerTable,
+    "train.server.lr_schedule": Schedule,
     "train.plan": train.PlanOptions,
     "search": grid.Search,
 }
@@ -203,6 +205,7 @@ class _Options:
         forms = self.special(where) or [
             form for kind in field.kinds for form in self.forms(kind, field.meta, where)
         ]
+        forms += self.with_schedule(where, forms)
         table = where.rpartition(".")[0]
         drawn = []
         if table not in TABLES and {int, float} & set(field.kinds):
@@ -262,6 +265,15 @@ class _Options:
             else {}
         )
         return [{"type": TYPES[kind], **bounds} if kind in TYPES else {}]
+
+    def with_schedule(self, where: str, forms: list[Table]) -> list[Table]:
+        """List the schemas of a learning rate that is written together with its schedule; `forms`:
+        those of its value."""
+        if where not in {f"train.{rate}" for rate in FACTORS_OF}:
+            return []
+        options = self.of(Schedule, f"{where}_schedule")
+        value = one_or_more({"anyOf": [*forms]})
+        return [a_table({"value": value, "schedule": options.pop("name"), **options})]
 
     def special(self, where: str) -> list[Table]:
         """List the schemas of a value that the declaration of its option does not say."""

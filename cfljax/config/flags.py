@@ -17,6 +17,7 @@ from cfljax.config.layers import (
 )
 from cfljax.config.values import list_fields
 from cfljax.errors import ALIASES, SpecError, suggest
+from cfljax.local.rates import split_schedule
 from cfljax.methods import METHODS
 from cfljax.registry.options import Table, Value, show
 
@@ -24,6 +25,7 @@ _OPENING, _CLOSING = "([{", ")]}"
 
 # The path of a key and its new value: (["train", "lr"], 0.1)
 Flag = tuple[list[str], Value]
+_RATES = (["train", "lr"], ["server", "lr"])
 
 
 def parse_set(text: str) -> Flag:
@@ -142,7 +144,7 @@ def _list_leaves(path: tuple[str, ...], value: Value) -> list[tuple[tuple[str, .
 
 def apply_sets(raw: Table, sets: list[Flag]) -> Table:
     """Lay the flags over the tidy spec: whole tables first, then options, in the order given."""
-    for path, value in _sort_sets(sets):
+    for path, value in _sort_sets([each for flag in sets for each in _spell_rates(*flag)]):
         where = ".".join(path)
         if len(path) == 1:
             raw = lay_over(raw, {path[0]: value}, "--set")
@@ -163,6 +165,24 @@ def apply_sets(raw: Table, sets: list[Flag]) -> Table:
         else:
             raise SpecError(f"{where}: {path[0]} has no options; write {path[0]}={show(value)}")
     return raw
+
+
+def _spell_rates(path: list[str], value: Value) -> list[Flag]:
+    """Return the flags that set a learning rate and its schedule, which are two options, in place
+    of one that sets what is written as `lr = { value = 0.1, schedule = "cosine" }`."""
+    at = next((i for i in range(1, len(path)) if path[i - 1 : i + 1] in _RATES), None)
+    if at is None:
+        return [(path, value)]
+    table, inside = path[:at], path[at + 1 :]
+    if not inside:
+        if not isinstance(value, dict):
+            return [(path, value)]
+        options = split_schedule({"lr": value}, ".".join(table))
+        return [([*table, key], each) for key, each in options.items()]
+    if inside == ["value"]:
+        return [([*table, "lr"], value)]
+    key = ["name"] if inside == ["schedule"] else inside
+    return [([*table, "lr_schedule", *key], value)]
 
 
 def _set_method(methods: list[Table], path: list[str], value: Value, where: str) -> list[Table]:

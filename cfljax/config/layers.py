@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from cfljax.config.values import to_list
 from cfljax.errors import SpecError, suggest
+from cfljax.local.rates import split_schedule
 from cfljax.registry.options import Table, Value, show
 
 EXCLUSIVE = ("epochs", "steps")
@@ -51,12 +52,12 @@ def tidy(raw: Table) -> Table:
         )
     if "data" not in raw:
         raise SpecError('data: missing; a spec needs data = { name = "…" }')
-    done = dict(raw)
+    done = spell_rates(raw, "")
     for key in ("data", "model", "method"):
-        if key in raw:
-            done[key] = list_tables(raw[key], key)
+        if key in done:
+            done[key] = list_tables(done[key], key)
     done.setdefault("model", [{"name": DEFAULT_MODEL}])
-    done["train"] = list_tables(raw.get("train", {}), "train", named=False)
+    done["train"] = list_tables(done.get("train", {}), "train", named=False)
     return done
 
 
@@ -84,7 +85,7 @@ def list_tables(value: Value, where: str, named: bool = True) -> list[Table]:
 def lay_over(base: Table, over: Table, where: str) -> Table:
     """Lay a table over the tidy spec."""
     done = dict(base)
-    for key, value in nest_keys(over, where).items():
+    for key, value in spell_rates(nest_keys(over, where), f"{where}.").items():
         if key not in SETTABLE_KEYS:
             raise SpecError(
                 f"{where}.{key}: there is no such table or key here" + suggest(key, SETTABLE_KEYS)
@@ -165,6 +166,30 @@ def list_names(methods: list[Table]) -> list[str]:
     return sorted(
         {n for table in methods for n in (table["name"], table.get("label")) if isinstance(n, str)}
     )
+
+
+def spell_rates(table: Table, where: str) -> Table:
+    """Return a spec, or a table over it, with the schedules of learning rates in options of their
+    own, so that another rate can be laid over.
+
+    Args:
+        table: The spec.
+        where: What stands before its keys in messages.
+    """
+
+    def spell(value: Value, key: str) -> Value:
+        if isinstance(value, list):
+            return [spell(each, key) for each in value]
+        if not isinstance(value, dict):
+            return value
+        name = key.rpartition(".")[-1]
+        inside = {each: spell(value[each], f"{key}.{each}") for each in value}
+        return split_schedule(inside, key) if name in ("train", "server") else inside
+
+    return {
+        key: spell(value, where + key) if key in ("train", "method") else value
+        for key, value in table.items()
+    }
 
 
 def lay_options(table: Table, over: Table) -> Table:

@@ -22,6 +22,7 @@ from cfljax.local.aggregation import Robust
 from cfljax.local.attacks import Attack
 from cfljax.local.compressors import Compressor
 from cfljax.local.privacy import Privacy
+from cfljax.local.rates import Schedule
 from cfljax.local.send import Sending
 from cfljax.registry.options import Table, Value, check, option, show
 
@@ -91,6 +92,7 @@ SHARING = ("all", "cluster", "client")
 client."""
 TABLES = {
     **transit.TABLES,
+    "lr_schedule": Schedule,
     "stop": StopTable,
     "clock": ClockTable,
     "asynchronous": AsynchronousTable,
@@ -119,8 +121,21 @@ class Train:
         None, "local optimiser steps, instead of `epochs`", low=1, high=10**9
     )
     batch: int | str = option(10, "samples per step, or all of them", low=1, choices=("full",))
-    lr: float = option(0.03, "learning rate", low=0, traced=True, search=(0.01, 1.0, "log"))
+    lr: float = option(
+        0.03,
+        'learning rate; { value = 0.1, schedule = "cosine" } gives `lr_schedule`, too',
+        low=0,
+        traced=True,
+        search=(0.01, 1.0, "log"),
+    )
     lr_decay: float = option(1.0, "round t uses lr · lr_decay^t", above=0, high=1, traced=True)
+    lr_schedule: Schedule | None = option(
+        None,
+        'in place of lr_decay: "cosine", or a table { name = "step", at = [60, 80] }',
+        choices=("none",),
+        lists=("at",),
+        written=WORD_OR_TABLE,
+    )
     momentum: float = option(
         0.0,
         "momentum of SGD, reset in each round unless `optimizer_state` is kept",
@@ -246,6 +261,12 @@ class Train:
         object.__setattr__(self, "freeze", read_frozen(self.freeze))
         for name, kind in TABLES.items():
             object.__setattr__(self, name, transit.read_table(getattr(self, name), name, kind))
+        if self.lr_schedule is not None:
+            object.__setattr__(self, "lr_schedule", self.lr_schedule.of_length(self.rounds))
+        if self.server is not None and self.server.lr_schedule is not None:
+            schedule = self.server.lr_schedule.of_length(self.rounds)
+            server = dataclasses.replace(self.server, lr_schedule=schedule)
+            object.__setattr__(self, "server", server)
         if isinstance(self.optimizer, dict):
             table = FrozenTable(self.optimizer)
             alone = set(table) == {"name"} and isinstance(table["name"], str)
@@ -257,6 +278,12 @@ class Train:
         if isinstance(self.optimizer, str):
             return self.optimizer, {}
         return self.optimizer["name"], {k: v for k, v in self.optimizer.items() if k != "name"}
+
+    @property
+    def schedules(self) -> dict[str, Schedule]:
+        """The schedules of learning rates, by the name of the rate."""
+        found = {"lr": self.lr_schedule, "server.lr": self.server and self.server.lr_schedule}
+        return {rate: schedule for rate, schedule in found.items() if schedule}
 
     @property
     def keeps_state(self) -> bool:
@@ -333,6 +360,13 @@ class Train:
         for name, value in (("momentum", self.momentum), ("dropout", self.dropout)):
             if value >= 1:
                 raise SpecError(f"{where}.{name} = {value}: must be less than 1")
+        for rate, schedule in self.schedules.items():
+            schedule.check(f"{where}.{rate}_schedule")
+        if self.lr_schedule is not None and self.lr_decay != 1:
+            raise SpecError(
+                f"{where}.lr_decay = {self.lr_decay}: {where}.lr_schedule says how the learning "
+                "rate changes; leave out one"
+            )
         check_asynchronous(
             self.asynchronous,
             self.clock,

@@ -6,8 +6,10 @@ import dataclasses
 
 from cfljax.config.frozen import FrozenTable
 from cfljax.config.optimisers import check_optimiser
+from cfljax.config.transit import read_table
 from cfljax.errors import SpecError, suggest
 from cfljax.federation.traces import read_trace
+from cfljax.local.rates import Schedule
 from cfljax.registry.options import Table, Value, check, option
 
 
@@ -121,7 +123,13 @@ class ServerTable:
     """An optimiser of optax that moves the model of each cluster by what a round made of it."""
 
     name: str = option(help="an optimiser of optax, fedadam, fedyogi or fedadagrad")
-    lr: float = option(help="its learning rate, the same in all rounds", low=0, traced=True)
+    lr: float = option(help="its learning rate", low=0, traced=True)
+    lr_schedule: Schedule | None = option(
+        None,
+        "how it changes over the rounds, as train.lr_schedule",
+        choices=("none",),
+        written=str | Table | None,
+    )
     arguments: Table | None = option(
         None, "its other arguments, written next to name and lr", beside=True
     )
@@ -148,10 +156,10 @@ def read_server(value: Value) -> ServerTable | None:
             f"lr = 0.1 }}"
         )
     own = {key: each for key, each in value.items() if key in ("name", "lr")}
-    rest = {key: each for key, each in value.items() if key not in own}
-    return check(
-        ServerTable, own | {"arguments": FrozenTable(rest) if rest else None}, SERVER_TABLE
-    )
+    schedule = read_table(value.get("lr_schedule"), "server.lr_schedule", Schedule)
+    rest = {key: each for key, each in value.items() if key not in (*own, "lr_schedule")}
+    table = own | {"arguments": FrozenTable(rest) if rest else None}
+    return dataclasses.replace(check(ServerTable, table, SERVER_TABLE), lr_schedule=schedule)
 
 
 # The metrics of the engine that early stopping may watch; none uses test data

@@ -25,7 +25,7 @@ from cfljax.engine.program import enter_round, make_program, over_runs
 from cfljax.engine.scoring import Scores, least_loss_among, score, score_mixtures
 from cfljax.engine.settings import Assembled, FineTuning
 from cfljax.lazy import jax, jnp
-from cfljax.local.optimiser import decay_rate
+from cfljax.local.rates import at_round
 from cfljax.local.schedule import Work
 from cfljax.types import Array, Federation, Hyper, Jobs, Method, Split, Tree
 from cfljax.types.federation import NEVER
@@ -218,7 +218,7 @@ def place_newcomers(
     everybody = dataclasses.replace(
         federation, arrive=jnp.where(federation.arrive == NEVER, 0, federation.arrive)
     )
-    at = _place_clients(parts, state, decay_rate(hyper, rounds), everybody)
+    at = _place_clients(parts, state, at_round(hyper, rounds), everybody)
     return FinalEvaluation(everybody, {TEST: everybody.test}, everybody.real, at)
 
 

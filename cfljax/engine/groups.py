@@ -18,7 +18,8 @@ from cfljax.engine.evaluation import SCORED_NUMBERS
 from cfljax.engine.settings import Assembled
 from cfljax.lazy import jax, jnp
 from cfljax.local.attacks import exact_share, flip_labels
-from cfljax.types import Federation, Tree
+from cfljax.local.rates import at_round
+from cfljax.types import Federation, HostHyper, Tree
 
 
 class Group(NamedTuple):
@@ -144,7 +145,7 @@ def default_flags() -> Iterator[None]:
 
 
 def make_inputs(
-    parts: Assembled, seeds: list[int], hypers: list[dict[str, float]], alike: bool = False
+    parts: Assembled, seeds: list[int], hypers: list[HostHyper], alike: bool = False
 ) -> tuple[Group, Federation]:
     """Return the starting point of all runs, and the federation on its devices. `alike`: as for
     `make_group`, in this process."""
@@ -162,7 +163,7 @@ def make_inputs(
 
 
 def make_group(
-    parts: Assembled, seeds: list[int], hypers: list[dict[str, float]], alike: bool = False
+    parts: Assembled, seeds: list[int], hypers: list[HostHyper], alike: bool = False
 ) -> Group:
     """Return the starting point of all runs, on the host. `alike`: the method prepares the first
     run, and all share the result."""
@@ -183,7 +184,7 @@ def make_group(
     return Group(run_keys, hyper, setup)
 
 
-def _set_up(parts: Assembled, run_keys: jax.Array, hypers: list[dict[str, float]]) -> Tree:
+def _set_up(parts: Assembled, run_keys: jax.Array, hypers: list[HostHyper]) -> Tree:
     """Call the method's setup for all runs: a leading R on every array."""
     if parts.method.setup is None:
         return {}
@@ -191,6 +192,7 @@ def _set_up(parts: Assembled, run_keys: jax.Array, hypers: list[dict[str, float]
     for r, hyper in enumerate(hypers):
         hyper = {"participants": parts.settings.participants} | hyper
         numbers = {name: jnp.float32(value) for name, value in hyper.items()}
+        numbers = at_round(numbers, jnp.int32(0))
         federation = flip_labels(parts.settings.sending.attack, numbers, parts.federation)
         each.append(parts.method.setup(run_keys[r], federation, numbers))
     return jax.tree.map(_stack, *each)

@@ -45,7 +45,7 @@ from cfljax.engine.wall import format_clock, run_timed, start_clock
 from cfljax.federation import cohort
 from cfljax.lazy import jax, jnp
 from cfljax.local.attacks import flip_labels
-from cfljax.local.optimiser import decay_rate
+from cfljax.local.rates import at_round
 from cfljax.types import Array, ClientState, Federation, Hyper, Info, Method, Traffic, Tree
 
 # A program that threads are compiling; `result()` waits for it
@@ -156,7 +156,7 @@ def _view_state(
             return None
         # An attacker with flipped labels answers the method's questions by them, too
         shown = flip_labels(settings.sending.attack, hyper, federation)
-        return f(state, shown, decay_rate(hyper, t))
+        return f(state, shown, at_round(hyper, t))
 
     models, labels = method.models(state)
     adapted = of_data(method.adapt)
@@ -217,7 +217,7 @@ def _round(
     participants = cohort.draw(key, federation, settings.participants, t, hyper, kept)
     if kept.flight is not None:
         participants = asynchronous.board(kept.flight, participants)
-    state, info = method.round(key, state, federation, participants, decay_rate(hyper, t))
+    state, info = method.round(key, state, federation, participants, at_round(hyper, t))
     return state, asynchronous.add_flight(info, participants.kept.flight)
 
 

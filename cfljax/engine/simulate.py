@@ -34,7 +34,7 @@ from cfljax.engine.resume import (
 from cfljax.engine.settings import Assembled, Carry, Settings
 from cfljax.lazy import jax
 from cfljax.local.attacks import flip_labels
-from cfljax.types import Federation, Method, Tree
+from cfljax.types import Federation, HostHyper, Method, Tree
 
 # Is called after each chunk with (rounds done, accuracy f32[R]: NaN where the chunk did not end
 # with an evaluation)
@@ -52,7 +52,7 @@ Evaluated = tuple[Tree, Tree]
 def simulate(
     parts: Assembled,
     seeds: list[int],
-    hypers: list[dict[str, float]],
+    hypers: list[HostHyper],
     *,
     chunk_rounds: int | None = None,
     progress: AfterChunk | None = None,

@@ -18,7 +18,9 @@ from cfljax.config.run import Run
 from cfljax.config.transit import uses_error_feedback
 from cfljax.errors import SpecError
 from cfljax.local.queue import choose_block
+from cfljax.local.rates import FACTORS_OF
 from cfljax.registry.options import Value, drop_traced, list_traced
+from cfljax.types import HostHyper
 
 if TYPE_CHECKING:
     from cfljax.types import Federation
@@ -121,14 +123,14 @@ class Batch:
         return [run.seed for run in self.padded]
 
     @property
-    def hypers(self) -> list[dict[str, float]]:
+    def hypers(self) -> list[HostHyper]:
         """The traced numbers of each slot of the program."""
         return [list_hyper(run) for run in self.padded]
 
 
-def list_hyper(run: Run) -> dict[str, float]:
+def list_hyper(run: Run) -> HostHyper:
     """Return the numbers of a run that reach compiled code: the traced options of `train` and of
-    the method."""
+    the method, and the factors of schedules."""
     training = dict(_cache_in_options(run.train, "_traced", lambda: list_traced(run.train)))
     of_method = _cache_in_options(run.options, "_traced", lambda: list_traced(run.options))
     both = training.keys() & of_method.keys()
@@ -141,7 +143,8 @@ def list_hyper(run: Run) -> dict[str, float]:
         if training[name] == 0:
             for key in (name, *others):
                 training.pop(key)
-    return {**training, **of_method}
+    tables = {FACTORS_OF[rate]: each.factors() for rate, each in run.train.schedules.items()}
+    return {**training, **tables, **of_method}
 
 
 def _cache_in_options(options: object, name: str, make: Callable[[], Made]) -> Made:

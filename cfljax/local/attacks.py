@@ -4,6 +4,7 @@ and what they do."""
 from __future__ import annotations
 
 import dataclasses
+from typing import cast
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from cfljax import keys
 from cfljax.lazy import jax, jnp
 from cfljax.local.links import Link, Passage
 from cfljax.registry.options import NamedTable, option
-from cfljax.types import Array, Federation, Hyper, View
+from cfljax.types import Array, Federation, HostHyper, Hyper, View
 
 # Scores of identities have 24 bits, which a float32 holds exactly
 _SCORES = 1 << 24
@@ -79,16 +80,14 @@ def _draw_scores(seed: int, uid: Array) -> Array:
     return (keys.scores(keys.root(seed), "liar", uid) >> 8).astype(jnp.float32) / _SCORES
 
 
-def exact_share(
-    attack: Attack | None, hyper: dict[str, float], federation: Federation
-) -> dict[str, float]:
+def exact_share(attack: Attack | None, hyper: HostHyper, federation: Federation) -> HostHyper:
     """HOST. Replace `attack.share` by the threshold on `_draw_scores` that makes exactly this share
     (rounded) of the clients that train attackers."""
     if attack is None or "attack.share" not in hyper:
         return hyper
     scores = np.asarray(_draw_scores(attack.seed, jnp.asarray(federation.uid)))
     scores = np.sort(scores[np.asarray(federation.trains)])
-    number = int(np.floor(hyper["attack.share"] * len(scores) + 0.5))
+    number = int(np.floor(cast("float", hyper["attack.share"]) * len(scores) + 0.5))
     # Just above the score of the last attacker
     return hyper | {"attack.share": float(scores[number - 1]) + 1 / _SCORES if number else 0.0}
 

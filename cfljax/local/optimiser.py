@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from cfljax.lazy import jax, jnp, optax
-from cfljax.types import Array, Hyper, LocalStep, Tree
+from cfljax.types import Array, LocalStep, Tree
 
 
 class StepRule(NamedTuple):
@@ -20,13 +20,6 @@ class StepRule(NamedTuple):
     # Which parameters are statistics of batches (`models.flat.mark_statistics`), which steps set;
     # None: none are
     running: Tree | None = None
-
-
-def decay_rate(hyper: Hyper, t: Array) -> Hyper:
-    """Return the numbers of round t, with its learning rate."""
-    if "lr_decay" not in hyper:
-        return hyper
-    return hyper | {"lr": hyper["lr"] * hyper["lr_decay"] ** t.astype(jnp.float32)}
 
 
 def sgd(numbers: LocalStep) -> StepRule:

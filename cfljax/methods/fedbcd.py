@@ -17,6 +17,7 @@ from cfljax import keys
 from cfljax.federation.cohort import present
 from cfljax.kernels.mix import Rule, add_noise, sum_by
 from cfljax.lazy import jnp
+from cfljax.local.rates import factor_of_round
 from cfljax.registry import Entry
 from cfljax.round.about import About, Reading
 from cfljax.round.recipes import (
@@ -210,9 +211,9 @@ def draw_steps(key: Array, uid: Array, most: int) -> Array:
 
 def local_step(hyper: Hyper, cohort: Cohort) -> LocalStep:
     """Return the numbers of local training in this round of the cohort."""
-    decay = hyper.get("lr_decay", 1.0) ** cohort.round.astype(jnp.float32)
+    decay = factor_of_round(hyper, cohort.round)
     return LocalStep(
-        hyper["local_lr"] * decay,
+        hyper["local_lr"] if decay is None else hyper["local_lr"] * decay,
         hyper["local_momentum"],
         hyper["local_weight_decay"],
         # The gradient of ρ ‖x − z‖² is 2 ρ (x − z)

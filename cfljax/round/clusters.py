@@ -12,7 +12,7 @@ from cfljax.federation import cohort as cohorts
 from cfljax.kernels.mix import Rule
 from cfljax.lazy import jnp
 from cfljax.local.averages import averages, numbers_sent
-from cfljax.local.optimiser import decay_rate
+from cfljax.local.rates import at_round
 from cfljax.local.reports import report_trained
 from cfljax.local.rounds import Mixing, Trained, jobs_from, train_and_mix
 from cfljax.local.solver import Solver
@@ -301,7 +301,7 @@ class ClusteredMethod:
         clients that are there by now."""
         arrived = jnp.where(jnp.asarray(federation.arrive) <= round, 0, federation.arrive)
         now = dataclasses.replace(federation, arrive=arrived)
-        numbers = decay_rate(hyper, jnp.int32(round))
+        numbers = at_round(hyper, jnp.int32(round))
         ask = self._before(key, now, numbers, state.client_params)
         if self.config.again is None:
             new = self.config.regroup(ask, state, round)

@@ -5,7 +5,7 @@ the pool, T rows of a split, V views. HOST marks what runs outside of compiled p
 """
 
 from cfljax.quantity import Quantity
-from cfljax.types.arrays import Array, Hyper, Tree, on_host
+from cfljax.types.arrays import Array, HostHyper, Hyper, Tree, on_host
 from cfljax.types.federation import (
     ClientState,
     Cohort,
@@ -35,6 +35,7 @@ __all__ = [
     "Flight",
     "Forward",
     "Grams",
+    "HostHyper",
     "Hyper",
     "Info",
     "Jobs",

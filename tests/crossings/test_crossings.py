@@ -191,6 +191,11 @@ FEATURES = {
         {"train": {"weight_decay": 0.1}}, off={"weight_decay": 0.0}, idle_for=("fedbcd",)
     ),
     "a rate that falls": Feature({"train": {"lr_decay": 0.5}}, off={"lr_decay": 1.0}),
+    "a schedule": Feature(
+        {"train": {"lr_schedule": {"name": "step", "at": (1,), "factor": 0.5}}},
+        off={"lr_factors": (1.0, 1.0)},
+        joined=1,
+    ),
     "Adam": Feature({"train": {"optimizer": {"name": "adam", "eps": 1e-3}, "lr": 0.02}}),
     "whole batches": Feature({"train": {"batch": "full"}}),
     "two epochs": Feature({"train": {"epochs": 2}}),

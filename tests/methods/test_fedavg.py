@@ -10,12 +10,19 @@ from tests.reference import fedavg as reference
 from tests.reference import plain
 
 UNIFORM = {"average": "uniform", "lr_decay": 0.7, "momentum": 0.5}
+FACTORS = (0.5, 1.0, 0.3)
+LAST_STAYS = (*FACTORS, 0.3)
+"""What multiplies the rate in four rounds, of a schedule of three."""
 
 
 @pytest.mark.parametrize(
     ("hyper", "options", "local"),
-    [rarely({}, {}, {}), ({"lr_decay": 0.7, "momentum": 0.5}, {"average": "uniform"}, UNIFORM)],
-    ids=["fedavg", "uniform, with momentum and decay"],
+    [
+        rarely({}, {}, {}),
+        ({"lr_decay": 0.7, "momentum": 0.5}, {"average": "uniform"}, UNIFORM),
+        ({"lr_factors": FACTORS}, {}, {"factors": LAST_STAYS}),
+    ],
+    ids=["fedavg", "uniform, with momentum and decay", "with a schedule"],
 )
 def test_one_global_model(hyper, options, local):
     assert_is_plain("fedavg", hyper, options, local)

@@ -16,11 +16,13 @@ def fedavg(
     average="samples",
     labels=None,
     lr_decay=1.0,
+    factors=None,
     losses=None,
     **local,
 ):
     """Models after each round; `labels` gives each client's cluster (one cluster without);
-    `losses`: a list that gets the mean training loss of each round."""
+    `factors`: what multiplies the learning rate in each round; `losses`: a list that gets the mean
+    training loss of each round."""
     labels = np.zeros(len(clients.uid), int) if labels is None else labels
     models, history = [w0.copy() for _ in range(labels.max() + 1)], []
     for t in range(rounds):
@@ -32,7 +34,7 @@ def fedavg(
                 start,
                 clients.train[c],
                 plain.local_key(key, clients.uid[c]),
-                lr * lr_decay**t,
+                lr * (lr_decay**t if factors is None else factors[t]),
                 losses=of_samples,
                 **local,
             )
