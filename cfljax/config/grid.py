@@ -40,6 +40,7 @@ from cfljax.registry.options import (
     show,
 )
 from cfljax.round.config import MethodConfig
+from cfljax.round.refused import leave_out
 
 _SEEDS = Field(int, {"low": 0, "high": 2**31 - 1}, None)
 
@@ -256,6 +257,7 @@ def make_runs(grids: list[Grid], rules: list[ExclusionRule], warn: list[str]) ->
         warn.append("samples: no option has a range to draw from at random")
     runs: list[Run] = []
     checked: set[tuple[int, ...]] = set()
+    trimmed: dict[tuple[int, ...], Trimmed] = {}
     # One combination for each set of drafts: together they have all options of the sweep
     seen: dict[tuple[int, ...], Combination] = {}
     refused: list[str] = []
@@ -266,7 +268,7 @@ def make_runs(grids: list[Grid], rules: list[ExclusionRule], warn: list[str]) ->
             hits = [rule.matches(combination) for rule in rules]
             if any(hits):
                 continue
-        runs.append(_make_run(combination, checked, refused, warn))
+        runs.append(_make_run(combination, checked, trimmed, refused, warn))
     if refused:
         raise join_errors(refused)
     for rule in rules:
@@ -299,27 +301,59 @@ def list_combinations(grid: Grid) -> Iterator[Combination]:
                         yield Combination(data, model, train, method, label, sample, seed)
 
 
+class Trimmed(NamedTuple):
+    """The training of a method, without what it refuses."""
+
+    train: Train
+    # Dotted name → value of what was left out
+    left_out: Table
+    # A line on each of these
+    told: list[str]
+
+
+def _trim(where: str, options: MethodConfig, train: Train, data: Data) -> Trimmed:
+    """Leave out what the method refuses, if the spec asks for it. `where`: the name of the method's
+    table."""
+    if train.refused != "drop":
+        return Trimmed(train, {}, [])
+    reasons = options.refuse(train, data)
+    kept, left_out = leave_out(train, reasons)
+    told = [f"{name} with {where}: left out; {reasons[name[6:]]}" for name in left_out]
+    # A run of the same options that were written by hand is the same
+    return Trimmed(dataclasses.replace(kept, refused="error"), left_out, told)
+
+
 def _make_run(
-    c: Combination, checked: set[tuple[int, ...]], refused: list[str], warn: list[str]
+    c: Combination,
+    checked: set[tuple[int, ...]],
+    trimmed: dict[tuple[int, ...], Trimmed],
+    refused: list[str],
+    warn: list[str],
 ) -> Run:
     """Make the run of a combination, and check options that belong together.
 
     Args:
         c: The combination.
         checked: The sets of parts that have been checked.
+        trimmed: What training became for sets of parts.
         refused: What is wrong with them, a line each, so that a user is told of all at once.
         warn: Lines on options that are taken, but do not do what one may expect.
     """
     data, model, train, method = (
         point.build(c.sample) for point in (c.data, c.model, c.train, c.method)
     )
+    where = f"method.{c.label}"
+    trains = (id(data), id(train), id(method))
+    if trains not in trimmed:
+        trimmed[trains] = _trim(where, method.options, train, data)
+        warn += trimmed[trains].told
+    train, left_out, _ = trimmed[trains]
     key = (id(data), id(model), id(train), id(method))
     # Many runs share their parts, so that each set of parts is checked once. The points keep the
     # parts alive, so that no `id` is used twice.
     if key not in checked:
         checked.add(key)
         options = method.options
-        where = f"method.{c.label}"
         for check in (
             lambda: _check_together(data, train),
             lambda: check_stop(train.stop, data.validation, train.metrics),
@@ -335,7 +369,7 @@ def _make_run(
                 refused += error.lines
         if not refused:
             warn += options.warn_run(where, train, data)
-    return Run(method.name, c.label, method.options, data, model, train, c.seed)
+    return Run(method.name, c.label, method.options, data, model, train, c.seed, left_out=left_out)
 
 
 def _check_unlabelled(data: Data, options: MethodConfig, train: Train, where: str) -> None:

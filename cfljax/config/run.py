@@ -48,6 +48,9 @@ class Run:
     varies: Table = dataclasses.field(default_factory=dict, compare=False, hash=False)
     """Dotted name → value of the options that differ between the runs of a sweep (method and seed
     are not listed)."""
+    left_out: Table = dataclasses.field(default_factory=dict, compare=False, hash=False)
+    """Dotted name → value of the options that the spec gives and the method refuses, which were
+    left out (`train.refused = "drop"`); not part of the id."""
     rows: tuple[tuple[str, bool], ...] = dataclasses.field(default=(), compare=False, hash=False)
     """(label, whether the data are drawn from the run's seed) of each entry of the spec that asks
     for this run."""

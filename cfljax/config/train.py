@@ -244,6 +244,12 @@ class Train:
         choices=("none",),
         written=WORD_OR_TABLE,
     )
+    refused: str = option(
+        "error",
+        "what becomes of options of `train` that a method refuses: an error, or they are left out "
+        "for this method, which its record and the notes below tables say",
+        choices=("error", "drop"),
+    )
     plan: PlanOptions | None = option(
         None,
         "how training is carried out: auto, or a table { gram = 512, devices = 2 }",

@@ -14,6 +14,7 @@ import numpy as np
 
 from cfljax import lazy
 from cfljax.config import Run
+from cfljax.config.frozen import to_plain
 from cfljax.config.plugins import locate_error
 from cfljax.devices import distributed
 from cfljax.devices.machine import Machine
@@ -373,6 +374,7 @@ def _make_record(run: Run, **facts: Value) -> Table:
         "config": run.resolved(),
         "contents": dict(run.contents),
         "varies": dict(run.varies),
+        **({"left_out": to_plain(run.left_out)} if run.left_out else {}),
         "diverged_at": None,
         "error": None,
         "plan": None,

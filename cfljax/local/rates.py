@@ -110,7 +110,7 @@ def split_schedule(table: Table, where: str) -> Table:
         where: The name of the table, for messages.
     """
     rate = table.get("lr")
-    if isinstance(rate, list) and any(isinstance(each, dict) for each in rate):
+    if isinstance(rate, list) and any(isinstance(r, dict) and "schedule" in r for r in rate):
         raise SpecError(
             f"{where}.lr = {show(rate)}: a list holds numbers; give each schedule a table of its "
             "own, as in train = [{ lr = … }, { lr = … }]"

@@ -28,7 +28,21 @@ def list_notes(table: Sequence[Row], best: str, tied: str) -> list[str]:
     """
     said = ["mean ± standard deviation over the seeds of completed runs; accuracies in per cent"]
     said += _note_intervals(table) + _note_draws(table) + note_marks(table, best, tied)
-    return said + note_columns(table)
+    return said + note_left_out(table) + note_columns(table)
+
+
+def note_left_out(table: Sequence[Row]) -> list[str]:
+    """State which methods ran without options that the others have, because they refuse them."""
+    found: dict[str, set[str]] = {}
+    for row in table:
+        for unit in row.configuration.units:
+            left_out = unit.record.get("left_out") or {}
+            found.setdefault(row.configuration.title, set()).update(left_out)
+    return [
+        f"{title}: without {', '.join(sorted(names))}, which the method refuses"
+        for title, names in found.items()
+        if names
+    ]
 
 
 def note_marks(table: Sequence[Row], best: str, tied: str) -> list[str]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from cfljax.report.cells import escape_latex, format_number
 from cfljax.report.columns import columns_of
 from cfljax.report.comparison import Cell, Column, Row, headline
-from cfljax.report.notes import draws_data, note_columns, note_marks
+from cfljax.report.notes import draws_data, note_columns, note_left_out, note_marks
 
 if TYPE_CHECKING:
     from matplotlib.ft2font import FT2Font
@@ -262,7 +262,7 @@ def _set_letters(points: float) -> str:
 
 def _list_notes(table: Sequence[Row], columns: Sequence[Column]) -> list[str]:
     """List the sentences below the table: what its numbers and marks mean."""
-    said = [*note_marks(table, "bold:", "†:"), *note_columns(table)]
+    said = [*note_marks(table, "bold:", "†:"), *note_left_out(table), *note_columns(table)]
     if any(column.kind == "bytes" for column in columns):
         said.append("bytes: sent and received by all clients together")
     first = headline(table)

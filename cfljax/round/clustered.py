@@ -420,6 +420,12 @@ class Clustered(MethodConfig):
             found["privacy.noise"] = "a model's distance from another cluster's has no bound"
         return found | self.local.without
 
+    def refuse(self, train: TrainOptions, data: Value = None) -> dict[str, str]:
+        """Return what of a run's table `train` must stay at its default, and what the draw needs.
+        Arguments as for `MethodConfig.refuse`."""
+        reasons = super().refuse(train, data)
+        return reasons if data is None else reasons | self.draw.refuse(train, data)
+
     def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
         """Raise SpecError for a draw that a round of this kind cannot have, and for clusters that
         nobody joins.

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from cfljax.errors import SpecError, join_errors
 from cfljax.quantity import Quantity
-from cfljax.registry.options import Value, show
+from cfljax.registry.options import Value
 from cfljax.registry.renamed import need_new_names
+from cfljax.round.refused import tell
 
 if TYPE_CHECKING:  # reading a spec imports no JAX
     from cfljax.local.solver import Solver
@@ -21,9 +22,17 @@ OF_GLOBAL = {"accuracy_global": Quantity("accuracy of the global model", "share"
 class TrainOptions(Protocol):
     """The options of a run's table `train` that a method may read."""
 
-    rounds: int
-    participation: int | float
-    dropout: float
+    @property
+    def rounds(self) -> int:
+        """How many rounds the run has."""
+
+    @property
+    def participation(self) -> int | float:
+        """The clients of a round: a share of those that train, or a number."""
+
+    @property
+    def dropout(self) -> float:
+        """The chance that a participant drops out of a round."""
 
     @property
     def clock_table(self) -> Any:
@@ -241,29 +250,24 @@ class MethodConfig:
             where: The name of the options' table, for the message.
             train: The options of the table `train`.
         """
-        refused = []
-        for name, why in self.without.items():
-            # The option's value, and its default as the class of its table has it
-            value: Any = train
-            for part in name.split("."):
-                usual = getattr(type(value), part, None)
-                value = getattr(value, part, None)
-                if value is None or value == usual:
-                    break
-            else:
-                shown = f" = {show(value)}" if isinstance(value, (str, int, float)) else ""
-                fix = "leave it out for this method"
-                if isinstance(usual, (str, int, float)) and "." not in name:
-                    fix += f", with train = {{ {name} = {show(usual)} }} in its table"
-                refused.append(f"train.{name}{shown} with {where}: {why}; {fix}")
+        if lines := tell(where, train, self.refuse(train)):
+            raise join_errors(lines)
+
+    # `data` is for subclasses
+    def refuse(self, train: TrainOptions, data: Value = None) -> dict[str, str]:  # noqa: ARG002
+        """Return what of a run's table `train` must stay at its default, by dotted name, and why:
+        `without`, and what depends on the run.
+
+        Args:
+            train: The options of the table `train`.
+            data: The options of the table `data`; None: what depends on them does not count.
+        """
+        reasons = dict(self.without)
         compress = train.transit.compress
         if compress is not None and compress.changes_downloads and self.fixed_downloads:
-            refused.append(
-                f'train.compress.name = "{compress.name}" with {where}: it changes models on their '
-                f"way down, and {self.fixed_downloads}; leave it out for this method"
-            )
-        if refused:
-            raise join_errors(refused)
+            why = f"it changes models on their way down, and {self.fixed_downloads}"
+            reasons["compress.name"] = why
+        return reasons
 
     def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
         """Raise SpecError if options contradict other tables in a way that `without` does not tell.

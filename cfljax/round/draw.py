@@ -7,8 +7,9 @@ import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from cfljax.errors import SpecError
+from cfljax.errors import SpecError, join_errors
 from cfljax.lazy import jax, jnp
+from cfljax.round.refused import tell
 
 if TYPE_CHECKING:  # reading a spec imports no JAX
     from cfljax.registry.options import Value
@@ -75,6 +76,16 @@ class Draw:
         draws_itself = type(self).do_round is not Draw.do_round
         return (0, sums * rounds) if draws_itself else (sums * rounds, 0)
 
+    # The arguments are for subclasses
+    def refuse(self, train: TrainOptions, data: Value) -> dict[str, str]:  # noqa: ARG002
+        """Return what of the table `train` must stay at its default, by dotted name, and why.
+
+        Args:
+            train: The options of the table `train`.
+            data: The options of the table `data`.
+        """
+        return {}
+
     def check(self, where: str, train: TrainOptions, data: Value) -> None:
         """Raise SpecError for options of the run that contradict the draw.
 
@@ -83,6 +94,8 @@ class Draw:
             train: The options of the table `train`.
             data: The options of the table `data`.
         """
+        if lines := tell(where, train, self.refuse(train, data)):
+            raise join_errors(lines)
 
     # The arguments are for subclasses
     def warn(self, where: str, train: TrainOptions) -> list[str]:  # noqa: ARG002
@@ -99,25 +112,15 @@ class Draw:
 class Everybody(Draw):
     """All clients, which the run must draw."""
 
-    def check(self, where: str, train: TrainOptions, data: Value) -> None:
-        """Raise SpecError if some clients may be missing in a round. Arguments as for
-        `Draw.check`."""
+    def refuse(self, train: TrainOptions, data: Value) -> dict[str, str]:
+        """Refuse that some clients may be missing in a round. Arguments as for `Draw.refuse`."""
         clients = getattr(getattr(data, "parts", None), "clients", None)
-        wanted = train.participation
-        everyone = (
-            isinstance(clients, int) and wanted >= clients
-            if isinstance(wanted, int)
-            else wanted == 1.0
-        )
-        why = "all members of a cluster take part in each round"
-        if not everyone or train.dropout > 0:
-            raise SpecError(
-                f"{where}: {why}; give it train.participation = 1.0 and no train.dropout"
-            )
-        if train.clock_table is not None and (
-            train.clock_table.deadline_s or train.clock_table.trace
-        ):
-            raise SpecError(f"{where}: {why}; give it a train.clock without deadline_s and trace")
+        drawn = train.participation
+        everybody = isinstance(drawn, int) and isinstance(clients, int) and drawn >= clients
+        missing = ["dropout", "clock.deadline_s", "clock.trace"]
+        if not everybody:
+            missing.append("participation")
+        return dict.fromkeys(missing, "all members of a cluster take part in each round")
 
 
 @dataclasses.dataclass(frozen=True)

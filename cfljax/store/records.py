@@ -31,6 +31,8 @@ RECORD_SCHEMA: dict[str, str] = {
     "varies": "dotted name -> value of the options that varied in the start that computed it; "
     "tables "
     "look at what varies now",
+    "left_out": "dotted name -> value of the options that the spec gives and the method refuses "
+    '(train.refused = "drop"), in the start that computed it; missing: none',
     "diverged_at": "round at which a value became infinite or NaN, or null",
     "stopped_at": "round in which a callback has ended the run; missing: none has",
     "state": "what belongs to the arrays `state/…`, from which a longer run continues; missing: "
