@@ -15,7 +15,7 @@ from cfljax.experiment.batching import (
     estimate_memory,
     format_bytes,
 )
-from cfljax.experiment.times import describe_estimates, estimate
+from cfljax.experiment.times import advise_on_evaluation, describe_estimates, estimate
 from cfljax.registry.options import Table, show
 
 if TYPE_CHECKING:
@@ -23,11 +23,13 @@ if TYPE_CHECKING:
 
 
 class _Planned(NamedTuple):
-    """A batch, the sizes of its runs, and the seconds that it is expected to take, if known."""
+    """A batch, the sizes of its runs, the seconds that it is expected to take, if known, and what
+    is to be said of its evaluations."""
 
     batch: Batch
     size: Size
     seconds: float | None
+    advice: str
 
 
 def dry_run(
@@ -92,8 +94,8 @@ def to_table(batches: list[Batch], size: Callable[[Batch], Size]) -> Table:
 def _plan(batches: list[Batch], size: Size | Callable[[Batch], Size]) -> list[_Planned]:
     """Join each batch with its sizes and its seconds."""
     sizes = [size(batch) if callable(size) else size for batch in batches]
-    seconds = estimate(batches, sizes)
-    return [_Planned(*each) for each in zip(batches, sizes, seconds, strict=True)]
+    columns = (batches, sizes, estimate(batches, sizes), advise_on_evaluation(batches, sizes))
+    return [_Planned(*each) for each in zip(*columns, strict=True)]
 
 
 def _group(planned: list[_Planned]) -> dict[tuple[str, str], list[_Planned]]:
@@ -139,11 +141,13 @@ def _describe_group(names: tuple[str, str], group: list[_Planned]) -> str:
 
 
 def _list_notes(planned: _Planned, crowd: Callable[[Batch], Crowd] | None) -> Iterator[str]:
-    """Yield lines on what a batch holds for its clients, on a frozen body's features, and on its
-    ε."""
-    batch, size, _ = planned
+    """Yield lines on what a batch holds for its clients, on the time of its evaluations, on a
+    frozen body's features, and on its ε."""
+    batch, size = planned.batch, planned.size
     if needed := count_client_state(batch.first, size):
         yield f"  {batch.first.label} holds for its clients: {format_bytes(needed)}"
+    if planned.advice:
+        yield f"  {batch.first.label}: {planned.advice}"
     if size.features:
         yield f"  features of the frozen body, computed once: {format_bytes(4 * size.features)}"
     if crowd is not None:

@@ -3,11 +3,12 @@ it in the cache folder, where a dry run reads it."""
 
 from __future__ import annotations
 
+import math
 import os
 import platform
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from cfljax.devices.cores import find_accelerator, list_cores
 from cfljax.files import cache_folder, read_table, write_table
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from cfljax.engine.outputs import Output
     from cfljax.experiment.batching import Batch, Size
 
+EVALUATION_SHARE = 1 / 3
+"""The share of a run's seconds from which evaluation is worth a line."""
 # How many programs' times the file keeps; when there are more, it begins again
 MAX_STORED_TIMES = 2000
 # A program that was found compiled is expected to take this share of what it took before
@@ -24,13 +27,22 @@ RECOMPILED_SHARE = 0.8
 BUSY_LOAD = 1.25
 
 
+class Times(NamedTuple):
+    """What a batch has taken, in seconds of one core or of the accelerator."""
+
+    train: float  # For each unit of `_count_work`
+    evaluate: float  # For each unit of `_count_scoring`
+    setup: float
+    compile: float
+
+
 def store_times(batch: Batch, size: Size, outputs: Collection[Output], threads: int | None) -> None:
-    """Store the seconds that a batch has taken, of one core or of the accelerator: for each unit of
-    `_count_work`, for setting up, and for compiling. If other processes keep the machine busy, only
+    """Store the times of a batch. If other processes keep the machine busy, only
     what nothing is known of is stored. `threads`: how many cores of a CPU it used; None: it ran on
     an accelerator."""
     file = _file(threads is not None)
     rounds = max(int(output.history["round"][-1]) for output in outputs)
+    evaluations = max(len(output.history["round"]) for output in outputs)
     columns = zip(*(output.seconds for output in outputs), strict=True)
     compiled, trained, evaluated, setup = (
         (threads or 1) * float(sum(column)) for column in columns
@@ -38,20 +50,20 @@ def store_times(batch: Batch, size: Size, outputs: Collection[Output], threads: 
     kept = read_table(file, _is_times)
     names = _list_keys(batch)
     done = max(_count_work(batch, size) * rounds / batch.first.train.rounds, 1.0)
+    scored = max(_count_scoring(batch, size, evaluations), 1.0)
+    now = Times(trained / done, evaluated / scored, setup, compiled)
     busy = _is_busy()
     for name in names:
-        before = kept.get(name)
-        if before is None:
-            kept[name] = [(trained + evaluated) / done, setup, compiled]
-        elif not busy:
-            each = (trained + evaluated) / done
-            # Of one program the fastest batch is the one that was disturbed least
-            quiet = name == batch.shape_key
-            kept[name] = [
-                min(each, before[0]) if quiet else each,
-                min(setup, before[1]) if quiet else setup,
-                max(compiled, RECOMPILED_SHARE * before[2]),
-            ]
+        if (stored := kept.get(name)) is None:
+            kept[name] = list(now)
+            continue
+        if busy:
+            continue
+        before = Times(*stored)
+        longest = max(compiled, RECOMPILED_SHARE * before.compile)
+        # Of one program the fastest batch is the one that was disturbed least
+        quiet = map(min, now, before) if name == batch.shape_key else now
+        kept[name] = list(Times(*quiet)._replace(compile=longest))
     write_table(
         file, {name: kept[name] for name in names} if len(kept) > MAX_STORED_TIMES else kept
     )
@@ -66,15 +78,55 @@ def estimate(batches: Collection[Batch], sizes: Collection[Size]) -> list[float 
     compiled = set()
     found: list[float | None] = []
     for batch, size in zip(batches, sizes, strict=True):
-        took = next((kept[name] for name in _list_keys(batch) if name in kept), None)
+        took = _find(kept, batch)
         again = batch.program_key in compiled
         compiled.add(batch.program_key)
         if took is None:
             found.append(None)
             continue
-        each, setup, compiling = took
-        found.append(each * _count_work(batch, size) + setup + (0.0 if again else compiling))
+        trained = took.train * _count_work(batch, size)
+        evaluated = took.evaluate * _count_scoring(batch, size)
+        compiling = 0.0 if again else took.compile
+        found.append(trained + evaluated + took.setup + compiling)
     return found
+
+
+def advise_on_evaluation(batches: Collection[Batch], sizes: Collection[Size]) -> list[str]:
+    """Return a line for each batch whose evaluations are expected to take more than a third of its
+    seconds, with what would change that; "" for others."""
+    kept = read_table(_file(uses_cpu()), _is_times)
+    found = ((batch, size, _find(kept, batch)) for batch, size in zip(batches, sizes, strict=True))
+    return ["" if took is None else _advise(batch, size, took) for batch, size, took in found]
+
+
+def _advise(batch: Batch, size: Size, took: Times) -> str:
+    """Return the line of a batch that is expected to take these times."""
+    train = batch.first.train
+    trained = took.train * _count_work(batch, size)
+    evaluated = took.evaluate * _count_scoring(batch, size)
+    if evaluated <= EVALUATION_SHARE * (trained + evaluated):
+        return ""
+    # Half as much as the training is a third of all
+    factor = math.ceil(2 * evaluated / max(trained, 1e-9))
+    share = evaluated / (trained + evaluated)
+    scored = _count_scored(batch, size)
+    every, fewer = min(train.eval_every * factor, train.rounds), max(1, scored // factor)
+    rarer = _count_evaluations(train.rounds, every) / _count_evaluations(
+        train.rounds, train.eval_every
+    )
+    remedies = {f"eval_every = {every}": rarer, f"eval_clients = {fewer}": fewer / scored}
+    told = [
+        f"train.{name} saves {share * (1 - left):.0%}"
+        for name, left in remedies.items()
+        if left < 1
+    ]
+    return f"evaluation takes about {share:.0%} of the time; {', '.join(told)}" if told else ""
+
+
+def _find(kept: Mapping[str, list[float]], batch: Batch) -> Times | None:
+    """Return the times of the batch that was most like this one; None: there was none."""
+    found = next((kept[name] for name in _list_keys(batch) if name in kept), None)
+    return None if found is None else Times(*found)
 
 
 def describe_estimates(estimates: Collection[float | None]) -> str:
@@ -132,6 +184,25 @@ def _count_work(batch: Batch, size: Size) -> float:
     return len(batch.runs) * run.train.rounds * part * each * size.parameters
 
 
+def _count_scoring(batch: Batch, size: Size, evaluations: int | None = None) -> float:
+    """Return what the seconds of evaluating are proportional to. `evaluations`: how many there
+    were; None: those of all rounds."""
+    train = batch.first.train
+    if evaluations is None:
+        evaluations = _count_evaluations(train.rounds, train.eval_every)
+    return float(len(batch.runs) * evaluations * _count_scored(batch, size) * size.parameters)
+
+
+def _count_evaluations(rounds: int, every: int) -> int:
+    """Return how many evaluations a run has: before the rounds, every so many, and the last."""
+    return 1 + math.ceil(rounds / every)
+
+
+def _count_scored(batch: Batch, size: Size) -> int:
+    """Return how many clients an evaluation scores."""
+    return min(batch.first.train.eval_clients or size.clients, size.clients)
+
+
 def _file(on_cpu: bool) -> Path:
     """Return the file of the times of this machine's CPU, or of its accelerator."""
     node = "".join(c if c.isalnum() else "-" for c in platform.node().lower())
@@ -139,9 +210,9 @@ def _file(on_cpu: bool) -> Path:
 
 
 def _is_times(value: object) -> bool:
-    """Return whether the value is three numbers of seconds, as `store_times` writes them."""
+    """Return whether the value is the numbers of `Times`, as `store_times` writes them."""
     return (
         isinstance(value, list)
-        and len(value) == 3
+        and len(value) == len(Times._fields)
         and all(type(v) is float and 0 <= v < 1e12 for v in value)
     )
