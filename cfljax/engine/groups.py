@@ -18,7 +18,7 @@ from cfljax.engine.evaluation import SCORED_NUMBERS
 from cfljax.engine.settings import Assembled
 from cfljax.lazy import jax, jnp
 from cfljax.local.attacks import exact_share, flip_labels
-from cfljax.local.rates import at_round
+from cfljax.local.rates import before_rounds
 from cfljax.types import Federation, HostHyper, Tree
 
 
@@ -191,8 +191,7 @@ def _set_up(parts: Assembled, run_keys: jax.Array, hypers: list[HostHyper]) -> T
     each = []
     for r, hyper in enumerate(hypers):
         hyper = {"participants": parts.settings.participants} | hyper
-        numbers = {name: jnp.float32(value) for name, value in hyper.items()}
-        numbers = at_round(numbers, jnp.int32(0))
+        numbers = {name: jnp.float32(value) for name, value in before_rounds(hyper).items()}
         federation = flip_labels(parts.settings.sending.attack, numbers, parts.federation)
         each.append(parts.method.setup(run_keys[r], federation, numbers))
     return jax.tree.map(_stack, *each)

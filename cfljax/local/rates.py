@@ -12,7 +12,7 @@ import math
 from cfljax.errors import SpecError
 from cfljax.lazy import jnp
 from cfljax.registry.options import NamedTable, Table, option, show
-from cfljax.types import Array, Hyper
+from cfljax.types import Array, HostHyper, Hyper
 
 MOST_ROUNDS = 1_000_000
 """The longest table. It has four bytes a round."""
@@ -132,6 +132,20 @@ def split_schedule(table: Table, where: str) -> Table:
             '{ value = 0.1, schedule = "cosine" }'
         )
     return done
+
+
+def before_rounds(hyper: HostHyper) -> HostHyper:
+    """HOST. Return the numbers of what is done before the first round: schedules have begun.
+
+    Args:
+        hyper: The numbers of the run.
+    """
+    begun: HostHyper = {}
+    for rate, name in FACTORS_OF.items():
+        table, value = hyper.get(name), hyper.get(rate)
+        if isinstance(table, tuple) and isinstance(value, float):
+            begun[rate] = value * table[0]
+    return hyper | begun
 
 
 def factor_of_round(hyper: Hyper, t: Array, rate: str = "lr") -> Array | None:

@@ -9,7 +9,7 @@ import pytest
 from cfljax.config.read import read_spec
 from cfljax.config.train import Train
 from cfljax.errors import SpecError
-from cfljax.local.rates import MOST_ROUNDS, Schedule, at_round
+from cfljax.local.rates import MOST_ROUNDS, Schedule, at_round, before_rounds
 
 
 def factors(name, rounds=None, **options):
@@ -77,6 +77,12 @@ def test_the_rate_of_the_server_has_a_schedule_of_its_own():
     assert float(now["lr"]) == 2 * 0.5**5 and float(now["server.lr"]) == np.float32(3) * np.float32(
         0.1
     )
+
+
+def test_what_is_done_before_the_rounds_has_the_rate_of_the_first():
+    hyper = {"lr": 2.0, "lr_decay": 0.5, "lr_factors": (0.25, 1.0), "server.lr": 3.0}
+    assert before_rounds(hyper) == hyper | {"lr": 0.5}
+    assert before_rounds({"lr": 2.0, "lr_decay": 0.5}) == {"lr": 2.0, "lr_decay": 0.5}
 
 
 SPEC = {
