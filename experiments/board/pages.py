@@ -98,7 +98,7 @@ def _write_page(records: Sequence[Table]) -> str:
         "<!-- test: skip takes long -->\n"
         "```bash\npython -m experiments.board play 07 --dry-run  # who plays, who cannot, and why\n"
         "python -m experiments.board play 07 08\n"
-        "python -m experiments.board play one           # a tier, whose settings share programs\n"
+        "python -m experiments.board play one           # the settings of a tier\n"
         "python -m experiments.board check RUN          # one run again, by its id\n"
         "python -m experiments.board pages --write\n```",
     ]
