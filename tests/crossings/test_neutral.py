@@ -115,7 +115,8 @@ def differences(one, other, features):
     found = [] if np.array_equal(one.labels, other.labels[:, :CLIENTS]) else ["labels"]
     own = len(one.models) == CLIENTS
     rows = np.flatnonzero(one.labels[-1] >= 0) if own else slice(None)
-    if not np.allclose(one.models[rows], other.models[rows], atol=1e-5):
+    # a room of more groups gives the oracle models that nobody uses
+    if not np.allclose(one.models[rows], other.models[: len(one.models)][rows], atol=1e-5):
         found.append("models")
     for quantity in ("accuracy", "accuracy_worst10", "loss", "train_loss", "discrepancy"):
         a, b = one.history[quantity], other.history[quantity]
