@@ -11,7 +11,7 @@ from cfljax import keys
 from cfljax.lazy import jax, jnp
 from cfljax.local.data import SHUFFLE_LENGTHS
 from cfljax.local.gram import Candidates, GramPlan, first_layer, train_on_gram
-from cfljax.local.optimiser import StepRule, from_optax, sgd
+from cfljax.local.optimiser import StepRule, from_optax, sgd, with_head_rate
 from cfljax.local.own_steps import StepsOf, train_by
 from cfljax.local.parts import ModelParts, kernel_trains, make_turns, send_parts, split_home
 from cfljax.local.products import gram_sizes
@@ -30,7 +30,7 @@ from cfljax.local.schedule import (
 from cfljax.local.send import Sending, modifies
 from cfljax.local.train import make_training
 from cfljax.local.turned import transpose_kernels
-from cfljax.models.flat import mark_statistics
+from cfljax.models.flat import mark_head, mark_statistics
 from cfljax.types import Federation, Grams, Hyper, LocalStep, Model, Plan, Updates
 
 # The training of one client, step by step. The orders are the shuffles of its epochs; None: each
@@ -126,10 +126,13 @@ def find_grams(solver: SolverSettings, federation: Federation) -> Grams | None:
 
 def make_rule(solver: SolverSettings, numbers: LocalStep) -> StepRule:
     """Make the optimiser with the numbers of this run."""
-    if is_plain_sgd(solver):
-        rule = sgd(numbers)
-    else:
-        rule = from_optax(solver.optimizer, dict(solver.arguments), numbers.lr)
+
+    def make(numbers: LocalStep) -> StepRule:
+        if is_plain_sgd(solver):
+            return sgd(numbers)
+        return from_optax(solver.optimizer, dict(solver.arguments), numbers.lr)
+
+    rule = with_head_rate(make, numbers, lambda: mark_head(solver.model))
     return rule._replace(running=mark_statistics(solver.model)) if solver.model.statistics else rule
 
 

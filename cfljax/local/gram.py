@@ -21,12 +21,12 @@ from typing import NamedTuple
 
 from cfljax.kernels.choose import least_loss
 from cfljax.lazy import jax, jnp
-from cfljax.local.optimiser import sgd
+from cfljax.local.optimiser import sgd, with_head_rate
 from cfljax.local.products import Gram, all_samples, compute_gram, read_gram
 from cfljax.local.schedule import Course, Orders, StepSamples, Task, follow
 from cfljax.local.train import Gradient, Position, Turns, make_stepper, start_at
 from cfljax.local.turned import drop_path, get_path, make_turn, replace_path
-from cfljax.models.flat import FirstDense, NetForward
+from cfljax.models.flat import FirstDense, NetForward, mark_head
 from cfljax.types import Array, Federation, Grams, LocalStep, Model, Tree, Updates
 
 # For a first layer of at most this number of outputs, `_product_across` fixes the order of its
@@ -171,7 +171,8 @@ def train_on_gram(
     # Thin kernels of the other layers are transposed during training (local/turned.py); a second
     # `turn` turns them back
     turn = make_turn(start.others) if plan.sequential else _leave
-    rule = sgd(numbers)
+    # The first kernel is no head: a method with a rate for its head has a body, too
+    rule = with_head_rate(sgd, numbers, lambda: drop_path(mark_head(model), first.kernel))
     step = make_stepper(rule, numbers, turn(start.anchor_of_others))
     trains = None
     if plan.turns is not None:

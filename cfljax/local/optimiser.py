@@ -40,6 +40,31 @@ def sgd(numbers: LocalStep) -> StepRule:
     return StepRule(init, step)
 
 
+def with_head_rate(
+    make: Callable[[LocalStep], StepRule], numbers: LocalStep, is_head: Callable[[], Tree]
+) -> StepRule:
+    """Make a rule whose head has a rate of its own, if the numbers tell one.
+
+    Args:
+        make: Makes a rule whose state does not depend on the rate.
+        numbers: The numbers of a step.
+        is_head: Returns the tree of parameters with whether each is the head's.
+    """
+    rule = make(numbers)
+    if numbers.head_lr is None:
+        return rule
+    rule_of_head = make(numbers._replace(lr=numbers.head_lr))
+    head = is_head()
+
+    def step(grads: Tree, state: Tree, params: Tree) -> tuple[Tree, Tree]:
+        of_body, after = rule.step(grads, state, params)
+        of_head, _ = rule_of_head.step(grads, state, params)
+        choose = lambda is_head, one, other: one if is_head else other  # noqa: E731
+        return jax.tree.map(choose, head, of_head, of_body), after
+
+    return StepRule(rule.init, step)
+
+
 def from_optax(name: str, arguments: dict[str, object], lr: Array) -> StepRule:
     """Make a rule of the optimiser of optax with this name and these arguments; `lr` f32[] may be
     traced."""

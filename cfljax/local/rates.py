@@ -16,7 +16,7 @@ from cfljax.types import Array, HostHyper, Hyper
 
 MOST_ROUNDS = 1_000_000
 """The longest table. It has four bytes a round."""
-FACTORS_OF = {"lr": "lr_factors", "server.lr": "server.lr_factors"}
+FACTORS_OF = {"lr": "lr_factors", "head_lr": "lr_factors", "server.lr": "server.lr_factors"}
 """A rate of `Hyper` -> the name of its table there, f32[rounds]."""
 
 
@@ -159,7 +159,7 @@ def factor_of_round(hyper: Hyper, t: Array, rate: str = "lr") -> Array | None:
     table = hyper.get(FACTORS_OF[rate])
     if table is not None:
         return table[jnp.minimum(t, len(table) - 1)]
-    if rate == "lr" and "lr_decay" in hyper:
+    if rate in ("lr", "head_lr") and "lr_decay" in hyper:
         return hyper["lr_decay"] ** t.astype(jnp.float32)
     return None
 
@@ -173,5 +173,7 @@ def at_round(hyper: Hyper, t: Array) -> Hyper:
     """
     factors = {rate: factor_of_round(hyper, t, rate) for rate in FACTORS_OF}
     return hyper | {
-        rate: hyper[rate] * factor for rate, factor in factors.items() if factor is not None
+        rate: hyper[rate] * factor
+        for rate, factor in factors.items()
+        if factor is not None and rate in hyper
     }

@@ -57,7 +57,8 @@ READINGS = (
     Reading(
         "Learning rates",
         paper="its program's are 0.1 for heads and 0.01 or 0.02 for bodies",
-        here="`train.lr` for both",
+        here="`train.lr` for both, unless the heads' is given",
+        option="head_lr",
     ),
     Reading(
         "Class without a global centroid",
@@ -94,11 +95,12 @@ class FedPAC(Peers):
     """FedPAC: a global body whose features are pulled to global centroids, and for each client a
     mixture of all heads.
 
-    A participant trains its head for `head_epochs` epochs, then the body by ℓ + lam · d, where d is
-    the distance of its samples' features to the global centroids f32[M, width]. It sends its model,
-    new centroids, and the mean features H_j and their variance V_j under the body that it was sent.
-    The server averages bodies and centroids by samples, and gives each client the mixture of heads
-    whose weights α minimise Σ_j α_j² V_j + ‖H_i − Σ_j α_j H_j‖². `lam` is the strength of the pull.
+    A participant trains its head for `head_epochs` epochs at the rate `head_lr`, then the body by ℓ
+    + lam · d, where d is the distance of its samples' features to the global centroids f32[M,
+    width]. It sends its model, new centroids, and the mean features H_j and their variance V_j
+    under the body that it was sent. The server averages bodies and centroids by samples, and gives
+    each client the mixture of heads whose weights α minimise Σ_j α_j² V_j + ‖H_i − Σ_j α_j H_j‖².
+    `lam` is the strength of the pull.
     """
 
     own_steps = True
@@ -112,6 +114,17 @@ class FedPAC(Peers):
         search=(0.1, 10.0, "log"),
     )
     head_epochs: int = option(1, "epochs of the head, before the body's", low=1)
+    head_lr: float | None = option(
+        None,
+        "learning rate of the head (`train.lr`)",
+        low=0.0,
+        traced=True,
+        search=(0.01, 1.0, "log"),
+    )
+
+    def step(self, hyper: Hyper) -> LocalStep:
+        """Move the head at `head_lr`, if it is given."""
+        return LocalStep.with_head(hyper)
 
     @property
     def without(self) -> dict[str, str]:
@@ -129,7 +142,7 @@ class FedPAC(Peers):
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
         """Return steps on the head, and then, with a new optimiser, on the body. Before each step
         `enter` gets the step's epoch, from which follows whose turn it is."""
-        move = make_stepper(rule, LocalStep.of(hyper), ())
+        move = make_stepper(rule, self.step(hyper), ())
         head = part_of(model, head_of(model))
         everything = head | True
         of_head, of_body = Turns(self.head_epochs, head, everything).masks(model.unravel)

@@ -14,6 +14,8 @@ import dataclasses
 
 from cfljax.methods.fedavg import FedAvg
 from cfljax.round.about import BY_SAMPLES, About, Reading
+from cfljax.round.recipes import option
+from cfljax.types import Hyper, LocalStep
 
 ABOUT = About(
     title="FedPer",
@@ -49,7 +51,19 @@ class FedPer(FedAvg):
 
     The rounds are FedAvg's, but the head, the last layer, is a row of its client, f32[C, n] for n
     parameters, and is never averaged. Body and head are trained together. `average` says how bodies
-    are averaged.
+    are averaged, and `head_lr` is the learning rate of heads.
     """
 
     parts, own = (("head", "client"),), True
+
+    head_lr: float | None = option(
+        None,
+        "learning rate of the head (`train.lr`)",
+        low=0.0,
+        traced=True,
+        search=(0.01, 1.0, "log"),
+    )
+
+    def step(self, hyper: Hyper) -> LocalStep:
+        """Move the head at `head_lr`, if it is given."""
+        return LocalStep.with_head(hyper)

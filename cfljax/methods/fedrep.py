@@ -14,6 +14,7 @@ import dataclasses
 
 from cfljax.round.about import UNIFORM_UNLIKE_PROGRAM, About, Reading
 from cfljax.round.recipes import Clustered, Work, option
+from cfljax.types import Hyper, LocalStep
 
 ABOUT = About(
     title="FedRep",
@@ -47,15 +48,27 @@ READINGS = (
 class FedRep(Clustered):
     """FedRep: a global body, and a head for each client, trained in turns.
 
-    A participant gets the body, trains its own head for `head_epochs` epochs with that body fixed,
-    then the body for `train.epochs` epochs with the head fixed. The heads, f32[C, n] for n
-    parameters each, stay with their clients, and the bodies are averaged by `average`.
+    A participant gets the body, trains its own head for `head_epochs` epochs at the rate `head_lr`
+    with that body fixed, then the body for `train.epochs` epochs with the head fixed. The heads,
+    f32[C, n] for n parameters each, stay with their clients, and the bodies are averaged by
+    `average`.
     """
 
     parts, own = (("head", "client"),), True
 
     head_epochs: int = option(10, "epochs of the head, before the body's", low=1, search=(1, 5, 10))
+    head_lr: float | None = option(
+        None,
+        "learning rate of the head (`train.lr`)",
+        low=0.0,
+        traced=True,
+        search=(0.01, 1.0, "log"),
+    )
     average: str = option("uniform", "weights of the participants", choices=("uniform", "samples"))
+
+    def step(self, hyper: Hyper) -> LocalStep:
+        """Move the head at `head_lr`, if it is given."""
+        return LocalStep.with_head(hyper)
 
     @property
     def without(self) -> dict[str, str]:

@@ -181,10 +181,21 @@ def paths_of(model: Model) -> list[tuple[str, jax.ShapeDtypeStruct]]:
 def mark_statistics(model: Model) -> Tree:
     """Return the tree of parameters with whether each is a running statistic of batches
     (`Model.statistics`)."""
+    return _mark(model, lambda path: path in model.statistics)
+
+
+def mark_head(model: Model) -> Tree:
+    """Return the tree of parameters with whether each belongs to the head (`head_of`)."""
+    head = head_of(model) + "/"
+    return _mark(model, lambda path: path.startswith(head))
+
+
+def _mark(model: Model, is_marked: Callable[[str], bool]) -> Tree:
+    """Return the tree of parameters with what `is_marked` says of their paths."""
     tree = jax.tree.structure(
         jax.eval_shape(model.unravel, jax.ShapeDtypeStruct((model.size,), jnp.float32))
     )
-    return jax.tree.unflatten(tree, [path in model.statistics for path, _ in paths_of(model)])
+    return jax.tree.unflatten(tree, [is_marked(path) for path, _ in paths_of(model)])
 
 
 def columns_of_statistics(model: Model) -> np.ndarray:

@@ -111,6 +111,8 @@ class LocalStep(NamedTuple):
     mu: Array | None = None
     """Strength of the pull to the anchor (`Jobs.anchor`): a proximal term mu/2 · ‖w − anchor‖² in
     the local loss."""
+    head_lr: Array | None = None
+    """The learning rate of the head (`head_of`); None: `lr`."""
 
     @classmethod
     def of(cls, hyper: Hyper) -> LocalStep:
@@ -120,6 +122,15 @@ class LocalStep(NamedTuple):
             hyper: The numbers of the run.
         """
         return cls(hyper["lr"], hyper.get("momentum"), hyper.get("weight_decay"))
+
+    @classmethod
+    def with_head(cls, hyper: Hyper) -> LocalStep:
+        """Take those numbers, and the rate of the head from an option `head_lr` of the method.
+
+        Args:
+            hyper: The numbers of the run.
+        """
+        return cls.of(hyper)._replace(head_lr=hyper.get("head_lr"))
 
     @classmethod
     def given(cls, numbers: Hyper) -> LocalStep:

@@ -70,6 +70,9 @@ NEUTRAL = {
     "compression": Feature({"train": {"compress": {"name": "topk", "keep": 1.0}}}),
     "feedback": Feature({"train": {"compress": {"name": "topk", "keep": 1.0, "feedback": True}}}),
     "FedNova": Feature({"method": {"average": "nova"}}),
+    "the body's rate for the head": Feature(
+        {"method": {"head_lr": runs.TRAIN["lr"]}}, not_for=("fedccfa",)
+    ),
     "a trimmed mean": Feature(
         {"train": {"robust": {"name": "trimmed_mean", "trim": 0.0}}}, not_for=("ccs_rfedavg",)
     ),

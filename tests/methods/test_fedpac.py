@@ -55,8 +55,10 @@ def test_fedpac_leaves_out_whose_features_are_not_finite():
     assert np.allclose(out.models(), out.models(0), atol=1e-6)
 
 
-@pytest.mark.parametrize(("head_epochs", "participants"), [rarely(1, 4), (2, 7)])
-def test_fedpac_follows_the_plain_program(head_epochs, participants):
+@pytest.mark.parametrize(
+    ("head_epochs", "participants", "head_lr"), [rarely(1, 4, 0.2), (2, 7, 0.5)]
+)
+def test_fedpac_follows_the_plain_program(head_epochs, participants, head_lr):
     made, model = toy.federation("dirichlet", clients=7, alpha=0.5, seed=2), toy.model(7)
     clients, net, given = (
         plain.Clients(made),
@@ -69,13 +71,20 @@ def test_fedpac_follows_the_plain_program(head_epochs, participants):
         4,
         participants,
         [0, 0],
-        [{"lr": 0.2, "lam": 4.0}, {"lr": 0.2, "lam": 0.0}],
+        [{"lr": 0.2, "lam": lam, "head_lr": head_lr} for lam in (4.0, 0.0)],
         {"epochs": 2},
         model,
         head_epochs=head_epochs,
     )
     own, sent = reference.fedpac(
-        net, clients, toy.first_model_of(model), 4, participants, 0.2, epochs=2, **given
+        net,
+        clients,
+        toy.first_model_of(model),
+        4,
+        participants,
+        np.where(np.arange(model.size) >= 7 + 6 * 7, head_lr, 0.2),
+        epochs=2,
+        **given,
     )
     assert np.abs(out.models - own).max() < 1e-4 < 1e-3 < np.abs(other.models - own).max()
     assert [

@@ -33,9 +33,14 @@ def test_fedrep_follows_the_plain_program(epochs):
     assert np.abs(out.models() - np.where(home == "client", own, wanted[0])).max() < 1e-5
 
 
-@pytest.mark.parametrize("way", [{}, rarely({"sequential": False}), rarely({"batch": "full"})])
+@pytest.mark.parametrize(
+    "way",
+    [{}, rarely({"sequential": False}), rarely({"batch": "full"}), rarely({"head_lr": 0.05})],
+)
 def test_the_body_begins_with_a_new_optimiser_after_the_heads_turn(way):
-    work = {"epochs": 2, "optimizer": "adam", "arguments": (("eps", 1e-3),)} | way
+    rate = {key: way[key] for key in way if key == "head_lr"}
+    work = {"epochs": 2, "optimizer": "adam", "arguments": (("eps", 1e-3),)}
+    work |= {key: way[key] for key in way if key not in rate}
     out = play.rounds(
         "fedrep",
         federation(),
@@ -46,13 +51,14 @@ def test_the_body_begins_with_a_new_optimiser_after_the_heads_turn(way):
         work=work,
         head_epochs=2,
         lr=0.02,
+        **rate,
     )
     clients, home = plain.Clients(federation()), kinds({"head": "client"})
     turns = {
         "epochs": 2,
         "alternate": (2, HEAD),
         "adam": True,
-        "lr": 0.02,
+        "lr": np.where(HEAD, rate.get("head_lr", 0.02), 0.02),
         "batch": way.get("batch", 5),
     }
     wanted, own, _ = parts.run(
