@@ -12,8 +12,10 @@ K models), `AtHome` (a global model, and something that stays with each client) 
 for each client, near a mixture of all of them). A `Draw` says who takes part in a round of
 `Clustered` (`Everybody`, `PerCluster`, `WarmUp`; `draw_highest` and `uniform_numbers` for one of
 your own), a `Choice` how participants get their cluster (`ByScore`, `ByServer`, `Prepared`), a
-`Joining` when late clients get theirs (`OnArrival`), a `LocalTraining` what participants do
-(`OneGradient`, `FromBuffer`, `BesideGlobal`, `Noting`; one of your own returns `AfterTraining`).
+`Joining` when late clients get theirs (`OnArrival`), `FirstClusters` what there is before the first
+round (`OneCluster`, `TrueGroups`), a `LocalTraining` what participants do (`OneGradient`,
+`FromBuffer`, `BesideGlobal`, `Noting`; one of your own returns `AfterTraining`), a `Merging` how
+models are made of that (`Reassigned`).
 Their functions get `Ask`, in `begin` and `regroup` `Before`; they return `InitialClusters` and
 `State`, and see a `RoundResult`. What has another round is a function that returns a `Method`. What
 that needs, in the order of a round:
@@ -58,6 +60,7 @@ from cfljax.round.clustered import Clustered
 from cfljax.round.common import first_model, first_models, join, keep_own, traffic
 from cfljax.round.config import MethodConfig
 from cfljax.round.draw import Draw, Everybody, PerCluster, WarmUp
+from cfljax.round.first_clusters import FirstClusters, OneCluster, TrueGroups
 from cfljax.round.joining import Joining, OnArrival
 from cfljax.round.local import (
     AfterTraining,
@@ -67,6 +70,7 @@ from cfljax.round.local import (
     Noting,
     OneGradient,
 )
+from cfljax.round.merging import Merging, Reassigned
 from cfljax.round.peers import OwnModels, Peers
 from cfljax.round.rows import RowUpdates, round_of_rows
 from cfljax.round.soft import MixtureState, Soft
@@ -109,6 +113,7 @@ __all__ = [
     "Entry",
     "Everybody",
     "Federation",
+    "FirstClusters",
     "FromBuffer",
     "GradientAt",
     "Hyper",
@@ -118,6 +123,7 @@ __all__ = [
     "Joining",
     "LocalStep",
     "LocalTraining",
+    "Merging",
     "Method",
     "MethodConfig",
     "Mixing",
@@ -125,6 +131,7 @@ __all__ = [
     "Model",
     "Noting",
     "OnArrival",
+    "OneCluster",
     "OneGradient",
     "OwnModels",
     "OwnSteps",
@@ -133,6 +140,7 @@ __all__ = [
     "PerCluster",
     "Prepared",
     "Quantity",
+    "Reassigned",
     "RoundResult",
     "RowUpdates",
     "Rule",
@@ -146,6 +154,7 @@ __all__ = [
     "Traffic",
     "Trained",
     "Tree",
+    "TrueGroups",
     "Updates",
     "WarmUp",
     "Work",

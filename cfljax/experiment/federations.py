@@ -122,7 +122,7 @@ def check_clients(run: Run, federation: Federation) -> None:
     none."""
     from cfljax.round.common import need_clients, need_groups
 
-    if getattr(run.options, "true_groups", False):
+    if getattr(run.options, "needs_groups", False):
         need_groups(f'method "{run.method}"', federation)
     clusters = run.options.clusters
     if METHODS.is_built_in(run.method) and run.options.needs_clients and clusters > 1:

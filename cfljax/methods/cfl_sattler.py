@@ -25,7 +25,16 @@ from cfljax.kernels.mix import members
 from cfljax.lazy import jax, jnp
 from cfljax.methods.fedavg import FedAvg
 from cfljax.round.about import About, Reading
-from cfljax.round.recipes import Ask, Before, Everybody, RoundResult, State, option, similarity
+from cfljax.round.recipes import (
+    Ask,
+    Before,
+    Everybody,
+    OneCluster,
+    RoundResult,
+    State,
+    option,
+    similarity,
+)
 from cfljax.types import Array, Quantity
 
 ABOUT = About(
@@ -113,7 +122,7 @@ class Sattler(FedAvg):
         "parent": Quantity("cluster from which each cluster was split"),
         "born": Quantity("round after which each cluster was split off"),
     }
-    splits = True
+    first_clusters = OneCluster()
     compares = True
     compares_all = True
     draw = Everybody()

@@ -34,6 +34,7 @@ from cfljax.round.recipes import (
     GradientAt,
     Noting,
     OnArrival,
+    OneCluster,
     OwnSteps,
     PerCluster,
     RoundResult,
@@ -79,7 +80,7 @@ class FedGWC(FedAvg):
     affinities that decay with `gamma`. `max_clusters` is K, the rows of the models f32[K, d].
     """
 
-    splits = True
+    first_clusters = OneCluster()
     joining = OnArrival(trains=False)
     compares_all = True
     pairs = 1

@@ -17,7 +17,7 @@ from cfljax.errors import SpecError
 from cfljax.kernels import host
 from cfljax.methods.fedavg import FedAvg
 from cfljax.round.about import BY_SAMPLES, About, Reading
-from cfljax.round.recipes import Before, State, WarmUp, option, similarity
+from cfljax.round.recipes import Before, OneCluster, State, WarmUp, option, similarity
 
 ABOUT = About(
     title="FL+HC",
@@ -61,7 +61,8 @@ class FLHC(FedAvg):
     at most `max_clusters`, from then on. `similarity = "sketch"` compares sketches of the updates.
     """
 
-    splits, compares_all = True, True
+    first_clusters = OneCluster()
+    compares_all = True
 
     warmup_rounds: int = option(
         10, "rounds of FedAvg with all clients before the clustering", low=0, search=(1, 3, 5, 10)

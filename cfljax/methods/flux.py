@@ -24,7 +24,7 @@ from cfljax.methods.pacfl import client_samples
 from cfljax.methods.sr_fca import nearest
 from cfljax.models.features import split_features
 from cfljax.round.about import BY_SAMPLES, About, Reading
-from cfljax.round.recipes import Ask, Before, Joining, State, option
+from cfljax.round.recipes import Ask, Before, Joining, OneCluster, State, option
 from cfljax.types import Array
 
 ABOUT = About(
@@ -88,7 +88,7 @@ class Flux(FedAvg):
     `max_clusters`, and FedAvg by `average` runs inside them from then on.
     """
 
-    splits = True
+    first_clusters = OneCluster()
     joining = Joining(trains=False)
     compares_all = True
     places_unlabelled = True

@@ -92,8 +92,6 @@ class Joint(Clustered):
     `reseed` says when random participants are put into clusters.
     """
 
-    memory_of_clusters = True
-
     clusters: int = option(4, "number of models", low=1, search=(2, 3, 4, 6))
     similarity: str = option(
         "descent", "how a gradient is compared with a model's last move", choices=SIMILARITIES
@@ -127,6 +125,12 @@ class Joint(Clustered):
     def choice(self) -> ByScore:
         """Choose by eq. 4, and put participants into clusters by `reseed`."""
         return ByScore(self.reseed)
+
+    @property
+    def averaged(self) -> tuple[str, ...]:
+        """The memory has a row for each model, too."""
+        fields = super().averaged
+        return (*fields, "memory") if fields else ()
 
     def work(self, work: Work) -> Work:
         """Return `local_steps` steps on mini-batches of `batch` samples."""

@@ -18,7 +18,16 @@ from cfljax.kernels.cosine import cosine_matrix
 from cfljax.lazy import jnp
 from cfljax.methods.fedavg import FedAvg
 from cfljax.round.about import About, Reading
-from cfljax.round.recipes import Ask, Before, Everybody, RoundResult, State, option, similarity
+from cfljax.round.recipes import (
+    Ask,
+    Before,
+    Everybody,
+    OneCluster,
+    RoundResult,
+    State,
+    option,
+    similarity,
+)
 from cfljax.types import Array
 
 ABOUT = About(
@@ -66,7 +75,7 @@ class OCFLZuziak(FedAvg):
     runs inside them from then on. `similarity = "sketch"` takes the cosines of sketches.
     """
 
-    splits = True
+    first_clusters = OneCluster()
     compares = True
     compares_all = True
     draw = Everybody()

@@ -9,6 +9,7 @@ import dataclasses
 
 from cfljax.methods.fedavg import FedAvg
 from cfljax.round.about import About
+from cfljax.round.recipes import TrueGroups
 
 ABOUT = About(
     title="Oracle",
@@ -24,4 +25,4 @@ class Oracle(FedAvg):
     group's model, which becomes its members' mean by `average`.
     """
 
-    true_groups = True
+    first_clusters = TrueGroups()

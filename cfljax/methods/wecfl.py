@@ -15,7 +15,15 @@ from cfljax.kernels.kmeans import kmeans
 from cfljax.kernels.mix import members
 from cfljax.lazy import jax, jnp
 from cfljax.round.about import About, Reading
-from cfljax.round.recipes import Ask, Clustered, State, compared_columns, option
+from cfljax.round.recipes import (
+    Ask,
+    Clustered,
+    OneCluster,
+    Reassigned,
+    State,
+    compared_columns,
+    option,
+)
 from cfljax.types import Array
 
 ABOUT = About(
@@ -60,26 +68,13 @@ READINGS = (
 
 
 @dataclasses.dataclass(frozen=True)
-class WeCFL(Clustered):
-    """WeCFL: weighted K-means of the clients' trained weights in each round.
+class InNewClusters(Reassigned):
+    """The participants' trained weights are clustered by K-means. Fields are the options of
+    `WeCFL`."""
 
-    A participant trains from its cluster's model, a row of f32[K, d]. K-means++ of the
-    participants' trained weights, f32[S, p] by `compare`, with their samples as weights
-    (`average`), then makes `clusters` new clusters, and each model becomes the mean of its new
-    members' trained weights.
-    """
-
-    splits = True
-
-    clusters: int = option(4, "number of clusters", low=1, search=(2, 3, 4, 6))
-    average: str = option(
-        "samples",
-        "weights of the clients in K-means and in the mean",
-        choices=("samples", "uniform"),
-    )
-    compare: str = option(
-        "last", 'kernel of the last dense layer, or "head", "whole", or a prefix of parameter paths'
-    )
+    clusters: int
+    average: str
+    compare: str
 
     def reassign(self, ask: Ask, state: State, trained: Array, which: Array) -> Array:
         """Return i32[S]: the clusters by weighted K-means. A participant whose update is not finite
@@ -94,6 +89,34 @@ class WeCFL(Clustered):
             members(labels, self.clusters, mask).astype(jnp.int32) for labels in (found, which)
         )
         return jnp.where(found >= 0, match(new @ old.T)[found], which)
+
+
+@dataclasses.dataclass(frozen=True)
+class WeCFL(Clustered):
+    """WeCFL: weighted K-means of the clients' trained weights in each round.
+
+    A participant trains from its cluster's model, a row of f32[K, d]. K-means++ of the
+    participants' trained weights, f32[S, p] by `compare`, with their samples as weights
+    (`average`), then makes `clusters` new clusters, and each model becomes the mean of its new
+    members' trained weights.
+    """
+
+    first_clusters = OneCluster()
+
+    clusters: int = option(4, "number of clusters", low=1, search=(2, 3, 4, 6))
+    average: str = option(
+        "samples",
+        "weights of the clients in K-means and in the mean",
+        choices=("samples", "uniform"),
+    )
+    compare: str = option(
+        "last", 'kernel of the last dense layer, or "head", "whole", or a prefix of parameter paths'
+    )
+
+    @property
+    def merging(self) -> InNewClusters:
+        """Average in clusters of the trained weights."""
+        return InNewClusters(self.clusters, self.average, self.compare)
 
 
 def match(common: Array) -> Array:

@@ -12,6 +12,7 @@ from cfljax.kernels.choose import reseed_empty
 from cfljax.lazy import jnp
 from cfljax.local.rounds import choose_and_train, jobs_from
 from cfljax.round.common import need_clients
+from cfljax.round.first_clusters import FirstClusters, OneCluster
 from cfljax.round.local import AfterTraining, LocalTraining
 
 if TYPE_CHECKING:  # reading a spec imports no JAX
@@ -58,6 +59,8 @@ class Choice:
     assigns_clusters: ClassVar[bool] = False
     """Whether it gives clients their clusters; False: `begin` or `regroup` does, and it gives them
     to late clients alone. A choice with a `choose` of its own does, unless it says so."""
+    first_clusters: ClassVar[FirstClusters] = FirstClusters()
+    """As `Clustered.first_clusters`, of a method that does not say it."""
     makes_models: ClassVar[bool] = False
     """Whether `prepare` begins or merges models, so that a cluster's model does not stay the same
     one through all rounds: no part of it is shared, and `train.server` has nothing to move."""
@@ -258,6 +261,7 @@ class Prepared(Choice):
     Before the first round one cluster is in use, and no client has it."""
 
     assigns_clusters = True
+    first_clusters = OneCluster(joined=False)
     makes_models = True
     asynchronous_unsupported = "its round needs the updates of all participants at once"
 

@@ -9,8 +9,10 @@ from cfljax.errors import SpecError
 from cfljax.round.choice import Choice
 from cfljax.round.config import OF_GLOBAL, MethodConfig, TrainOptions
 from cfljax.round.draw import Draw
+from cfljax.round.first_clusters import FirstClusters
 from cfljax.round.joining import Joining
 from cfljax.round.local import LocalTraining
+from cfljax.round.merging import Merging
 from cfljax.round.similarity import compared_size
 from cfljax.types import Array, Hyper, LocalStep, Tree
 
@@ -31,14 +33,14 @@ class Clustered(MethodConfig):
     `traced=True` for numbers that reach the functions below as `hyper["name"]`), and it overrides
     the functions in which it differs.
 
-    Before round 0 `begin` makes models and clusters. Without it there are `clusters` random models,
-    and all clients have the first. In each round `draw` says who takes part, and `choice` which
-    cluster each participant gets: its own, and if it has none, or with `ByScore()` always, the one
-    with the least `score`. Participants do what `local` says: they train from their cluster's
-    model, with the numbers of `step` and the amount of `work`. The cluster's model becomes the mean
-    of its members' models, weighted by the option `average`, and `after` may change it. `remember`
-    keeps what the next round needs; `first` makes it. Between rounds `regroup` may make other
-    clusters, on the host.
+    Before round 0 `begin` makes models and clusters, or `first_clusters` says them: without both
+    there are `clusters` random models, and all clients have the first. In each round `draw` says
+    who takes part, and `choice` which cluster each participant gets: its own, and if it has none,
+    or with `ByScore()` always, the one with the least `score`. Participants do what `local` says:
+    they train from their cluster's model, with the numbers of `step` and the amount of `work`. The
+    cluster's model becomes the mean of its members' models, weighted by the option `average`, and
+    `after` may change it. `remember` keeps what the next round needs; `first` makes it. Between
+    rounds `regroup` may make other clusters, on the host.
 
     What participants are asked for passes through `ask` (on the host `Before`, else `Ask`), so it
     is counted, limited and timed. Compression, privacy, attacks, robust means, parts of models,
@@ -69,20 +71,12 @@ class Clustered(MethodConfig):
     `similarity` by their updates."""
     pairs = 2
     """How many numbers that comparison holds for each pair of clients."""
-    splits = False
-    """Whether all clients begin in one cluster, of `max_clusters` slots."""
-    true_groups = False
-    """Whether the clusters are the true groups."""
     every = cast("int | None", None)
     """After how many rounds `begin` makes clusters again; None: never. Methods have
     `recluster.every()` as their option."""
     begins = False
     own_score = False
-    reassigns = False
-    """Whether the method has a function `begin`, `score` and `reassign`: set for each subclass."""
-    memory_of_clusters = False
-    """Whether `state.memory` is an array f32[K, d] whose parts are shared as the models' parts
-    are."""
+    """Whether the method has a function `begin` and `score`: set for each subclass."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -90,8 +84,6 @@ class Clustered(MethodConfig):
         cls.own_score = cls.score is not Clustered.score
         regroups = cls.regroup is not Clustered.regroup
         adapts = cls.adapt is not Clustered.adapt
-        cls.reassigns = cls.reassign is not Clustered.reassign
-        cls.compares = cls.compares or cls.reassigns
         cls.own_steps = cls.steps is not Clustered.steps
         cls.trains_once = not (cls.own_steps or cls.head_epochs)
         if isinstance(cls.local, LocalTraining):
@@ -116,6 +108,13 @@ class Clustered(MethodConfig):
         return Choice()
 
     @property
+    def first_clusters(self) -> FirstClusters:
+        """The models and clusters before round 0 of a method without `begin`: `FirstClusters()`,
+        `OneCluster(…)` or `TrueGroups()`; an attribute, or a property of methods whose options say
+        it."""
+        return self.choice.first_clusters
+
+    @property
     def joining(self) -> Joining:
         """When a client that comes late gets its cluster of `state.labels_if_joining`:
         `Joining(…)`, when it first takes part, or `OnArrival(…)`; an attribute, or a property of
@@ -130,12 +129,17 @@ class Clustered(MethodConfig):
         return LocalTraining()
 
     @property
+    def merging(self) -> Merging:
+        """How the clusters' models are made of the trained ones: `Merging()`, or a `Reassigned` of
+        the method's own; an attribute, or a property of methods whose options say it."""
+        return Merging()
+
+    @property
     def averaged(self) -> tuple[str, ...]:
         """As `MethodConfig.averaged`, by what the method has."""
         if not self._keeps_models or type(self).adapt is not Clustered.adapt:
             return ()
-        fields = self.local.averaged
-        return (*fields, "memory") if fields and self.memory_of_clusters else fields
+        return self.local.averaged
 
     @property
     def moved_by_server(self) -> str:
@@ -146,7 +150,7 @@ class Clustered(MethodConfig):
     def _keeps_models(self) -> bool:
         """Whether a cluster's model stays the same one through all rounds, and is the mean of the
         participants that have trained from it."""
-        return not (self.choice.makes_models or self.reassigns)
+        return self.merging.keeps_models and not self.choice.makes_models
 
     @property
     def again(self) -> int | None:
@@ -226,18 +230,6 @@ class Clustered(MethodConfig):
             work: The run's.
         """
         return work
-
-    def reassign(self, ask: Ask, state: State, trained: Array, which: Array) -> Array:
-        """Return i32[S]: the clusters whose models become the means of the participants' trained
-        models. Without this function they are the clusters that the participants have trained for.
-
-        Args:
-            ask: What participants can be asked.
-            state: The state before the round.
-            trained: f32[S, d] the trained models.
-            which: i32[S] the clusters from whose models they have trained.
-        """
-        raise NotImplementedError
 
     def after(self, models: Array, hyper: Hyper, state: State) -> Array:
         """Return f32[K, d]: the models after a round.
@@ -360,7 +352,14 @@ class Clustered(MethodConfig):
     def has_fixed_labels(self) -> bool:
         """Whether clients' labels are the same in all rounds: one model for all, or the true
         groups."""
-        return self.true_groups or not (self.begins or self.splits or self.choice.assigns_clusters)
+        first = self.first_clusters
+        may_change = self.begins or first.grows or self.choice.assigns_clusters
+        return first.follows_groups or not may_change
+
+    @property
+    def needs_groups(self) -> bool:
+        """As `MethodConfig.needs_groups`."""
+        return self.first_clusters.follows_groups
 
     @property
     def places_unlabelled(self) -> bool:
@@ -387,9 +386,8 @@ class Clustered(MethodConfig):
     @property
     def fixed_downloads(self) -> str:
         """Say why models cannot be changed on their way down; "": they can."""
-        if self.reassigns:
-            return "its server needs the models that participants have trained, from their start on"
-        return "it shares parts of models" if self.parts else ""
+        parts = "it shares parts of models" if self.parts else ""
+        return self.merging.fixed_downloads or parts
 
     @property
     def no_feedback(self) -> str:
@@ -409,16 +407,14 @@ class Clustered(MethodConfig):
     def without(self) -> dict[str, str]:
         """The train options that cannot be combined with this method, and why."""
         found = super().without
-        for policy in (self.choice, self.draw):
+        for policy in (self.choice, self.merging, self.draw):
             if policy.asynchronous_unsupported:
                 found["asynchronous"] = policy.asynchronous_unsupported
         if self.again is not None:
             found["asynchronous"] = (
                 "with `every`, pending updates would belong to clusters that no longer exist"
             )
-        if self.reassigns:
-            found["privacy.noise"] = "a model's distance from another cluster's has no bound"
-        return found | self.local.without
+        return found | self.merging.without | self.local.without
 
     def refuse(self, train: TrainOptions, data: Value = None) -> dict[str, str]:
         """Return what of a run's table `train` must stay at its default, and what the draw needs.
@@ -439,7 +435,7 @@ class Clustered(MethodConfig):
         self.local.check(where, self.average)
         joins = (
             self.begins
-            or self.splits
+            or self.first_clusters.grows
             or self.choice.assigns_clusters
             or type(self).regroup is not Clustered.regroup
         )

@@ -8,7 +8,6 @@ import functools
 import numpy as np
 
 from cfljax import keys
-from cfljax.federation import cohort as cohorts
 from cfljax.kernels.mix import Rule
 from cfljax.lazy import jnp
 from cfljax.local.averages import averages, numbers_sent
@@ -20,8 +19,8 @@ from cfljax.models.flat import columns_of_statistics
 from cfljax.round.ask import Ask, ask_all
 from cfljax.round.before import Before, trainers
 from cfljax.round.clustered import Clustered
-from cfljax.round.common import first_model, first_models, join, need_groups
-from cfljax.round.recluster import average_in_new_clusters, hand_on_models
+from cfljax.round.common import join, need_groups
+from cfljax.round.recluster import hand_on_models
 from cfljax.round.similarity import train_and_compare
 from cfljax.round.state import RoundResult, State
 from cfljax.types import (
@@ -72,8 +71,8 @@ class ClusteredMethod:
             extras=self.extras,
             also=self.also if adapts or config.local.keeps_global_model else None,
             adapt=self.adapt if adapts else None,
-            chooses=not (config.true_groups or adapts),
-            follow=self.follow if config.true_groups else None,
+            chooses=not (config.needs_groups or adapts),
+            follow=self.follow if config.needs_groups else None,
             after_server_step=self.after_server_step if follows_server else None,
             newcomers_choose=config.choice.newcomers_choose,
         )
@@ -87,7 +86,7 @@ class ClusteredMethod:
         """HOST. Return what is made before the rounds: models and clusters of methods that begin
         with some."""
         config = self.config
-        if config.true_groups:
+        if config.needs_groups:
             need_groups(f'method "{self.name}"', federation)
         if config.begins:
             return self._begin(self._before(key, federation, hyper))
@@ -123,23 +122,13 @@ class ClusteredMethod:
         config = self.config
         if config.begins:
             return config.local.start(State(**setup))
-        active = None
-        if config.true_groups:
-            models = jnp.tile(first_model(key, self.model), (federation.groups, 1))
-            labels = jnp.asarray(federation.group)
-        elif config.splits or config.choice.makes_models:
-            # One cluster is in use; a method that splits has all clients in it that are there
-            models = jnp.tile(first_model(key, self.model), (config.models_kept, 1))
-            active = jnp.arange(config.models_kept) == 0
-            is_in_first = config.splits & cohorts.present(federation, jnp.int32(0))
-            labels = jnp.where(is_in_first, 0, -1).astype(jnp.int32)
-        else:
-            models = first_models(key, self.model, config.models_kept)
-            labels = config.choice.first_labels(federation.clients)
+        state = config.first_clusters.make(
+            config.choice, config.models_kept, key, self.model, federation
+        )
         # Clients that train for a later clustering are counted from 0
         count = jnp.int32(0) if self.regroups else None
-        state = State(models, labels, active=active, pretrained_count=count)
-        ask = ask_all(self.solver, key, federation, federation.trains, hyper, active)
+        state = state._replace(pretrained_count=count)
+        ask = ask_all(self.solver, key, federation, federation.trains, hyper, state.active)
         state = config.first(ask, config.local.start(state))
         trained = ask.pretrained_count
         if trained is None:
@@ -167,7 +156,7 @@ class ClusteredMethod:
         """Do a round with this cohort.
 
         The method's functions follow each other, and each sees what those before it have made:
-        `prepare`, the choice, the training, `reassign`, `after`, `remember`,
+        `prepare`, the choice, the training, the merging, `after`, `remember`,
         `remember_after_server_step`, `compute_diagnostics`, then the bill, and last the parts of
         models that are shared.
 
@@ -184,29 +173,25 @@ class ClusteredMethod:
         hyper = config.numbers(hyper, state)
         ask = Ask(self.solver, key, federation, cohort, hyper, state.active)
         state = config.prepare(ask, state)
-        which, (mix, trained, after) = config.choice.train(config, self, ask, state)
-        if config.reassigns:
-            which, mix, trained = average_in_new_clusters(
-                config, self.trainer, ask, state, which, trained
-            )
+        which, done = config.choice.train(config, self, ask, state)
+        which, done = config.merging.merge(self, ask, state, which, done)
 
+        trained = done.trained
         models = self._after(trained.mixed.new, hyper, state)
         labels = state.labels if config.has_fixed_labels else join(state.labels, cohort, which)
-        after = after._replace(models=models, labels=labels)
-        moved = (mix > 0).any(axis=1) & ~trained.mixed.lost
-        if config.reassigns:
-            # An unused cluster that participants were put into is in use from now on
-            after = after._replace(active=state.active_mask | moved)
+        after = done.state._replace(models=models, labels=labels)
 
         kept = trained.kept
-        done = RoundResult(which, kept.moves, kept.norm, kept.finite, moved, kept.loss, kept.home)
-        after = after._replace(memory=config.remember(ask, state, after, done))
+        result = RoundResult(
+            which, kept.moves, kept.norm, kept.finite, done.moved, kept.loss, kept.home
+        )
+        after = after._replace(memory=config.remember(ask, state, after, result))
         # What depends on the models alone comes last, as it is asked for again after a server's
         # step
         after = after._replace(memory=config.remember_after_server_step(state, after))
         # `remember` and `compute_diagnostics` may have counted in the ask what was sent, so the
         # bill comes after them
-        shown = ask.shown | config.compute_diagnostics(ask, state, after, done)
+        shown = ask.shown | config.compute_diagnostics(ask, state, after, result)
         sent, before = self._bill(ask, state, arrived)
         change = models - state.models
         trained = trained._replace(steps=trained.steps + ask.total("steps"))
@@ -218,7 +203,7 @@ class ClusteredMethod:
             floats=_reset(state.floats),
             compared=_reset(state.compared),
         )
-        return self.share(state, after, federation, cohort, done), info
+        return self.share(state, after, federation, cohort, result), info
 
     def _after(self, models: Array, hyper: Hyper, state: State) -> Array:
         """Return f32[K, d]: the models after the method's own `after`, from the average models.
@@ -257,7 +242,7 @@ class ClusteredMethod:
         config = self.config
         jobs = jobs_from(ask.cohort, ask.download(state.models), which, **start)
         mixing = Mixing(mix, state.models, members, state.velocity)
-        if not config.compares:
+        if not (config.compares or config.merging.compares):
             return train_and_mix(
                 self.trainer, ask.key, ask.federation, jobs, ask.hyper, mixing, rule=rule
             )

@@ -181,6 +181,11 @@ class MethodConfig:
         return self.own
 
     @property
+    def needs_groups(self) -> bool:
+        """Whether each client must have a true group."""
+        return False
+
+    @property
     def fixed_downloads(self) -> str:
         """Why `train.compress` cannot change models on their way down, for the message; "": it
         can, because participants get all models by `Ask.download`."""

@@ -34,6 +34,11 @@ class AfterTraining(NamedTuple):
     state: State
     """The state before the round, with what else has been trained."""
 
+    @property
+    def moved(self) -> Array:
+        """bool[K]: which clusters had members with finite updates."""
+        return (self.mix > 0).any(axis=1) & ~self.trained.mixed.lost
+
 
 class TrainingMethod(Protocol):
     """What a training can use of the method whose participants train."""

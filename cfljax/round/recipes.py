@@ -19,8 +19,10 @@ from cfljax.round.config import MethodConfig, PersonalConfig
 from cfljax.round.control import Controlled
 from cfljax.round.draw import Draw, Everybody, PerCluster, WarmUp
 from cfljax.round.entry import entry
+from cfljax.round.first_clusters import FirstClusters, OneCluster, TrueGroups
 from cfljax.round.joining import Joining, OnArrival
 from cfljax.round.local import BesideGlobal, FromBuffer, LocalTraining, Noting, OneGradient
+from cfljax.round.merging import Merging, Reassigned
 from cfljax.round.peers import OwnModels, Peers
 from cfljax.round.recluster import every
 from cfljax.round.rows import RowUpdates, round_of_rows
@@ -57,10 +59,13 @@ __all__ = [
     "Controlled",
     "Draw",
     "Everybody",
+    "FirstClusters",
     "FromBuffer",
     "Joining",
     "LocalTraining",
+    "Merging",
     "OnArrival",
+    "OneCluster",
     "Noting",
     "OneGradient",
     "RoundResult",
@@ -74,11 +79,13 @@ __all__ = [
     "Peers",
     "PersonalConfig",
     "Prepared",
+    "Reassigned",
     "RowUpdates",
     "Soft",
     "Solver",
     "State",
     "StepRule",
+    "TrueGroups",
     "WarmUp",
     "Work",
     "sketch_if",
