@@ -11,7 +11,7 @@ have worked. A combination that the package does not take has its error instead.
 code that keeps every message keeps every number; a change that does not explains each difference in
 its commit.
 
-33 methods have all settings. 18 have the fifteen that change most what is sent, and their own:
+34 methods have all settings. 18 have the fifteen that change most what is sent, and their own:
 fedclust, ditto, one_shot, fedem, fedrc, fedsoft, apfl, pfedme, per_fedavg, fedamp, pfedgraph, stocfl, feddrift,
 fedper, fedbn, lg_fedavg, fedrep and fedbabu. A setting without a line is not compared."""
 

@@ -135,6 +135,7 @@ def _take_material(run: Run, machine: Machine, sharded: bool) -> Material:
         model, federation = _replace_body(run, model)
         federation = jax.device_get(federation) if sharded else federation
     check_labels(run, federation)
+    run.options.check_federation(f"method.{run.method}", federation)
     if clock := run.train.clock:
         devices = make_devices(
             federation.clients, run.data_seed, clock.speed == "same", clock.trace

@@ -118,8 +118,8 @@ def clear_caches() -> None:
 
 
 def check_clients(run: Run, federation: Federation) -> None:
-    """Reject more clusters than clients that train, and methods that need true groups if there are
-    none."""
+    """Reject more clusters than clients that train, methods that need true groups if there are
+    none, and clients that the method cannot have."""
     from cfljax.round.common import need_clients, need_groups
 
     if getattr(run.options, "needs_groups", False):
@@ -127,6 +127,7 @@ def check_clients(run: Run, federation: Federation) -> None:
     clusters = run.options.clusters
     if METHODS.is_built_in(run.method) and run.options.needs_clients and clusters > 1:
         need_clients(federation, clusters, run.method)
+    run.options.check_federation(f"method.{run.method}", federation)
 
 
 def check_labels(run: Run, federation: Federation) -> None:

@@ -59,6 +59,7 @@ METHODS: Registry[MakeMethod[Any]] = Registry(
         "per_fedavg": "cfljax.methods.per_fedavg:PerFedAvg",
         "fedamp": "cfljax.methods.fedamp:FedAMP",
         "pfedgraph": "cfljax.methods.pfedgraph:PFedGraph",
+        "gossip": "cfljax.methods.gossip:Gossip",
         "stocfl": "cfljax.methods.stocfl:StoCFL",
         "feddrift": "cfljax.methods.feddrift:FedDrift",
         "fedper": "cfljax.methods.fedper:FedPer",

@@ -13,7 +13,7 @@ from cfljax.round.refused import tell
 
 if TYPE_CHECKING:  # reading a spec imports no JAX
     from cfljax.local.solver import Solver
-    from cfljax.types import Method, Model
+    from cfljax.types import Federation, Method, Model
 
 OF_GLOBAL = {"accuracy_global": Quantity("accuracy of the global model", "share")}
 """What recipes report that score clients by a global model, too."""
@@ -202,6 +202,15 @@ class MethodConfig:
 
         Args:
             where: The name of the options' table, for the message.
+        """
+
+    def check_federation(self, where: str, federation: Federation) -> None:
+        """HOST. Raise SpecError if the method cannot have these clients, before anything is
+        compiled.
+
+        Args:
+            where: The name of the options' table, for the message.
+            federation: The clients' data.
         """
 
     def check_labels(self, where: str) -> None:

@@ -137,6 +137,14 @@ class Peers(PersonalConfig):
         """
         return begin, None if state.shared is None else jnp.tile(state.shared, (len(begin), 1))
 
+    def messages(self, ask: Ask) -> int | Array:
+        """Return how many models each participant receives in a round, and sends: i32[S] or an int.
+
+        Args:
+            ask: What participants can be asked.
+        """
+        return 1
+
     def steps(self, model: Model, hyper: Hyper, rule: StepRule) -> OwnSteps:
         """Return the local steps, of methods that have steps of their own (`own_steps = True`).
         What is at home stays the same.
@@ -220,8 +228,9 @@ def method_of(config: Peers, model: Model, solver: Solver) -> Method[OwnModels]:
     def train(ask: Ask, state: OwnModels, rows: Array) -> RowUpdates:
         begin, pull = config.start(state, ask.cohort.ids, rows, ask.hyper)
         if config.sends:
-            begin = ask.download(begin)
-            ask.upload()
+            messages = config.messages(ask)
+            begin = ask.download(begin, each=messages)
+            ask.upload(each=messages)
         begin, home = config.receive(ask, state, begin)
         mine = jnp.arange(begin.shape[0], dtype=jnp.int32)
         pull_of = None if pull is None else mine

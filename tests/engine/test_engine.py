@@ -369,6 +369,7 @@ def test_clients_that_never_train_do_not_choose_where_models_are_personal_or_gro
         "fedrep",
         "fedrod",
         "fedsoft",
+        "gossip",
         "lg_fedavg",
         "local",
         "per_fedavg",

@@ -29,9 +29,9 @@ NOT_FIXED_WITHOUT_STEPS = {
     "fedsoft": "a client that takes part has a model of its own from then on, in place of a random "
     "cluster model",
 }
-OVER_ALL_CLIENTS = ("scaffold", "fedbcd", "ocfl")
+OVER_ALL_CLIENTS = ("scaffold", "fedbcd", "ocfl", "gossip")
 """Methods of which more than participants and those without a cluster count: a mean over all
-clients, a clustering of all."""
+clients, a clustering of all, a graph of all."""
 FEW = ("ifca", "fedem", "cfl_sattler")
 """Methods for which other shapes or forms of their programs are compiled each time; those of the
 others are tried by the long tests."""

@@ -23,7 +23,7 @@ def test_clients_not_drawn_yet_are_scored_with_the_mean_of_those_that_trained(na
     )
 
 
-@pytest.mark.parametrize("name", ["fedamp", "pfedgraph", "fedpac"])
+@pytest.mark.parametrize("name", ["fedamp", "pfedgraph", "fedpac", "gossip"])
 @pytest.mark.parametrize("table", [{"privacy": {"clip": 1.0, "noise": 0.5}}, {"robust": "median"}])
 def test_noise_and_robust_rules_are_refused(name, table):
     config = METHODS.check(name, {}, "m")

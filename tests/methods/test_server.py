@@ -152,6 +152,7 @@ def test_methods_without_lasting_clusters_are_not_served():
     )
     assert set(METHODS) - set(SERVED) == none | others | own | {
         "fedamp",
+        "gossip",
         "pfedgraph",
         "fedpac",
         "fedccfa",
