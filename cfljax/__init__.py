@@ -26,6 +26,7 @@ __all__ = [
     "option",
     "register_compressor",
     "register_data",
+    "register_loss",
     "register_method",
     "register_metric",
     "register_model",
@@ -43,6 +44,7 @@ _HOME = {
     "config.plugins": (
         "register_compressor",
         "register_data",
+        "register_loss",
         "register_method",
         "register_metric",
         "register_model",
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
     from cfljax.config.plugins import (
         register_compressor,
         register_data,
+        register_loss,
         register_method,
         register_metric,
         register_model,

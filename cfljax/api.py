@@ -80,7 +80,9 @@ def run(
         model = _own_model(model)
     if given.is_frame(data):
         columns = {key: options.pop(key) for key in ("label", "user") if key in options}
-        data = given.register(data, **columns)
+        data = given.register(data, **columns, **_target_of(model))
+    elif given.is_given(data):
+        data = given.register(data, **_target_of(model))
     known = {field.name for field in dataclasses.fields(Train)}
     training = (train or {}) | {key: value for key, value in options.items() if key in known}
     own = {key: value for key, value in options.items() if key not in known}
@@ -400,6 +402,21 @@ def import_data(
     return given.lay_options(table, options) | ({"path": str(target)} if where else {})
 
 
+def _target_of(model: object) -> dict[str, bool]:
+    """Return how the labels of arrays and frames are read: as numbers, if the losses of all models
+    of a spec are for numbers."""
+    from cfljax.models.losses import find_score
+    from cfljax.types import Score
+
+    tables = model if isinstance(model, list) else [model]
+    losses: list[object] = []
+    for table in tables:
+        loss = table.get("loss") if isinstance(table, dict) else None
+        losses += loss if isinstance(loss, list) else [loss]
+    known = all(isinstance(loss, str) and find_score(loss) != Score() for loss in losses)
+    return {"continuous": True} if known else {}
+
+
 def _with_data(spec: str | os.PathLike[str] | Table) -> str | os.PathLike[str] | Table:
     """Register the data sets that a table of a spec holds itself, and return the table with their
     names."""
@@ -409,7 +426,8 @@ def _with_data(spec: str | os.PathLike[str] | Table) -> str | os.PathLike[str] |
         return spec
     data = spec["data"]
     several = data if isinstance(data, list) else [data]
-    found = [given.register(each) if given.is_given(each) else each for each in several]
+    target = _target_of(spec.get("model"))
+    found = [given.register(each, **target) if given.is_given(each) else each for each in several]
     return spec | {"data": found if isinstance(data, list) else found[0]}
 
 
@@ -505,8 +523,6 @@ def _table(key: str, what: object) -> Table:
     if key == "data":
         from cfljax.data import given
 
-        if given.is_given(what):
-            return given.register(what)
         if not isinstance(what, dict):
             raise SpecError(f"data: must be {given.FORMS}, not {type(what).__name__}")
     if not isinstance(what, dict):

@@ -69,6 +69,7 @@ def add_import_flags(parser: argparse.ArgumentParser, nargs: str | None = None) 
     _add_flags_of_columns(parser)
     _add_flags_of_samples(parser)
     _add_flags_of_text(parser)
+    _add_flag_of_the_target(parser)
     _add_flags_of_the_test_part(parser)
     add = parser.add_argument
     add("--dir", help="folder for the data (default: $CFLJAX_DATA, else the cache)")
@@ -189,6 +190,15 @@ def _add_flags_of_text(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_flag_of_the_target(parser: argparse.ArgumentParser) -> None:
+    """Add the flag that says what the label is."""
+    parser.add_argument(
+        "--continuous",
+        action="store_true",
+        help="the label is a number to predict, not a class (model.loss = mse)",
+    )
+
+
 def _add_flags_of_the_test_part(parser: argparse.ArgumentParser) -> None:
     """Add the flags that say which samples are for testing."""
     add = parser.add_argument
@@ -268,6 +278,7 @@ def _import(arguments: argparse.Namespace) -> None:
 
 def import_files(arguments: argparse.Namespace) -> dict[str, Value]:
     """Import the files, print what they hold, and return the table of a spec that uses them."""
+    from cfljax.commands.describe import describe_target
     from cfljax.data.given import suggest_table
     from cfljax.data.importing import import_data
     from cfljax.data.mapped import read
@@ -285,8 +296,8 @@ def import_files(arguments: argparse.Namespace) -> dict[str, Value]:
     users = "" if source.user_train is None else f", {len(set(source.user_train.tolist()))} {what}"
     print(
         f"{name}: {len(source.y_train)} training and {len(source.y_test)} test samples of shape "
-        f"{list(source.x_train.shape[1:])} ({source.x_train.dtype}), {source.classes} "
-        f"classes{users}, in {path}"
+        f"{list(source.x_train.shape[1:])} ({source.x_train.dtype}), "
+        f"{describe_target(source)}{users}, in {path}"
     )
     return suggest_table(source, wanted.by_domain) | ({"path": str(path)} if arguments.dir else {})
 

@@ -13,6 +13,7 @@ from cfljax.config.views import write_drift
 from cfljax.data import SOURCES, load
 from cfljax.errors import SpecError, StoreError
 from cfljax.federation.common import class_counts
+from cfljax.federation.quantiles import to_quantiles
 from cfljax.files import write_whole
 from cfljax.registry.options import Table, show
 from cfljax.types import Parts, Source
@@ -113,9 +114,16 @@ def seen_counts(parts: Parts, source: Source) -> np.ndarray:
     rows = [train if len(train) else test for train, test in zip(parts.train, tests, strict=True)]
     return class_counts(
         rows,
-        source,
+        to_quantiles(source),
         None if parts.labels is None or parts.view is None else parts.labels[parts.view],
     )
+
+
+def describe_target(source: Source) -> str:
+    """Say what is predicted."""
+    if source.y_train.dtype.kind == "f":
+        return f"a number from {source.y_train.min():.4g} to {source.y_train.max():.4g}"
+    return f"{source.classes} classes"
 
 
 def _describe_source(source: Source) -> list[tuple[str, str]]:
@@ -125,7 +133,7 @@ def _describe_source(source: Source) -> list[tuple[str, str]]:
         ("samples", f"{len(source.y_train)} training, {len(source.y_test)} test"),
         (
             "a sample",
-            f"{source.x_train.dtype}{list(source.x_train.shape[1:])}, {source.classes} classes",
+            f"{source.x_train.dtype}{list(source.x_train.shape[1:])}, {describe_target(source)}",
         ),
     ]
     if source.user_train is not None:

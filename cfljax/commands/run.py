@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-COLUMNS = ("round", "accuracy", "accuracy_worst10", "loss", "ari", "clusters")
+COLUMNS = ("round", "accuracy", "accuracy_worst10", "rmse", "loss", "ari", "clusters")
 
 
 class _WithOptions(Parser):
@@ -59,6 +59,7 @@ def run(flags: argparse.Namespace) -> int:
     """Run, and print the history's last rows and the summary."""
     from cfljax.api import one_run
     from cfljax.config import plugins
+    from cfljax.store.quantities import score_of
 
     plugins.load(flags.plugin)
     names = {
@@ -68,16 +69,17 @@ def run(flags: argparse.Namespace) -> int:
     }
     sets = [_complete_key(flag, flags.method) for flag in flags.set]
     result = one_run(names | {"seeds": [flags.seed]}, sets, progress=not flags.quiet)
-    print(last_rows(result.history))
+    print(last_rows(result.history, score=score_of(result.record)))
     print(result)
     warn_of_divergence([result.record])
     return 0
 
 
-def last_rows(history: Mapping[str, np.ndarray], rows: int = 10) -> str:
-    """Format the last evaluations of a run as a table. (Importing pandas for it would take a tenth
-    of a short run's time.)"""
-    shown = {name: history[name][-rows:] for name in COLUMNS if name in history}
+def last_rows(history: Mapping[str, np.ndarray], rows: int = 10, score: str = "accuracy") -> str:
+    """Format the last evaluations of a run as a table. `score`: what its scores are called.
+    (Importing pandas for it would take a tenth of a short run's time.)"""
+    names = [each.replace("accuracy", score) for each in COLUMNS]
+    shown = {name: history[name][-rows:] for name in names if name in history}
     texts = {
         name: [name, *(_format_value(name, value) for value in values)]
         for name, values in shown.items()

@@ -336,8 +336,11 @@ class Data:
 
     def divide_unchecked(self, source: Source) -> Parts:
         """Divide the samples among clients, without comparing the result with `contents`."""
+        from cfljax.federation.quantiles import check_parts, to_quantiles
         from cfljax.federation.views import divide_with_views
 
+        if source.y_train.dtype.kind == "f":
+            return check_parts(self.divide_unchecked(to_quantiles(source)), self.partition)
         make = PARTITIONS.entry(self.partition).make
         seed = int(self.seed)
         if self.views:

@@ -1,10 +1,11 @@
-"""Bring your own: methods, models, partitions, data sets, metrics and compressors from outside the
-package, used in a spec by name.
+"""Bring your own: methods, models, partitions, data sets, metrics, compressors and losses from
+outside the package, used in a spec by name.
 
 `plugins = ["my_method.py"]` in a spec, or `--plugin my_method.py`, loads a file whose decorators
 register what it holds; an installed package does the same through the entry points
-`cfljax.methods`, `cfljax.models`, `cfljax.partitions`, `cfljax.data`, `cfljax.metrics` and
-`cfljax.compressors`. A plugin is the user's own program: it runs with all the user's rights.
+`cfljax.methods`, `cfljax.models`, `cfljax.partitions`, `cfljax.data`, `cfljax.metrics`,
+`cfljax.compressors` and `cfljax.losses`. A plugin is the user's own program: it runs with all the
+user's rights.
 
 The files of a folder are modules of a package that stands for the folder, so that a plugin imports
 a module beside it by `from . import helper`. Python's path and the names of other modules stay as
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import importlib
 import importlib.util
@@ -35,7 +37,13 @@ from cfljax.registry import Registry, adopt
 from cfljax.registry.entries import Make, Origin, load_as
 from cfljax.registry.options import NoOptions, show
 from cfljax.registry.renamed import explain_old_name
-from cfljax.registry.sources import find_package, find_program, hash_code, list_imports_beside
+from cfljax.registry.sources import (
+    find_package,
+    find_program,
+    hash_code,
+    list_imports_beside,
+    source_text,
+)
 
 if TYPE_CHECKING:
     from cfljax.data.sources import MakeSource
@@ -44,7 +52,7 @@ if TYPE_CHECKING:
     from cfljax.local.compressors import Compressor
     from cfljax.models import MakeModel
     from cfljax.round.config import MakeMethod
-    from cfljax.types import Array
+    from cfljax.types import Array, OfLogits
 
 MethodT = TypeVar("MethodT", bound="MakeMethod[Any]")
 ModelT = TypeVar("ModelT", bound="MakeModel")
@@ -134,6 +142,51 @@ def register_compressor(
         return made
 
     return add
+
+
+def register_loss(
+    name: str,
+    loss: OfLogits,
+    score: OfLogits | None = None,
+    *,
+    outputs: int | None = None,
+    version: object = None,
+) -> None:
+    """Register a loss, which a run has by `model.loss = "name"`.
+
+    Args:
+        name: the value of `model.loss`.
+        loss: (outputs f32[B, outputs], y f32[B] or i32[B]) -> f32[B], of each sample.
+        score: the same arguments -> f32[B], how good each prediction is: the higher the better, 1
+            is perfect. Columns have the name of this function where those of classes have
+            "accuracy". None: labels are classes, and the score is the accuracy.
+        outputs: how many outputs the model has; None: one per class, and one for a number.
+        version: for functions of a notebook, part of the ids beside their sources."""
+    from cfljax.engine.metrics import RESERVED_NAMES
+    from cfljax.models.losses import LOSSES, Loss
+    from cfljax.types import Score
+
+    for function in (loss, score):
+        if function is not None and not (callable(function) and _takes(function, 2)):
+            raise SpecError(
+                f'loss "{name}": {getattr(function, "__name__", function)!r:.60}: must be a '
+                "function of (outputs, y)"
+            )
+    column = Score() if score is None else Score(getattr(score, "__name__", ""))
+    if score is not None and (not column.name.isidentifier() or column.name in RESERVED_NAMES):
+        raise SpecError(
+            f'loss "{name}": its columns have the name of the score\'s function, and '
+            f'"{column.name}" cannot be one; define the score by def, under a name of its own'
+        )
+
+    @functools.wraps(loss)
+    def make() -> Loss:
+        return Loss(loss, score, column, outputs)
+
+    # Both functions tell versions apart. Where Python has no source, only a version does
+    with contextlib.suppress(OSError, TypeError):
+        version = source_text((loss, score, outputs, version))
+    LOSSES.add(name, make, version=version)
 
 
 def _register(

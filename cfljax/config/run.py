@@ -66,14 +66,18 @@ class Run:
 
     @cached_property
     def origins(self) -> tuple[Origin, ...]:
-        """The origins of the users' data sets, partitions, models, methods, metrics and compressors
-        that the run names."""
+        """The origins of the users' data sets, partitions, models, methods, metrics,
+        compressors and losses that the run names."""
+        from cfljax.models.options import common_options
+
         data = [("data set", self.data.name), ("partition", self.data.partition)]
         metrics = [("metric", name) for name in self.train.metrics or ()]
         compress = self.train.transit.compress
         compressors = [] if compress is None else [("compressor", compress.name)]
+        loss = common_options(self.model.options).loss
+        losses = [] if loss is None else [("loss", loss)]
         named = [*data, ("model", self.model.name), ("method", self.method)]
-        return list_origins([*named, *metrics, *compressors])
+        return list_origins([*named, *metrics, *compressors, *losses])
 
     @property
     def plugin_hashes(self) -> tuple[str, ...]:

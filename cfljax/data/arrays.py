@@ -44,7 +44,14 @@ def source(
             f"{where}: y_train has shape {list(y_train.shape)} and y_test "
             f"{list(y_test.shape)}: must have the same labels"
         )
-    if not classes and y_train.ndim == 2:
+    if (y_train.dtype.kind == "f") != (y_test.dtype.kind == "f"):
+        found = " and ".join(f"{key} is {named[key].dtype}" for key in ("y_train", "y_test"))
+        raise DataError(f"{where}: {found}: give integers as labels, or floats as a target")
+    if y_train.dtype.kind == "f":
+        if "coarse" in named or "y_coarse_train" in named:
+            raise DataError(f"{where}: a continuous target has no coarse labels; leave them out")
+        classes = 1
+    elif not classes and y_train.ndim == 2:
         classes = y_train.shape[1]
     elif not classes:
         classes = int(max(y_train.max(), y_test.max(initial=0))) + 1
@@ -128,7 +135,7 @@ def _first(bad: np.ndarray) -> int:
 
 def labels(y: np.ndarray, where: str, classes: int | None = None) -> np.ndarray:
     """Return i32[n] in 0 … classes − 1; i32[n, classes] of 0 and 1 where a sample may have several
-    labels; or a DataError."""
+    labels; f32[n] of numbers with fractions, a continuous target; or a DataError."""
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
     if y.ndim == 2 and y.shape[1]:
@@ -145,8 +152,10 @@ def labels(y: np.ndarray, where: str, classes: int | None = None) -> np.ndarray:
         raise DataError(
             f"{where} has shape {list(y.shape)}: must be [samples], or [samples, labels] of 0 and 1"
         )
+    if np.issubdtype(y.dtype, np.floating):
+        return _numbers(y, where)
     if not np.issubdtype(y.dtype, np.integer):
-        raise DataError(f"{where} is {y.dtype}: labels are integers 0, 1, …")
+        raise DataError(f"{where} is {y.dtype}: labels are integers 0, 1, …, a target is floats")
     most = classes or MAX_CLASSES
     bad = (y < 0) | (y >= most)
     if bad.any():
@@ -155,6 +164,16 @@ def labels(y: np.ndarray, where: str, classes: int | None = None) -> np.ndarray:
             f"{most - 1}"
         )
     return y.astype(np.int32, copy=False)
+
+
+def _numbers(y: np.ndarray, where: str) -> np.ndarray:
+    """Return a continuous target as f32[n]; or a DataError."""
+    with np.errstate(over="ignore"):
+        y = y.astype(np.float32, copy=False)
+    if not np.isfinite(y).all():
+        bad = _first(~np.isfinite(y))
+        raise DataError(f"{where} has a target that is NaN or infinite, the first in sample {bad}")
+    return y
 
 
 def _check_coarse(

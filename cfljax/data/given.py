@@ -47,7 +47,7 @@ _KNOWN = {
 OF_FRAMES = tuple(f.name for f in dataclasses.fields(Wanted) if f.name not in _OF_FOLDERS)
 """Arguments that say how a data frame is read: the flags of `cfljax data import` that are about
 columns."""
-OF_ARRAYS = ("shape", "test_fraction")
+OF_ARRAYS = ("shape", "test_fraction", "continuous")
 OF_FILES = tuple(field.name for field in dataclasses.fields(Wanted))
 
 
@@ -136,8 +136,9 @@ def _copy(source: Source) -> Source:
 def suggest_table(source: Source, by_domain: bool = False) -> Table:
     """Return the table of a spec that uses the data: their users are the clients, else clients
     with label skew are drawn."""
+    has_classes = source.y_train.ndim == 1 and source.y_train.dtype.kind != "f"
     drawn = {
-        "partition": "dirichlet" if source.y_train.ndim == 1 else "iid",
+        "partition": "dirichlet" if has_classes else "iid",
         "clients": max(2, min(20, len(source.y_train) // 10)),
     }
     owned = {"partition": "domains" if by_domain else "user"}
@@ -236,7 +237,7 @@ def _read_frames(name: str, frames: list[Any], wanted: Wanted) -> Imported:
         return importing_text.make_data_set(name, WHERE, parts, following, wanted)
     importing_text.check_flags(wanted)
     parts = make_parts(tables, wanted)
-    return Imported(*make_source(name, WHERE, parts, wanted.test_fraction), None)
+    return Imported(*make_source(name, WHERE, parts, wanted), None)
 
 
 def _to_columns(frame: Any) -> Columns:
@@ -283,7 +284,8 @@ def _read_arrays(name: str, named: Table, wanted: Wanted) -> Imported:
     if wanted.shape:
         shaped = reshape_samples(WHERE, [held[f"x{each}"] for each in sides], wanted.shape)
         held |= {f"x{each}": x for each, x in zip(sides, shaped, strict=True)}
-    if len(sides) == 2 and all(held[f"y{each}"].dtype.kind in "biu" for each in sides):
+    plain = not wanted.continuous
+    if plain and len(sides) == 2 and all(held[f"y{each}"].dtype.kind in "biu" for each in sides):
         source = arrays.source(name, WHERE, held)
         return Imported(source, list(map(str, range(source.classes))), None)
     for key in held.keys() & set(_MORE_ARRAYS):
@@ -297,7 +299,7 @@ def _read_arrays(name: str, named: Table, wanted: Wanted) -> Imported:
         )
         for each in sides
     ]
-    return Imported(*make_source(name, WHERE, parts, wanted.test_fraction), None)
+    return Imported(*make_source(name, WHERE, parts, wanted), None)
 
 
 def _to_array(key: str, value: object, names: bool) -> np.ndarray:

@@ -27,7 +27,10 @@ from cfljax.types import Source
 
 _IMPORT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
 _OF_TOKENS = ("tokens", "length", "vocabulary", "vectors", "next_token")
-_COLUMNS = ("label", "user", "coarse", "x", "drop", "one_hot", "shape", "test", "text", *_OF_TOKENS)
+_COLUMNS = (
+    *("label", "user", "coarse", "x", "drop", "one_hot", "shape", "test", "text", "continuous"),
+    *_OF_TOKENS,
+)
 # Kind of data -> the flags that it uses
 _USED = {
     "images": ("shape", "grey", "by_user", "by_domain", "test"),
@@ -35,7 +38,7 @@ _USED = {
     "csv": _COLUMNS,
     "parquet": (*_COLUMNS, "grey"),
     "datasets": (*_COLUMNS, "grey"),
-    "numpy": ("shape", "test"),
+    "numpy": ("shape", "test", "continuous"),
     "leaf": _OF_TOKENS,
 }
 # The first of these patterns that matches in a folder determines its kind
@@ -158,7 +161,7 @@ def read_texts(name: str, where: Path, kind: str, wanted: Wanted) -> importing_t
             name, str(where), parts, following or wanted.next_token, wanted
         )
     if wanted.text is not None:
-        for field in ("coarse", "x", "drop", "one_hot", "shape", "grey"):
+        for field in ("coarse", "x", "drop", "one_hot", "shape", "grey", "continuous"):
             if getattr(wanted, field):
                 raise SpecError(
                     f"--{field.replace('_', '-')}: has no effect with --text; leave it out"
@@ -217,15 +220,19 @@ def read(name: str, where: Path, kind: str, wanted: Wanted) -> tuple[Source, lis
         name,
         str(where),
         together(read_with_test(reader, where, wanted), wanted),
-        wanted.test_fraction,
+        wanted,
     )
 
 
-def make_source(name: str, where: str, parts: list[Part], share: float) -> tuple[Source, list[str]]:
+def make_source(
+    name: str, where: str, parts: list[Part], wanted: Wanted
+) -> tuple[Source, list[str]]:
     """Make a Source and the names of its classes from the parts that were read: training, and test
     if there are two. Otherwise a share of each user's samples (without users: of each class)
     becomes the test part."""
-    train, test = parts if len(parts) > 1 else split_test(parts[0], share)
+    if wanted.continuous:
+        parts = [part.as_numbers(where) for part in parts]
+    train, test = parts if len(parts) > 1 else split_test(parts[0], wanted.test_fraction)
     names, (y_train, y_test) = number_classes(where, train, test)
     if len(y_train) + len(y_test) == 1:
         raise DataError(f"{where}: has a single sample; there is nothing to train and to test on")
@@ -236,7 +243,7 @@ def make_source(name: str, where: str, parts: list[Part], share: float) -> tuple
             "--test-fraction, or --test"
         )
         warnings.warn(line, DataWarning, stacklevel=2)
-    if y_train.ndim == 1 and len(unseen := np.setdiff1d(y_test, y_train)):
+    if y_train.ndim == 1 and names and len(unseen := np.setdiff1d(y_test, y_train)):
         line = (
             f"{where}: {len(unseen)} classes have test samples and no training samples, such as "
             f"{names[unseen[0]]}"

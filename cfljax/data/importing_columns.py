@@ -57,7 +57,7 @@ def make_parts(tables: list[Table], wanted: Wanted) -> list[Part]:
     return [
         Part(
             rows,
-            table.names("label", label),
+            table.names("target" if wanted.continuous else "label", label),
             table.users if user is None else table.names("user", user),
             table.class_names.get(label),
             None if coarse is None else table.names("coarse label", coarse),

@@ -38,6 +38,7 @@ class Wanted:
     vocabulary: int | None = None
     vectors: int = 0
     next_token: bool = False
+    continuous: bool = False
     test: str | None = None
     test_fraction: float = 0.2
 
@@ -52,6 +53,16 @@ class Part(NamedTuple):
     class_names: list[str] | None = None
     # The coarse label of each sample, a name as well
     coarse: np.ndarray | None = None
+    # Whether y is a target f32[n] instead of labels
+    continuous: bool = False
+
+    def as_numbers(self, where: str) -> Part:
+        """Return the part whose label is a continuous target; a DataError if it is no number."""
+        try:
+            y = np.asarray(self.y, np.float32)
+        except ValueError as error:
+            raise DataError(f"{where}: the target is to be a number ({error})") from None
+        return self._replace(y=y, continuous=True)
 
 
 def number_users(
@@ -90,7 +101,7 @@ def split_test(part: Part, share: float) -> tuple[Part, Part]:
     all."""
     if part.user is not None:
         by = part.user
-    elif part.y.ndim == 1:
+    elif part.y.ndim == 1 and not part.continuous:
         by = part.y
     else:
         by = np.zeros(len(part.y), int)
@@ -115,6 +126,8 @@ def number_classes(
 ) -> tuple[list[str], tuple[np.ndarray, np.ndarray]]:
     """Return the names of the classes, and the labels 0 … classes − 1 of the training and of the
     test part."""
+    if train.continuous:
+        return [], (train.y, test.y)
     if train.class_names is not None and test.class_names is not None:
         if train.class_names != test.class_names:
             raise DataError(f"{where}: the classes of the training and the test part differ")
@@ -126,7 +139,7 @@ def number_classes(
         if y.dtype.kind == "f" and as_integers(where, y) is None:
             raise DataError(
                 f"{where}: labels are classes, and must be integers or names; some are fractions "
-                "or missing"
+                "or missing; for a target that is a number give continuous = true"
             )
     names, (y_train, y_test) = number_names(where, [train.y, test.y])
     count = len(train.y) + len(test.y)

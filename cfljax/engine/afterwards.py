@@ -21,6 +21,7 @@ from cfljax.devices.placement import put_on_mesh
 from cfljax.engine import groups, metrics
 from cfljax.engine.evaluation import chooses, list_evaluated, make_scene
 from cfljax.engine.groups import Group, fetch
+from cfljax.engine.history import Clients, extract_clients, to_scores
 from cfljax.engine.program import enter_round, make_program, over_runs
 from cfljax.engine.scoring import Scores, least_loss_among, score, score_mixtures
 from cfljax.engine.settings import Assembled, FineTuning
@@ -330,18 +331,22 @@ def score_finetuned(
     found, seconds = score_at_end(
         parts, parts.finetuned, "finetune", place_scored, whole, state, rounds, federation
     )
-    return [_summarise_finetuned(each) for each in found], seconds
+    clients = extract_clients(parts.federation, parts.model.score)
+    return [_summarise_finetuned(clients, each) for each in found], seconds
 
 
-def _summarise_finetuned(scored: FinalScores) -> dict[str, float]:
-    fair = metrics.fairness(scored["correct"][:, 0], scored["samples"])
+def _summarise_finetuned(clients: Clients, scored: FinalScores) -> dict[str, float]:
+    sides = {"": "", VALIDATION: "val/"} if f"{VALIDATION}correct" in scored else {"": ""}
+    sums = {f"{to}correct": scored[f"{side}correct"][:, 0] for side, to in sides.items()}
+    samples = {f"{to}samples": scored[f"{side}samples"] for side, to in sides.items()}
+    scored = to_scores(clients, sums | samples)
+    fair = metrics.fairness(scored["correct"], scored["samples"])
     summary = {
         "accuracy_finetuned": float(fair.accuracy),
         "accuracy_worst10_finetuned": float(fair.worst_tenth),
         "accuracy_client_std_finetuned": float(fair.client_std),
     }
-    if f"{VALIDATION}correct" in scored:
-        correct, samples = (scored[f"{VALIDATION}{name}"] for name in ("correct", "samples"))
-        accuracy = metrics.per_sample(correct[:, 0], samples)
+    if "val/correct" in scored:
+        accuracy = metrics.per_sample(scored["val/correct"], scored["val/samples"])
         summary["val_accuracy_finetuned"] = float(accuracy)
-    return summary
+    return {clients.score.rename(name): value for name, value in summary.items()}

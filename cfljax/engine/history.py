@@ -11,7 +11,7 @@ from cfljax.engine import metrics
 from cfljax.engine.resume import Rows
 from cfljax.engine.settings import MAX_SHARES, Stop
 from cfljax.federation.room import find_phases
-from cfljax.types import Federation
+from cfljax.types import Federation, Score
 from cfljax.types.federation import NEVER
 
 # A run whose mean test loss is above this, or not finite, has diverged
@@ -32,14 +32,18 @@ class Clients(NamedTuple):
     begin: np.ndarray
     # i32[P, C]: `group` in each phase; it is the first
     phases: np.ndarray
+    # What scores are called
+    score: Score = Score()
+    # Of all test targets, for a score that explains it; else 1
+    variance: float = 1.0
 
     def at(self, round: int) -> Clients:
         """Return the clients in this round."""
         return self._replace(group=self.phases[(self.begin <= round).sum() - 1])
 
 
-def extract_clients(federation: Federation) -> Clients:
-    """Extract what rows need from a federation."""
+def extract_clients(federation: Federation, score: Score) -> Clients:
+    """Extract what rows need from a federation and from the score of the model."""
     real = np.asarray(federation.uid) >= 0
     group = np.where(real, np.asarray(federation.group), -1)
     arrive = np.asarray(federation.arrive)
@@ -48,10 +52,39 @@ def extract_clients(federation: Federation) -> Clients:
     # There may be room for groups that nobody is in
     groups = federation.groups if (group >= 0).any() else 0
     drift = find_phases(federation.drift)
-    if drift is None:
-        return Clients(group, groups, late, trains, np.zeros(1, np.int32), group[None])
-    phases = np.where(real, np.asarray(drift.group), -1)
-    return Clients(group, groups, late, trains, np.asarray(drift.begin), phases)
+    variance = compute_variance(federation) if score.explains else 1.0
+    begin, phases = np.zeros(1, np.int32), group[None]
+    if drift is not None:
+        begin, phases = np.asarray(drift.begin), np.where(real, np.asarray(drift.group), -1)
+    return Clients(group, groups, late, trains, begin, phases, score, variance)
+
+
+def compute_variance(federation: Federation) -> float:
+    """Return the variance of the targets of all test samples, each counted once."""
+    split = federation.test
+    start, count = np.asarray(split.start), np.asarray(split.count)
+    real = np.flatnonzero((np.asarray(federation.uid) >= 0) & (count > 0))
+    rows = np.asarray(split.rows)
+    held = [rows[start[c] : start[c] + count[c]] for c in real]
+    if not held:
+        return 1.0
+    y = np.asarray(federation.pool.y, np.float64)[np.unique(np.concatenate(held))]
+    return float(y.var()) or 1.0
+
+
+def to_scores(clients: Clients, scored: Rows) -> Rows:
+    """Return the results of an evaluation with sums of scores, the higher the better, in the place
+    of squared errors."""
+    if not clients.score.explains:
+        return scored
+    found = dict(scored)
+    for name in scored:
+        side, _, kind = name.rpartition("/")
+        if kind == "correct" or side == "also":
+            number = scored["val/samples" if side == "val" else "samples"]
+            errors = np.where(np.isfinite(scored[name]), scored[name], np.nan)
+            found[name] = number - errors / clients.variance
+    return found
 
 
 def make_row(
@@ -83,13 +116,17 @@ def make_row(
         row["val_loss"] = metrics.per_sample(scored["val/loss"], counted)
     if "shares" in scored:
         row |= _average_shares(clients, scored["shares"])
+    if clients.score.explains:
+        row["rmse"] = np.sqrt(row["loss"])
+        if "val_loss" in row:
+            row["val_rmse"] = np.sqrt(row["val_loss"])
     training = np.where(clients.trains[_evaluated_ids(scored)], samples, 0)
     for name, value in scored.items():
         kind, _, rest = name.partition("/")
         if kind == "also":
             row[f"diag/accuracy_{rest}"] = metrics.per_sample(value, training)
-        elif kind == "own":
-            row[rest] = value
+    row = {clients.score.rename(name): each for name, each in row.items()}
+    row |= {name.removeprefix("own/"): scored[name] for name in scored if name.startswith("own/")}
     row = {name: each.astype(np.float32) for name, each in row.items()}
     row |= {name: each for name, each in report.items() if name.startswith("diag/")}
     if "clock" in report:
@@ -140,10 +177,11 @@ def client_accuracies(scored: Rows) -> np.ndarray:
     return each
 
 
-def find_divergence(lost_at: int, history: Rows) -> int:
+def find_divergence(lost_at: int, history: Rows, score: Score) -> int:
     """Return the round after which a run had diverged: nothing finite was left, or its test loss
-    was hopeless; −1: it has not."""
-    blown_up = ~(history["loss"] < MAX_LOSS) & (history["scored"] > 0)
+    was hopeless (squared errors in units of the variance); −1: it has not."""
+    loss = 1 - history[score.name] if score.explains else history["loss"]
+    blown_up = ~(loss < MAX_LOSS) & (history["scored"] > 0)
     rounds = [int(history["round"][np.argmax(blown_up)])] if blown_up.any() else []
     return min(rounds + [lost_at] * (lost_at >= 0), default=-1)
 

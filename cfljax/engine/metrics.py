@@ -57,7 +57,7 @@ class Seen(NamedTuple):
     who: jax.Array
     """bool[C]: the clients that are scored."""
     correct: jax.Array
-    """f32[C]: right answers among the client's test samples."""
+    """f32[C]: right answers among the client's test samples; `Scores.correct` of another score."""
     loss: jax.Array
     """f32[C]: the sum of the losses over them."""
     samples: jax.Array

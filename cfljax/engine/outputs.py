@@ -46,6 +46,8 @@ class Output(NamedTuple):
     last: Checkpoint
     # The round in which the user's callback has stopped the run; −1: it has not
     stopped_at: int = -1
+    # What scores are called, the accuracies of classes
+    score: str = "accuracy"
 
 
 def vector_bytes(
@@ -101,10 +103,11 @@ def make_output(
         diag=diag | {name: np.asarray(v) for name, v in once.items()},
         newcomers=newcomers,
         finetuned=finetuned,
-        diverged_at=find_divergence(int(carry.lost_at), rows),
+        diverged_at=find_divergence(int(carry.lost_at), rows, parts.model.score),
         seconds=seconds,
         last=last,
         stopped_at=next(iter(last.stopped), -1),
+        score=parts.model.score.name,
     )
 
 

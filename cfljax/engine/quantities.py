@@ -15,6 +15,8 @@ HISTORY = {
     "val_accuracy": Quantity("validation accuracy", "share"),
     "val_loss": Quantity("validation loss"),
     "loss": Quantity("test loss"),
+    "rmse": Quantity("test RMSE"),
+    "val_rmse": Quantity("validation RMSE"),
     "train_loss": Quantity("training loss"),
     "discrepancy": Quantity("distance of trained models from their cluster's"),
     "purity": Quantity("purity"),

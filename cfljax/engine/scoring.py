@@ -28,7 +28,8 @@ class Scores(NamedTuple):
     """Sums over each client's samples, as `score` returns them."""
 
     correct: Array
-    """f32[C]: right answers."""
+    """f32[C]: right answers; with another score than accuracy, the sum of the samples' scores (of
+    their squared errors for R²)."""
     loss: Array
     """f32[C]: the sum of the losses."""
     samples: Array
@@ -230,7 +231,7 @@ def _score_shared(
             hits = model.correct(logits, y)
             losses = model.loss(logits, y)
             correct, loss = carry
-            correct = correct + jnp.sum(valid & hits)
+            correct = correct + _sum_valid(hits, valid)
             return correct, loss + jnp.sum(jnp.where(valid, losses, 0.0))
 
         zero = (jnp.float32(0), jnp.float32(0))
@@ -274,6 +275,12 @@ def _score_by_product(
     return correct, loss
 
 
+def _sum_valid(hits: Array, valid: Array) -> Array:
+    """Sum the right answers bool[B], or the scores f32[B], of a block's samples that are none of
+    its padding."""
+    return jnp.sum(valid & hits if hits.dtype == bool else jnp.where(valid, hits, 0.0))
+
+
 def _add_scores(
     model: Model, sums: Array, owner: Array, logits: Array, y: Array, valid: Array
 ) -> Array:
@@ -310,7 +317,7 @@ def _score_one_by_one(
             hits = model.correct(logits, y)
             losses = model.loss(logits, y)
             correct, loss = carry
-            correct = correct + jnp.sum(valid & hits)
+            correct = correct + _sum_valid(hits, valid)
             return correct, loss + jnp.sum(jnp.where(valid, losses, 0.0))
 
         return jax.lax.fori_loop(0, -(-count // tile), visit, (jnp.float32(0), jnp.float32(0)))

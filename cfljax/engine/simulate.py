@@ -77,6 +77,7 @@ def simulate(
       callback: Is called at each evaluation, and may stop runs.
     """
     settings = parts.settings
+    score = parts.model.score.name
     runs = len(seeds)
     before = Spent(0.0, 0.0, 0.0, 0.0) if resume is None else resume.spent
     begin = time.perf_counter()
@@ -110,7 +111,7 @@ def simulate(
         if done in _regroup_rounds(parts.method, settings.rounds):
             batch.regroup(done)
         if progress is not None:
-            progress(done, rows[-1]["accuracy"][:runs, -1] if new else np.full(runs, np.nan))
+            progress(done, rows[-1][score][:runs, -1] if new else np.full(runs, np.nan))
         if checkpoint is not None and 0 < done < settings.rounds:
             spent = Spent(
                 seconds_setup, before.compile + batch.seconds_compile, timer.total, timer.evaluation
@@ -119,7 +120,7 @@ def simulate(
     if done < settings.rounds and watch.live[:runs].any():
         return []
     if done < settings.rounds and progress is not None:
-        progress(settings.rounds, rows[-1]["accuracy"][:runs, -1])
+        progress(settings.rounds, rows[-1][score][:runs, -1])
     evaluations = sum(row["round"].shape[1] for row in rows)
     seconds_train, seconds_eval = timer.split(evaluations)
     seconds = Seconds(
@@ -221,7 +222,7 @@ class Simulation:
         self.whole = whole
         self.federation = federation
         self.scored_on = strip_training(federation)
-        self.clients = history.extract_clients(parts.federation)
+        self.clients = history.extract_clients(parts.federation, parts.model.score)
         self.groups = groups.split_into_groups(parts, whole)
         self.runs = whole.keys.shape[0]
         size = self.groups[0].keys.shape[0]
@@ -256,6 +257,7 @@ class Simulation:
         for r in ended:
             at, slot = self._locate(r)
             _, scored = fetch(self._evaluate(at, int(self.watch.ended[r])))
+            scored = history.to_scores(self.clients, scored)
             self.accuracy[r] = history.client_accuracies(scored)[slot]
         self.end(ended)
         return self.carries
@@ -372,6 +374,7 @@ class Simulation:
         report, scored = groups.scatter_runs(
             found, [self.members[at] for at in evaluated], self.runs
         )
+        scored = history.to_scores(self.clients, scored)
         accuracy = history.client_accuracies(scored)
         clients = self.clients.at(round)
         row = history.make_row(

@@ -303,6 +303,7 @@ def model_of(run: Run, federation: Federation) -> Model:
         shape,
         classes,
         federation.several,
+        federation.continuous,
         half,
         tokens,
         adapters,
@@ -328,6 +329,7 @@ def _replace_body(run: Run, model: Model) -> tuple[Model, Federation]:
         sample_shape(federation),
         federation.classes,
         federation.several,
+        federation.continuous,
     )
     head = to_head_model(network, model, federation.classes, featured.sample_shape[0])
     return in_bfloat16(head) if run.train.precision == "bfloat16" else head, featured
@@ -411,6 +413,7 @@ def _make_model(
     shape: tuple[int, ...],
     classes: int,
     several: bool = False,
+    continuous: bool = False,
     half: bool = False,
     tokens: bool = False,
     lora: Adapters | None = None,
@@ -419,7 +422,7 @@ def _make_model(
     it. `meaning`: the options as canonical JSON, with the contents of the files that they name."""
     if classes < 1:
         raise SpecError(f'model "{name}": the data set has no classes')
-    model = models.build(name, options, shape, classes, several)
+    model = models.build(name, options, shape, classes, several, continuous)
     return apply_start(in_bfloat16(model, tokens) if half else model, options, lora)
 
 
@@ -427,13 +430,10 @@ def _make_model(
 def _compute_featured(key: FederationKey, name: str, options: Value, meaning: str) -> Federation:
     """Return the federation with the features of a frozen body instead of samples."""
     federation = device_federation(key)
-    divided = _make_model(
-        name, options, meaning, sample_shape(federation), federation.classes, federation.several
-    )
+    labels = (federation.classes, federation.several, federation.continuous)
+    divided = _make_model(name, options, meaning, sample_shape(federation), *labels)
     assert divided.whole is not None
-    network = models.build(
-        name, options, sample_shape(federation), federation.classes, federation.several
-    )
+    network = models.build(name, options, sample_shape(federation), *labels)
     whole = divided.whole(divided.unravel(divided.init(keys.root(0))))
     return compute_features(network, whole, federation)
 

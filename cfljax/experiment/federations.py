@@ -17,8 +17,13 @@ from cfljax.federation.room import NO_ROOM, Room, make_room
 from cfljax.federation.validation import draw_newcomers, drop_held, hold_out, keep_shots
 from cfljax.lazy import jax
 from cfljax.methods import METHODS
-from cfljax.types import Federation, Method
+from cfljax.models.losses import find_score
+from cfljax.models.options import common_options
+from cfljax.types import Federation, Method, Score
 from cfljax.types.federation import NEVER
+
+# Metrics of the package that are about classes
+OF_CLASSES = ("macro_f1", "average_precision", "perplexity")
 
 
 def host_federation(run: Run) -> Federation:
@@ -131,21 +136,40 @@ def check_clients(run: Run, federation: Federation) -> None:
 
 
 def check_labels(run: Run, federation: Federation) -> None:
-    """Reject options that need one label per sample."""
-    if not federation.several:
+    """Reject options that need one label per sample, a class."""
+    loss = common_options(run.model.options).loss
+    scored = find_score(loss) != Score()
+    if scored:
+        _check_scored(run, f'model.loss = "{loss}"')
+    if not (scored or federation.several or federation.continuous):
         return
     _, _, attack, _ = run.train.transit
     if attack is not None and attack.name == "label_flip":
         raise SpecError(
-            'train.attack.name = "label_flip": samples have several labels; take another attack'
+            'train.attack.name = "label_flip": needs one class per sample; take another attack'
         )
     run.options.check_labels(f"method.{run.method}")
 
 
-def check_mixture(run: Run, method: Method, federation: Federation) -> None:
-    """Reject methods that mix the probabilities of classes, if samples have several labels."""
-    if federation.several and method.mixture is not None:
+def _check_scored(run: Run, loss: str) -> None:
+    """Reject what is about accuracies, of a run with a score of its own. `loss`: its option, for
+    messages."""
+    for metric in run.train.metrics or ():
+        if metric in OF_CLASSES:
+            raise SpecError(f'train.metrics = "{metric}": is for classes, and {loss} has none')
+    if run.data.new_clients is not None:
+        raise SpecError(f"data.new_clients: are scored by accuracy, and {loss} has none")
+    if run.train.stop is not None and run.train.stop.metric == "val_accuracy":
         raise SpecError(
-            f'method.name = "{run.method}": mixes class probabilities, but samples have '
-            "several labels; take another method"
+            f'train.stop.metric = "val_accuracy": {loss} has no accuracy; take "val_loss"'
+        )
+
+
+def check_mixture(run: Run, method: Method, federation: Federation) -> None:
+    """Reject methods that mix the probabilities of classes, if samples have not one class each."""
+    scored = find_score(common_options(run.model.options).loss) != Score()
+    if (scored or federation.several or federation.continuous) and method.mixture is not None:
+        raise SpecError(
+            f'method.name = "{run.method}": mixes class probabilities, so samples need one class '
+            "each; take another method"
         )

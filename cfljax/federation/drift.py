@@ -33,14 +33,19 @@ class Change(NamedTuple):
     group: int
 
 
+def _has_one_class(source: Source) -> bool:
+    """Return whether each sample has one label, a class."""
+    return source.y_train.ndim == 1 and source.y_train.dtype.kind != "f"
+
+
 def apply_drift(
     options: DriftOptions, parts: Parts, source: Source, seed: int
 ) -> tuple[Parts, Drift]:
     """Add the views and groups that clients may change to, and find which client is in which group
     from which round on."""
-    if options.what == "labels" and (parts.source or source).y_train.ndim == 2:
+    if options.what == "labels" and not _has_one_class(parts.source or source):
         raise SpecError(
-            f'data.drift.what = "labels": samples of {source.name} have several labels; take '
+            f'data.drift.what = "labels": samples of {source.name} have not one class each; take '
             '"group" or "rotation"'
         )
     parts, views = _add_views(options.what, parts, source)

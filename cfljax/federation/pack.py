@@ -117,9 +117,9 @@ def _compact(
     if 0 < used < (1 - MIN_UNUSED_SHARE) * len(y):
         order = order[:used]
     table = None if source.table is None else on_host(source.table)
-    pool = Pool(
-        on_host(x[order]), on_host(y[order].astype(np.int32)), on_host(mean), on_host(scale), table
-    )
+    if y.dtype.kind != "f":
+        y = y.astype(np.int32)
+    pool = Pool(on_host(x[order]), on_host(y[order]), on_host(mean), on_host(scale), table)
     return index[rows], pool
 
 

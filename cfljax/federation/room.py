@@ -148,7 +148,7 @@ def find_phases(drift: Drift | None) -> Drift | None:
 
 def _complete_views(federation: Federation, groups: int) -> View:
     """Return so many views with all tables; a table that nobody needs changes nothing."""
-    if federation.several or federation.pool.table is not None:
+    if federation.several or federation.continuous or federation.pool.table is not None:
         raise SpecError(
             f"train.plan.groups = {groups}: is for samples with one label each, which are no "
             "token ids; leave it out"

@@ -248,6 +248,8 @@ def make_unit(
         timings=output.seconds._asdict(),
         summary=_make_summary(run, output, federation),
     )
+    if output.score != "accuracy":
+        record["score"] = output.score
     if output.stopped_at >= 0:
         record["stopped_at"] = output.stopped_at
     arrays = _make_arrays(run, output, keep, federation)
@@ -267,7 +269,7 @@ def _drop_dummies(output: Output, federation: Federation) -> tuple[Output, Feder
     pool = federation.pool
     nothing = pool._replace(
         x=on_host(np.zeros((0, *pool.x.shape[1:]), np.float32)),
-        y=on_host(np.zeros((0, *pool.y.shape[1:]), np.int32)),
+        y=on_host(np.zeros((0, *pool.y.shape[1:]), np.asarray(pool.y).dtype)),
     )
     # On the host: on a device each number of clients would be a program
     known = fetch(dataclasses.replace(federation, pool=nothing, drift=drift))
@@ -314,7 +316,10 @@ def _make_summary(run: Run, output: Output, federation: Federation | None) -> Ta
     last = int(history["round"][-1])
     drift = run.data.drift
     summary: Table = summarise(
-        history, output.client_accuracy, spans=() if drift is None else drift.spans
+        history,
+        output.client_accuracy,
+        spans=() if drift is None else drift.spans,
+        score=output.score,
     )
     summary |= {f"{name}_last": float(history[name][-1]) for name in run.train.metrics or ()}
     if federation is not None and len(run.data.views) > 1 and run.data.true_groups is None:

@@ -55,8 +55,16 @@ def plan_search(
 ) -> SearchPlan:
     """Plan the search that a spec describes; raise a SpecError if there can be none. `budget`:
     whole runs, all methods together."""
+    from cfljax.models.losses import find_score
+    from cfljax.models.options import common_options
+
     search = spec.search
-    if metric not in METRICS:
+    runs = _with_seeds(spec, search.seeds)
+    scores = {find_score(common_options(run.model.options).loss).name for run in runs}
+    # What settings are chosen by is accuracy, or what the loss has in its place
+    if metric == "val_accuracy" and len(scores) == 1:
+        metric = f"val_{next(iter(scores))}"
+    if metric not in (*METRICS, *(f"val_{score}" for score in scores if len(scores) == 1)):
         test = metric.startswith(("accuracy", "loss"))
         why = (
             "is measured on test data, which may not be used for a choice"
@@ -64,7 +72,11 @@ def plan_search(
             else "is not a metric to choose by"
         )
         raise SpecError(f"--metric {metric}: {why}; take val_accuracy, val_loss or train_loss")
-    runs = _with_seeds(spec, search.seeds)
+    if metric == "val_accuracy" and scores != {"accuracy"}:
+        raise SpecError(
+            f"--metric {metric}: losses of this spec have the scores {', '.join(sorted(scores))}; "
+            "take val_loss, or one loss"
+        )
     if metric.startswith("val_") and not all(getattr(run.data, "validation", None) for run in runs):
         raise SpecError(f"--metric {metric}: needs validation samples; add data.validation = 0.1")
     rounds, every = (_read_common(runs, name) for name in ("rounds", "eval_every"))
@@ -176,6 +188,12 @@ def _limit_settings(
 METRICS = {"val_accuracy": 1, "val_loss": -1, "train_loss": -1}
 """What settings may be chosen by -> 1: the higher the better, −1: the lower. None is measured on
 test data."""
+
+
+def sign_of(metric: str) -> int:
+    """Return 1 if a higher value of what settings are chosen by is better, else −1."""
+    # A score of a loss is the higher the better, as accuracy is
+    return METRICS.get(metric, 1)
 
 
 def list_rungs(first: int, reduce: int, rounds: int, eval_every: int = 1) -> list[int]:

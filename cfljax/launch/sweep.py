@@ -36,6 +36,7 @@ from cfljax.launch.time_left import Work
 from cfljax.registry.options import Table
 from cfljax.software import software
 from cfljax.store import Store
+from cfljax.store.quantities import score_of
 
 
 class SweepOptions(NamedTuple):
@@ -387,6 +388,7 @@ def format_result(record: Table) -> str:
     trained, prepared = (
         timings[a] + timings[b] for a, b in (("train", "eval"), ("compile", "setup"))
     )
-    accuracy = f"accuracy {summary['accuracy_last']:.3f} after {summary['rounds']} rounds"
+    score = score_of(record)
+    accuracy = f"{score} {summary[f'{score}_last']:.3f} after {summary['rounds']} rounds"
     of = f"{record['label']} (seed {record['seed']})"
     return f"{of}: {accuracy} in {trained:.3g} s, and {prepared:.3g} s of compiling and setting up"

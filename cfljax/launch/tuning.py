@@ -74,7 +74,7 @@ def select_climbing(group: Table, at: int, plan: SearchPlan) -> list[int]:
     number = search_plan.count_settings(len(settings), len(plan.steps), plan.reduce)[at]
     scores = [settings[i]["scores"][at - 1] for i in before]
     return [
-        before[i] for i in search_plan.rank_best(scores, search_plan.METRICS[plan.metric], number)
+        before[i] for i in search_plan.rank_best(scores, search_plan.sign_of(plan.metric), number)
     ]
 
 
@@ -157,7 +157,7 @@ def choose_best(plan: SearchPlan, table: Table) -> list[Setting | None]:
     for group, written in zip(plan.groups, table["groups"], strict=True):
         first = select_climbing(written, last, plan)
         scores = [written["settings"][i]["scores"][last] for i in first]
-        (at,) = search_plan.rank_best(scores, search_plan.METRICS[plan.metric], 1)
+        (at,) = search_plan.rank_best(scores, search_plan.sign_of(plan.metric), 1)
         found.append(group.settings[first[at]] if scores[at] is not None else None)
     return found
 

@@ -145,7 +145,7 @@ class Config(MethodConfig):
     # Clusters are of the participants of a round
     needs_clients = False
     reveals = "the clustering by updates and class counts"
-    counts_labels = "counts samples by label, but they have several labels; take another method"
+    counts_labels = "counts samples by label, so they need one class each"
 
     local: str = option(
         "gradient",

@@ -135,7 +135,7 @@ class FedCCFA(Peers):
     """
 
     own_steps, vectors_kept = True, 2
-    counts_labels = "has clusters for each label, and here samples have several"
+    counts_labels = "has clusters for each label, so samples need one class each"
 
     eps: float = option(
         0.1,

@@ -104,7 +104,7 @@ class FedPAC(Peers):
     """
 
     own_steps = True
-    counts_labels = "has a centroid for each label, and here samples have several"
+    counts_labels = "has a centroid for each label, so samples need one class each"
 
     lam: float = option(
         1.0,

@@ -91,7 +91,7 @@ class FedProto(Peers):
         "accuracy_prototypes": Quantity("accuracy by the nearest prototype", "share"),
     }
     sends, own_steps = False, True
-    counts_labels = "has a prototype for each label, and here samples have several"
+    counts_labels = "has a prototype for each label, so samples need one class each"
 
     lam: float = option(
         1.0,

@@ -76,7 +76,7 @@ class FedRoD(AtHome):
 
     own_steps = True
     publishes_one_sum_per_round = True
-    counts_labels = "counts samples by their label, and here they have several"
+    counts_labels = "counts samples by their label, so they need one class each"
 
     average: str = option("samples", "weights of the participants", choices=AVERAGES)
 

@@ -101,7 +101,7 @@ class Flux(FedAvg):
         """Raise SpecError: descriptors need one label for each sample."""
         raise SpecError(
             f'method.name = "{where.removeprefix("method.")}": describes samples by label, '
-            "and here they have several"
+            "so they need one class each"
         )
 
     def first(self, ask: Ask, state: State) -> State:

@@ -140,7 +140,7 @@ class PACFL(FedAvg):
         """Vectors of each label's samples need one label for each sample; raises SpecError."""
         if self.how in BY_LABEL:
             raise SpecError(
-                f'{where}.how = "{self.how}": samples have several labels; set how = '
+                f'{where}.how = "{self.how}": needs one class per sample; set how = '
                 '"smallest", "trace" or "sum"'
             )
 

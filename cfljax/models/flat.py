@@ -15,6 +15,7 @@ import numpy as np
 from cfljax.errors import CfljaxError, SpecError, locate_frame, suggest
 from cfljax.lazy import custom_jvp, jax, jnp, optax
 from cfljax.models.apply import RUNNING_PREFIX, Apply, to_functions
+from cfljax.models.losses import LOSSES, Loss
 from cfljax.types import Array, Model, OfLogits, Tree
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Net(NamedTuple):
     """(key, tree of shapes) -> initial params; None: the network's initialisers draw them."""
     loss: str = "softmax"
     """"softmax": one logit per class; "sigmoid": one logit, two classes; "several": one logit per
-    class, of which a sample may have several."""
+    class, of which a sample may have several; or the name of a registered loss, as "mse"."""
     training: Callable[[Array, Array], Array] | None = None
     """(key, x f32[B, ...]) -> x as the network sees it in training (crops, flips)."""
     evaluation: Callable[[Array], Array] | None = None
@@ -119,9 +120,10 @@ def as_model(
     # Errors call it as its author does
     if _GIVEN_NAME.fullmatch(name):
         name = str(getattr(net.network, "__name__", type(net.network).__name__))
-    if net.loss not in _LOSSES:
+    if net.loss not in _LOSSES and net.loss not in LOSSES:
         raise SpecError(
-            f'model "{name}": loss = "{net.loss}": must be "softmax", "sigmoid" or "several"'
+            f'model "{name}": loss = "{net.loss}": unknown loss'
+            + suggest(net.loss, [*_LOSSES, *LOSSES])
         )
     sample = jax.ShapeDtypeStruct((1, *sample_shape), jnp.float32)
     if net.evaluation is not None:
@@ -145,15 +147,22 @@ def as_model(
         raise SpecError(
             f'model "{name}" cannot take samples of shape {sample.shape[1:]}: {reason}'
         ) from error
-    wanted = (1, 1 if net.loss == "sigmoid" else classes)
+    if net.own is not None:
+        loss = Loss(*net.own)
+    elif net.loss in _LOSSES:
+        loss = Loss(*_LOSSES[net.loss]())
+    else:
+        loss = _read_loss(net.loss)
+    wanted = (1, 1 if net.loss == "sigmoid" else loss.outputs or classes)
     got = getattr(logits, "shape", type(logits).__name__)
     if got != wanted:
-        need = f'must be {wanted} for {classes} classes with loss "{net.loss}"'
+        labels = "for a number" if loss.outputs else f"for {classes} classes"
+        need = f'must be {wanted} {labels} with loss "{net.loss}"'
         raise SpecError(f'model "{name}": the output for one sample is {got}: {need}')
     size, ravel, unravel = make_flattening(name, shapes)
     start = net.start
     draw = init if start is None else lambda key: start(key, shapes)
-    loss, correct = net.own or _LOSSES[net.loss]()
+    assert loss.score_of_samples is not None
     begin = jax.jit(lambda key: ravel(draw(key)))
     return Model(
         name,
@@ -162,11 +171,35 @@ def as_model(
         unravel,
         ravel,
         NetForward(apply, net),
-        loss,
-        correct,
+        loss.of_samples,
+        loss.score_of_samples,
         net.penalty,
         None,
         statistics,
+        score=loss.score,
+    )
+
+
+def _read_loss(name: str) -> Loss:
+    """Return the registered loss of this name, whose functions get float32; a SpecError if they do
+    not return a number per sample."""
+    loss = LOSSES.entry(name).make()
+
+    def wrap(function: OfLogits, what: str) -> OfLogits:
+        def of_samples(outputs: Array, y: Array) -> Array:
+            found = function(outputs.astype(_real(outputs)), y)
+            if jnp.shape(found) != outputs.shape[:1]:
+                raise SpecError(
+                    f'loss "{name}": the {what} of {outputs.shape[0]} samples has shape '
+                    f"{list(jnp.shape(found))}: must be a number per sample, {outputs.shape[:1]}"
+                )
+            return found
+
+        return of_samples
+
+    score = loss.score_of_samples or _softmax()[1]
+    return loss._replace(
+        of_samples=wrap(loss.of_samples, "loss"), score_of_samples=wrap(score, "score")
     )
 
 

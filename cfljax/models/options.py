@@ -17,6 +17,9 @@ class ModelOptions:
         "only the head trains and is sent; the body's features are computed once",
         choices=("body",),
     )
+    loss: str | None = option(
+        None, "what training minimises: mse for a continuous target, or a loss of your own"
+    )
     jitter: float = option(
         0.0,
         "normal noise on `weights`, in units of each layer's spread, different for each cluster",

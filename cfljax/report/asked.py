@@ -19,6 +19,7 @@ from cfljax.report.configurations import Unit
 from cfljax.results import predict
 from cfljax.results.models import KeptModels
 from cfljax.store import QUANTITIES
+from cfljax.store.quantities import score_of
 
 
 def generalisation(run: KeptModels) -> float:
@@ -28,6 +29,8 @@ def generalisation(run: KeptModels) -> float:
     models, and for methods that make a client's model when they score it."""
     models = run.models
     labels = run.labels
+    if score_of(run.record) != "accuracy":
+        return math.nan
     if models is None or labels is None or (scene := predict.rebuild_run(run.record)).adapts:
         return math.nan
     from cfljax.engine.scoring import score
@@ -67,7 +70,8 @@ def wasserstein_adjusted(run: KeptModels) -> float:
     last = int(run.record["summary"].get("rounds") or 0)
     federation = host_federation(predict.read_run_alone(run.record)).at(last)
     known = np.asarray(federation.trains) & (labels >= 0)
-    if federation.several or not 1 < len(np.unique(labels[known])) < known.sum():
+    has_classes = not (federation.several or federation.continuous)
+    if not has_classes or not 1 < len(np.unique(labels[known])) < known.sum():
         return math.nan
     counts = labels_seen(federation)[known]
     return float(

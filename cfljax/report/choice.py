@@ -15,7 +15,7 @@ def list_best(results: Results, by: str | None = None) -> list[Configuration]:
     """List the configurations with the best mean on each data set, in the order of the table.
     Several that have the same mean are all listed. `by`: a column of the table, by its heading, the
     first word of it, or its key; None: the one that methods are compared by."""
-    table = make_table(collect([results]), by == MAXIMUM, [by] if by else [], "by")
+    table = make_table(collect([results]), (by or "").endswith(MAXIMUM), [by] if by else [], "by")
     column = headline(table) if by is None else columns_of(table)[0]
     if column is not None and not column.better:
         raise SpecError(

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cfljax.errors import SpecError, suggest
-from cfljax.report.comparison import Column, Row, headline, list_columns
+from cfljax.report.comparison import Column, Row, headline, list_columns, list_scores
 
 
 def columns_of(table: Sequence[Row]) -> list[Column]:
     """Return the columns that the table has."""
     first = headline(table)
     keys = table[0].cells if table else {}
-    every = [column for column in list_columns(keys, asked=True) if column.key in keys]
+    scores = list_scores(row.configuration for row in table)
+    every = [each for each in list_columns(keys, asked=True, scores=scores) if each.key in keys]
     return [first if first is not None and c.key == first.key else c for c in every]
 
 

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from cfljax.registry.options import Table
 from cfljax.report.configurations import Configuration, Unit
 from cfljax.results.statistics import (
     FEWEST_TESTED,
@@ -21,7 +22,7 @@ from cfljax.results.statistics import (
     mean_and_deviation,
     paired_t,
 )
-from cfljax.store.quantities import SummaryQuantity, list_quantities, number
+from cfljax.store.quantities import SummaryQuantity, list_quantities, number, score_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,20 +83,29 @@ def seconds_in_all(unit: Unit) -> float:
     return math.fsum(map(number, spent.values())) if spent else math.nan
 
 
-MAXIMUM = "accuracy_max"
-"""The column that tables have only where it is asked for: a maximum over evaluations is chosen on
-test data."""
+MAXIMUM = "_max"
+"""How the key of the column ends that tables have only where it is asked for: a maximum over
+evaluations is chosen on test data."""
 
 
-def list_columns(found: Iterable[str] = (), asked: bool = False) -> list[Column]:
+def list_scores(configurations: Iterable[Configuration]) -> list[str]:
+    """List what the scores of the finished runs are called; accuracy, if there are none."""
+    done = (unit.record for each in configurations for unit in each.by_status("done"))
+    return list(dict.fromkeys(map(score_of, done))) or ["accuracy"]
+
+
+def list_columns(
+    found: Iterable[str] = (), asked: bool = False, scores: Iterable[str] = ("accuracy",)
+) -> list[Column]:
     """List the columns that tables may have: of the evaluations that judge a run, then the others.
 
     Args:
         found: names of quantities; of new clients, those among them have columns.
-        asked: with the columns that are computed only for tables that name them."""
+        asked: with the columns that are computed only for tables that name them.
+        scores: what scores of the runs are called."""
     return [
         Column(**vars(each))
-        for each in sorted(list_quantities(found), key=lambda each: not each.window)
+        for each in sorted(list_quantities(found, scores), key=lambda each: not each.window)
         if each.heading and (asked or not each.ask)
     ]
 
@@ -104,13 +114,13 @@ def window_of(configurations: Iterable[Configuration]) -> str:
     """Return the window of a table: of the best validation if any run has it, else the last ten if
     all have, or one."""
     done = [unit.record["summary"] for each in configurations for unit in each.by_status("done")]
-    if any("accuracy_at_best_val" in summary for summary in done):
+
+    def has(summary: Table, ending: str) -> bool:
+        return any(name.endswith(ending) for name in summary)
+
+    if any(has(summary, "_at_best_val") for summary in done):
         return "at_best_val"
-    return (
-        "last10"
-        if done and all("accuracy_worst10_last10" in summary for summary in done)
-        else "last"
-    )
+    return "last10" if done and all(has(each, "_worst10_last10") for each in done) else "last"
 
 
 def rows(
@@ -130,7 +140,11 @@ def rows(
         unit.record["summary"] for each in configurations for unit in each.by_status("done")
     )
     found = {name for summary in summaries for name in summary}
-    columns = [each for each in list_columns(found) if each.window in ("", window) and chosen(each)]
+    columns = [
+        each
+        for each in list_columns(found, scores=list_scores(configurations))
+        if each.window in ("", window) and chosen(each)
+    ]
     table = [Row(configuration, {}) for configuration in configurations]
     blocks: dict[str, list[Row]] = {}
     for row in table:
@@ -147,13 +161,16 @@ def rows(
 
 def headline_of(configurations: Iterable[Configuration]) -> Column:
     """Return the column that a comparison of these rests on."""
+    configurations = list(configurations)
     window = window_of(configurations)
-    return next(each for each in list_columns() if each.sentence and each.window == window)
+    columns = list_columns(scores=list_scores(configurations))
+    return next(each for each in columns if each.sentence and each.window == window)
 
 
 def headline(table: Sequence[Row]) -> Column | None:
     """Return the column that a comparison rests on; None for a table without it."""
-    found = (c for c in list_columns() if c.sentence and table and c.key in table[0].cells)
+    columns = list_columns(scores=list_scores(row.configuration for row in table))
+    found = (c for c in columns if c.sentence and table and c.key in table[0].cells)
     return next((dataclasses.replace(column, interval=True) for column in found), None)
 
 
@@ -224,7 +241,8 @@ def map_by_seed(configuration: Configuration, column: Column) -> Seeds:
 def _make_interval(numbers: Sequence[float], column: Column) -> tuple[float, float] | None:
     """Return the 95 % interval of the mean, without what no accuracy can be."""
     found = interval(numbers)
-    if found is None or column.kind != "percent":
+    # Other scores may be negative
+    if found is None or column.kind != "percent" or "accuracy" not in column.key:
         return found
     return max(found[0], 0.0), min(found[1], 1.0)
 

@@ -13,7 +13,7 @@ from cfljax.errors import StoreError
 from cfljax.report.comparison import headline_of
 from cfljax.report.configurations import Configuration, Unit
 from cfljax.results.statistics import mean_and_deviation
-from cfljax.store.quantities import NEW_CLIENTS, new_steps, number
+from cfljax.store.quantities import NEW_CLIENTS, new_steps, number, score_of
 
 # The most configurations that figures show; the table has all
 MOST_CURVES = 24
@@ -69,6 +69,9 @@ class Curves(NamedTuple):
     waited: np.ndarray = np.zeros(0)
     """f64[K]: simulated seconds that the members of each cluster of the first run have waited for
     others; empty if unknown."""
+
+    # What the curve is called that methods are compared by
+    score: str = "accuracy"
 
     @property
     def clusters(self) -> Band | None:
@@ -164,6 +167,7 @@ def curves(configuration: Configuration, problems: list[str]) -> Curves:
         math.fsum(float(unit.record["timings"].get("setup") or 0) for unit, _ in made)
         / max(len(made), 1),
         waited,
+        score_of(units[0].record) if units else "accuracy",
     )
 
 

@@ -135,6 +135,7 @@ def draw_lines(
     """Draw the line of `pick` for each configuration. `ends`: mark each last point; `stops`: where
     runs were ended; `own`: draw there, instead of in a figure with a legend of its own."""
     names = [_shorten_name(c.legend, width) for c in data.drawn]
+    y = y.replace("accuracy", "/".join(dict.fromkeys(each.score for each in data.curves)))
     figure, axes = _axes(_fit_legend(names, width), own)
     drawn = 0
     factor = 100 if percent else 1
@@ -294,7 +295,7 @@ def over_bytes(each: Curves, column: str) -> Line:
 
 
 def _clock(each: Curves) -> Line:
-    band = each.history.get("accuracy")
+    band = each.history.get(each.score)
     passed = each.history.get("clock_s")
     return None if band is None or passed is None else _skip_round_0(passed.mean, band)
 
@@ -347,7 +348,9 @@ def draw_methods(
         mean = 100 * (each["mean"] or 0)
         std = 100 * (each["std"] or 0)
         axes.errorbar(mean, i, xerr=std, color=colour, marker="|", markersize=9, markeredgewidth=2)
-    _draw_labels(axes, data, f"accuracy, {headline_of(data.drawn).heading}, %", width)
+    first = headline_of(data.drawn)
+    heading = first.heading.removeprefix(f"{first.curve} ")
+    _draw_labels(axes, data, f"{first.curve}, {heading}, %", width)
     return figure
 
 
@@ -439,10 +442,10 @@ def _draw_picture(drawn: Picture) -> Figure:
 
 FIGURES: dict[str, Draw] = {
     "accuracy": _draw_rounds(
-        lambda each: each.history.get("accuracy"), "accuracy, %", percent=True
+        lambda each: each.history.get(each.score), "accuracy, %", percent=True
     ),
     "worst_tenth": _draw_rounds(
-        lambda each: each.history.get("accuracy_worst10"),
+        lambda each: each.history.get(f"{each.score}_worst10"),
         "accuracy of the worst tenth, %",
         percent=True,
     ),
@@ -451,10 +454,10 @@ FIGURES: dict[str, Draw] = {
     "methods": draw_methods,
     "clients": _draw_clients,
     "newcomers": _draw_newcomers,
-    "bytes": _draw_over(lambda each: over_bytes(each, "accuracy"), BYTES_LABEL),
+    "bytes": _draw_over(lambda each: over_bytes(each, each.score), BYTES_LABEL),
     "clock": _draw_over(_clock, "simulated seconds"),
     "waited": _waited,
-    "seconds": _draw_over(lambda each: over_seconds(each, "accuracy"), SECONDS_LABEL),
+    "seconds": _draw_over(lambda each: over_seconds(each, each.score), SECONDS_LABEL),
     "clusters": _draw_rounds(lambda each: each.clusters, "clusters"),
     **PANELS,
     "time": _time,

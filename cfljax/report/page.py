@@ -159,7 +159,7 @@ def _write_cards(data: ReportData, live: Live | None) -> str:
     if first and best and len(blocks) == 1:
         accuracy = format_cell(dataclasses.replace(first, interval=False), best.cells[first.key])
         cards.append(
-            (f"Best accuracy ({first.heading})", f"{accuracy} %", best.configuration.legend)
+            (f"Best {first.curve} ({first.heading})", f"{accuracy} %", best.configuration.legend)
         )
     waited = count_busy_seconds(collected.stores)
     summed = f"{_duration(spent)} of compute"
@@ -258,7 +258,8 @@ def _write_table(data: ReportData, live: Live | None) -> str:
     heads = ["method", *(["folder"] if folders else []), "runs", *(c.heading for c in columns)]
     kinds = [' class="word"'] * (2 if folders else 1) + [""] * len(heads)
     first = headline(table)
-    about = {c.heading: "<small>accuracy, %</small>" for c in columns if c.kind == "percent"}
+    score = "accuracy" if first is None else first.curve
+    about = {c.heading: f"<small>{score}, %</small>" for c in columns if c.kind == "percent"}
     sorts = ' aria-sort="descending"' if data.collected.best_first else ""
     kinds = [
         f' class="headline"{sorts}' if first and head == first.heading else kind

@@ -15,7 +15,15 @@ import numpy as np
 from cfljax.quantity import Quantity
 from cfljax.report import critical_difference, over_settings, profile_picture, tested
 from cfljax.report.cells import printable
-from cfljax.report.comparison import MAXIMUM, Column, Row, list_columns, window_of
+from cfljax.report.comparison import (
+    MAXIMUM,
+    Column,
+    Row,
+    headline_of,
+    list_columns,
+    list_scores,
+    window_of,
+)
 from cfljax.report.configurations import Configuration
 from cfljax.report.critical_difference import MAX_DRAWN_METHODS, svg
 from cfljax.report.curves import MOST_SEEDS, Band, Curves
@@ -63,13 +71,18 @@ def page_data(data: ReportData) -> dict[str, object]:
     history = _list_bands(data.curves, lambda each: each.history, QUANTITIES_FIRST)
     own, names_of_own = _list_own(data)
     final = finals_of(drawn)
-    headings = {column.key: column.heading for column in list_columns()}
+    scores = list_scores(drawn)
+    headings = {
+        each.key: each.heading if scores != ["accuracy"] else f"accuracy, {each.heading}"
+        for each in list_columns(scores=scores)
+    }
     names = {
-        "history": {name: _name(describe_history(name)) for name in history},
+        "history": {name: _name(describe_history(name, scores)) for name in history},
         "own": names_of_own,
-        "final": {name: _name(Quantity(f"accuracy, {headings[name]}", "share")) for name in final},
+        "final": {name: _name(Quantity(headings[name], "share")) for name in final},
     }
     return {
+        "score": headline_of(drawn).curve,
         "configs": [
             {"name": c.legend, "stopped": list(each.stopped), **style._asdict()}
             for c, style, each in zip(drawn, choose_styles(drawn), data.curves, strict=True)
@@ -210,9 +223,9 @@ def _make_band(band: Band | None) -> dict[str, list[float | None]] | None:
 def finals_of(drawn: Sequence[Configuration]) -> dict[str, list[Final]]:
     """Return the accuracies of the table's window, the headline first, and the maximum."""
     window = window_of(drawn)
-    columns = list_columns()
+    columns = list_columns(scores=list_scores(drawn))
     chosen = [each for each in columns if each.window == window and each.kind == "percent"]
-    chosen += [each for each in columns if each.key == MAXIMUM]
+    chosen += [each for each in columns if each.key.endswith(MAXIMUM)]
     return {column.key: [final(c, column) for c in drawn] for column in chosen}
 
 
@@ -302,8 +315,9 @@ def tests(table: Sequence[Row]) -> str:
             for i, name in enumerate(tested.HEADINGS)
         )
         about = (
-            "Points of accuracy over the n shared seeds; effect: Hedges’ g of the paired "
-            "differences; intervals: Student’s, at the level of their step of Holm’s procedure."
+            f"Points of {tested.score_name(table)} over the n shared seeds; effect: Hedges’ g of "
+            "the paired differences; intervals: Student’s, at the level of their step of Holm’s "
+            "procedure."
         )
         parts.append(
             "<details><summary>Differences from the best</summary><p "

@@ -35,7 +35,7 @@ WIDER = {False: 1.063, True: 1.19}
 NAMES_SHARE = 0.3
 # The columns beside the accuracy, unless columns were asked for; the least important last
 USUAL = (
-    *("accuracy_worst10", "ari", "bytes_to_fedavg", "round_to_fedavg", "seconds_to_fedavg"),
+    *("accuracy_worst10", "rmse", "ari", "bytes_to_fedavg", "round_to_fedavg", "seconds_to_fedavg"),
     *("bytes_to_target", "round_to_target", "seconds_to_target"),
 )
 # If there is no FedAvg and no target that costs could be counted to
@@ -95,7 +95,9 @@ def _choose_columns(table: Sequence[Row]) -> list[Column]:
     first = headline(table)
     found = [] if first is None else [first]
     columns = [column for column in columns_of(table) if _has_numbers(table, column)]
-    found += [column for name in USUAL for column in columns if _is_usual(column, name)]
+    score = "accuracy" if first is None else first.curve
+    usual = [name.replace("accuracy", score) for name in USUAL]
+    found += [column for name in usual for column in columns if _is_usual(column, name)]
     if not any(column.reaches for column in found):
         found += [column for column in columns if column.key in WHOLE_COSTS]
     return found
@@ -182,7 +184,7 @@ def _break_head(head: str) -> list[str]:
 def _head(table: Sequence[Row], column: Column) -> str:
     """Return the heading of a column, with its unit."""
     if column.sentence:
-        return "accuracy (%)"
+        return f"{column.curve} (%)"
     units = {"percent": "%", "bytes": _choose_unit(table, column)[0], "seconds": "s"}
     return f"{column.heading} ({units[column.kind]})" if column.kind in units else column.heading
 
@@ -269,7 +271,7 @@ def _list_notes(table: Sequence[Row], columns: Sequence[Column]) -> list[str]:
     counts = set() if first is None else {n for row in table if (n := row.cells[first.key].n)}
     if first is None or not counts:
         return said
-    about = f"accuracy: {first.sentence}"
+    about = f"{first.curve}: {first.sentence}"
     if max(counts) == 1:
         return [about, *said]
     seeds = f"{min(counts)} to {max(counts)}" if len(counts) > 1 else str(max(counts))

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter
 
 from cfljax.errors import SpecError, StoreError, suggest
+from cfljax.report.comparison import headline_of
 from cfljax.report.curves import Curves
 from cfljax.report.figure_panels import draw_assignment
 from cfljax.report.figures import (
@@ -89,6 +90,8 @@ def _draw_column(data: ReportData, column: str, x: str, axes: Axes | None) -> Fi
     """Draw a column of the history over rounds, megabytes or seconds. Values stay as they are in
     the history; shares are written in per cent."""
     known = {name for each in data.curves for name in each.history}
+    if column not in known:
+        column = column.replace("accuracy", headline_of(data.drawn).curve)
     if known and column not in known:
         raise StoreError(f"{column}: there is no such column{suggest(column, known)}")
 
@@ -100,7 +103,7 @@ def _draw_column(data: ReportData, column: str, x: str, axes: Axes | None) -> Fi
         band = each.history.get(column)
         return None if band is None else (band.round, band)
 
-    quantity = describe_history(column)
+    quantity = describe_history(column, [each.score for each in data.curves])
     share = quantity.unit == "share"
     label = f"{quantity.words}, %" if share else quantity.words
     by_round = x == "round"

@@ -9,8 +9,13 @@ from cfljax.methods import METHODS
 from cfljax.quantity import Quantity
 
 
-def describe_history(name: str) -> Quantity:
-    """Return what a column of the history is; a user's metric is called by its name."""
+def describe_history(name: str, scores: Iterable[str] = ()) -> Quantity:
+    """Return what a column of the history is; a user's metric is called by its name. `scores`: what
+    runs have in the place of accuracy."""
+    for score in scores:
+        for key, each in HISTORY.items():
+            if "accuracy" in key and name == key.replace("accuracy", score):
+                return each._replace(label=each.label.replace("accuracy", score))
     return HISTORY.get(name) or _by_name(name)
 
 

@@ -150,7 +150,9 @@ def make_table(
         from cfljax.report.asked import compute_columns
 
         computed = compute_columns(names, collected.units)
-    table = rows(collected.configurations, lambda each: maximum or each.key != MAXIMUM, computed)
+    table = rows(
+        collected.configurations, lambda each: maximum or not each.key.endswith(MAXIMUM), computed
+    )
     return select_columns(table, names, where) if names else table
 
 

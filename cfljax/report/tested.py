@@ -291,6 +291,12 @@ def describe_ranks(over: Ranks) -> str:
     )
 
 
+def score_name(table: Sequence[Row]) -> str:
+    """Return what the score is called that methods are compared by."""
+    column = headline(table)
+    return "accuracy" if column is None else column.curve
+
+
 def markdown(table: Sequence[Row]) -> str:
     """Write the table of differences and the sentences in Markdown; "" where nothing can be
     said."""
@@ -299,7 +305,8 @@ def markdown(table: Sequence[Row]) -> str:
     for heading, best, tested in compare_with_best(table):
         where = f" ({escape_markdown(heading)})" if heading else ""
         lines += [
-            f"Against {escape_markdown(best)}{where}, in points of accuracy over shared seeds; "
+            f"Against {escape_markdown(best)}{where}, in points of {score_name(table)} over shared "
+            "seeds; "
             "effect: Hedges' g.",
             "",
         ]

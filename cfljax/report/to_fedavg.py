@@ -12,6 +12,7 @@ from cfljax.report.comparison import headline_of
 from cfljax.report.configurations import Configuration, Unit
 from cfljax.report.curves import read
 from cfljax.results.statistics import mean_and_deviation
+from cfljax.store.quantities import score_of
 from cfljax.store.summary import RunCurves
 
 # Data (the block of a configuration) -> seed -> the accuracy that FedAvg has with it
@@ -52,7 +53,7 @@ def _count(unit: Unit, levels: dict[int, float]) -> Unit:
     # Damaged files are told of where curves are read
     arrays = read(unit, ("history/",), []) or {}
     history = {name.removeprefix("history/"): np.asarray(each) for name, each in arrays.items()}
-    curves = RunCurves(history, target=levels[unit.seed])
+    curves = RunCurves(history, target=levels[unit.seed], score=score_of(unit.record))
     counted = {
         "round_to_fedavg": curves.count_at_target("round"),
         "bytes_to_fedavg": curves.count_at_target("bytes"),

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from cfljax.errors import SpecError
 from cfljax.methods import METHODS, find_about
 from cfljax.registry.options import Table, Value, show
-from cfljax.store.quantities import number
+from cfljax.store.quantities import number, score_of
 
 # At least this share of the runs of clustered methods must agree on another number of clusters
 MOST = 0.5
@@ -93,11 +93,13 @@ def _is_among(scores: Scores, others: Sequence[Scores]) -> bool:
 def _map_scores(each: Entrant) -> Scores:
     """Map the seed of each run to its loss and accuracies. Runs without a loss are left out, as
     accuracies are often equal by chance; and runs that are fine-tuned, which differ in that."""
-    names = ("loss_last", "accuracy_last", "accuracy_worst10")
+    names = ("loss_last", "{}_last", "{}_worst10")
     scores = {
-        record["seed"]: tuple(number(record["summary"].get(name)) for name in names)
+        record["seed"]: tuple(
+            number(record["summary"].get(name.format(score_of(record)))) for name in names
+        )
         for record in each.records
-        if "accuracy_finetuned" not in record["summary"]
+        if f"{score_of(record)}_finetuned" not in record["summary"]
     }
     return {seed: found for seed, found in scores.items() if all(map(math.isfinite, found))}
 
@@ -206,7 +208,7 @@ def find_best(group: Table, table: Table) -> Table | None:
 def sort_settings(group: Table, metric: str) -> list[Table]:
     """Sort the settings of a group, the best first: by how far they came, then by the score at
     their last rung."""
-    sign = 1 if metric == "val_accuracy" else -1
+    sign = -1 if metric.endswith("loss") else 1
 
     def rank(setting: Table) -> tuple[int, float]:
         last = setting["scores"][-1] if setting["scores"] else None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cfljax.registry.options import Table, Value, show
-from cfljax.store.quantities import QUANTITIES, SummaryQuantity, list_quantities
+from cfljax.store.quantities import QUANTITIES, SummaryQuantity, list_quantities, score_of
 from cfljax.store.rows import label_of
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def summaries(records: Collection[Table]) -> pandas.DataFrame:
 def overview(records: Collection[Table]) -> pandas.DataFrame:
     """Return the first 20 rows of that frame with the columns that fit a screen."""
     shown = ["run", "method", "seed", *_list_label_column(records), *list_varying(records)]
-    numbers = [each.key for each in QUANTITIES.values() if "line" in each.shown]
+    numbers = [each.key for each in _list_columns(records) if "line" in each.shown]
     frame = summaries(records)[[*shown, "status", *numbers]].head(20).copy()
     for name in numbers:
         frame[name] = [short(value) for value in frame[name]]
@@ -67,7 +67,9 @@ def histories(runs: Iterable[tuple[Table, Mapping[str, np.ndarray]]]) -> pandas.
     for record, history in runs:
         records.append(record)
         parts.append(curves(history))
-    more = dict.fromkeys(name for each in parts for name in each if name not in ("round", *CURVES))
+    scores = list(dict.fromkeys(map(score_of, records))) or ["accuracy"]
+    first = dict.fromkeys(name.replace("accuracy", score) for name in CURVES for score in scores)
+    more = dict.fromkeys(name for each in parts for name in each if name not in ("round", *first))
     lengths = [len(each["round"]) for each in parts]
     facts = {
         "run": [r["id"] for r in records],
@@ -83,7 +85,7 @@ def histories(runs: Iterable[tuple[Table, Mapping[str, np.ndarray]]]) -> pandas.
     frame = {
         name: np.repeat(np.array(values, kinds[name]), lengths) for name, values in facts.items()
     }
-    for name in ("round", *CURVES, *more):
+    for name in ("round", *first, *more):
         columns = [
             each.get(name, np.full(len(each["round"]), np.nan, np.float32)) for each in parts
         ]
@@ -116,7 +118,8 @@ def _list_columns(records: Collection[Table]) -> list[SummaryQuantity]:
     """List the quantities that all runs have, then what only some have (of new clients, drift, a
     clock, …), then the metrics that `train.metrics` names."""
     known = {name for record in records for name in record.get("summary", {})}
-    every = list_quantities(known)
+    scores = dict.fromkeys(score_of(record) for record in records if record.get("summary"))
+    every = list_quantities(known, scores or ("accuracy",))
     asked = (record.get("config", {}).get("train", {}).get("metrics") for record in records)
     metrics = dict.fromkeys(name for names in asked if isinstance(names, list) for name in names)
     return [

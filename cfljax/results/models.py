@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from cfljax.errors import SpecError
 from cfljax.registry.options import Table
 from cfljax.results import export, predict
+from cfljax.store.quantities import score_of
 
 if TYPE_CHECKING:
     from cfljax.types import Tree
@@ -108,7 +109,8 @@ class KeptModels:
         f32[n, classes].
 
         If samples may have several labels, each is predicted separately: i32[n, classes], with a
-        probability for each.
+        probability for each. With a loss that is not for classes, the outputs of the model are
+        returned: f32[n], or f32[n, outputs].
 
         x [n, ...] is in the shape and the scale of the data set, as the client itself would hold it
         (its own view is not applied again), and is normalised as in training; with `prepared` it is
@@ -121,6 +123,11 @@ class KeptModels:
             if prepared
             else predict.prepare_samples(self._rebuilt.federation, np.asarray(x))
         )
+        if score_of(self.record) != "accuracy":
+            if probabilities:
+                raise SpecError("probabilities: this run's loss has no classes; leave it out")
+            found = predict.outputs(self._rebuilt.model, flat, seen)
+            return found[:, 0] if found.shape[1] == 1 else found
         several = self._rebuilt.federation.several
         each = predict.probabilities(self._rebuilt.model, flat, seen, several)
         if probabilities:
@@ -134,6 +141,10 @@ class KeptModels:
             raise SpecError(
                 "confusion: needs one label per sample, and here samples have several; "
                 "compare predict with samples"
+            )
+        if score_of(self.record) != "accuracy":
+            raise SpecError(
+                "confusion: this run's loss has no classes; compare predict with samples"
             )
         x, y = self.samples(client)
         classes = self._rebuilt.federation.classes

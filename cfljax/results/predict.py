@@ -233,22 +233,27 @@ def prepare_samples(federation: Federation, x: np.ndarray) -> np.ndarray:
     return (x.astype(np.float32) - np.asarray(pool.mean)) * np.asarray(pool.scale)
 
 
+def outputs(model: Model, flat: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """Compute the outputs f32[n, outputs] of the model f32[d] for prepared samples."""
+    forward = _forward(model)
+    params = model.unravel(jnp.asarray(flat))
+    with jax.default_matmul_precision("highest"):
+        found = [
+            np.asarray(forward(params, jnp.asarray(x[at : at + SAMPLES_AT_A_TIME])))
+            for at in range(0, len(x), SAMPLES_AT_A_TIME)
+        ]
+    if not found:
+        raise SpecError("x: has no samples")
+    return np.concatenate(found)
+
+
 def probabilities(
     model: Model, flat: np.ndarray, x: np.ndarray, several: bool = False
 ) -> np.ndarray:
     """Compute the probabilities f32[n, classes] that the model f32[d] gives to the classes of
     prepared samples; with `several` labels of a sample, to each label separately."""
-    forward = _forward(model)
-    params = model.unravel(jnp.asarray(flat))
-    with jax.default_matmul_precision("highest"):
-        logits = [
-            np.asarray(forward(params, jnp.asarray(x[at : at + SAMPLES_AT_A_TIME])))
-            for at in range(0, len(x), SAMPLES_AT_A_TIME)
-        ]
-    if not logits:
-        raise SpecError("x: has no samples")
     # float64, so that probabilities sum to 1 as closely as float32 can say
-    whole = np.concatenate(logits).astype(np.float64)
+    whole = outputs(model, flat, x).astype(np.float64)
     if several:
         return (1 / (1 + np.exp(-whole))).astype(np.float32)
     # One logit is that of the second of two classes; the first has 0

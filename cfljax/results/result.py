@@ -21,6 +21,7 @@ from cfljax.results import choices, frames
 from cfljax.results.models import KeptModels
 from cfljax.store import QUANTITIES, DamagedWarning, Store, summarise
 from cfljax.store.atomic import store_errors, write_bytes
+from cfljax.store.quantities import list_quantities, score_of
 from cfljax.store.rows import label_of, make_rows, unify_paths
 
 if TYPE_CHECKING:
@@ -145,9 +146,11 @@ class Result(KeptModels):
 
     def _list_numbers(self, place: str) -> dict[str, str]:
         """Format the quantities that are shown in this place."""
+        scores = [score_of(self.record)]
+        quantities = {each.key: each for each in list_quantities((), scores)}
         return {
             name: frames.short(self.summary[name])
-            for name, each in QUANTITIES.items()
+            for name, each in quantities.items()
             if place in each.shown and name in self.summary
         }
 
@@ -264,7 +267,7 @@ class Results:
         if self.target is None:
             return
         for result in self._read_all("history/"):
-            counted = summarise(result.history, target=self.target)
+            counted = summarise(result.history, target=self.target, score=score_of(result.record))
             self.records[result.run]["summary"] |= {
                 name: counted[name] for name in names if name in counted
             }

@@ -214,7 +214,8 @@ class MethodConfig:
         """
 
     def check_labels(self, where: str) -> None:
-        """Raise SpecError if a sample must have one label. It is called where samples have several.
+        """Raise SpecError if a sample must have one class. It is called where samples have several
+        labels, or none.
 
         Args:
             where: The name of the options' table, for the message.

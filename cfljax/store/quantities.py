@@ -67,6 +67,18 @@ class SummaryQuantity:
     """Where else: in the line that describes a run, in a notebook's table of one, in the table at
     the end of a sweep."""
 
+    def of_score(self, score: str) -> SummaryQuantity:
+        """Return the quantity of runs with this score, which stands in the place of accuracy."""
+        if score == "accuracy":
+            return self
+        names = {
+            name: getattr(self, name).replace("accuracy", score)
+            for name in ("key", "curve", "needs", "sentence")
+        }
+        if names["key"] != self.key and self.heading:
+            names["heading"] = f"{score} {self.heading}"
+        return dataclasses.replace(self, **names)
+
     def value(self, record: Table) -> float:
         """Return the quantity of the run with this record; NaN if it has none."""
         if self.read is not None:
@@ -169,6 +181,10 @@ _BEST = (
     "evaluation. Only with `data.validation`"
 )
 _END = "the quantities below at the last evaluation"
+_RMSE = (
+    "root of the mean squared error of a [continuous target](data.md#a-continuous-target), whose "
+    "other columns are called `r2` instead of `accuracy`"
+)
 _CLIENTS = "`accuracy` of the clients that train, and of those that never do"
 _FINETUNED = "the same scores after [fine-tuning](tuning.md#fine-tuning-at-the-end)"
 _TARGET = (
@@ -295,6 +311,26 @@ QUANTITIES: dict[str, SummaryQuantity] = {
             kind="score",
             frame="always",
             shown=("notebook",),
+        ),
+        *(
+            SummaryQuantity(
+                f"rmse_{window}",
+                _RMSE,
+                compute,
+                "rmse",
+                needs=needs,
+                least=least,
+                kind="score",
+                heading="RMSE",
+                better=-1,
+                window=window,
+                shown=("terminal",),
+            )
+            for window, compute, needs, least in (
+                ("at_best_val", RunCurves.at_best, "val_rmse", 0),
+                ("last10", RunCurves.last10, "rmse", MIN_LAST10),
+                ("last", RunCurves.last, "rmse", 0),
+            )
         ),
         *_list_windows(
             "ari_last",
@@ -600,12 +636,26 @@ QUANTITIES: dict[str, SummaryQuantity] = {
 """Name -> quantity, in the order of the columns of frames and tables."""
 
 
-def list_quantities(found: Iterable[str]) -> list[SummaryQuantity]:
-    """List all quantities, and at the end those of new clients among these names: accuracy after
-    each number of steps, and ARI."""
+def score_of(record: Table) -> str:
+    """Return what the scores of a run are called: accuracy, or the score of its loss."""
+    return str(record.get("score", "accuracy"))
+
+
+def list_quantities(
+    found: Iterable[str], scores: Iterable[str] = ("accuracy",)
+) -> list[SummaryQuantity]:
+    """List all quantities.
+
+    Args:
+        found: names, of which those of new clients come at the end: accuracy after each number of
+            steps, and ARI.
+        scores: whose quantities are listed, those of accuracy in their places."""
     names = set(found)
     new = sorted((name for name in names if name.startswith(NEW_CLIENTS)), key=new_steps)
-    quantities = [*QUANTITIES.values()]
+    scores = list(scores)
+    of_scores = [each.of_score(score) for each in QUANTITIES.values() for score in scores]
+    # What is about no score is there once
+    quantities = list({each.key: each for each in reversed(of_scores)}.values())[::-1]
     for name in new:
         steps = new_steps(name)
         what = "unlabelled" if steps < 0 else f"{steps} step{'' if steps == 1 else 's'}"
@@ -631,12 +681,13 @@ def summarise(
     client_accuracy: ArrayLike | None = None,
     target: float | None = None,
     spans: Sequence[tuple[int, int]] = (),
+    score: str = "accuracy",
 ) -> dict[str, Number]:
     """Compute the quantities that a run's curves give. What is unknown is NaN, what was not reached
     None. Arguments as for `RunCurves`."""
-    run = RunCurves(history, client_accuracy, target, spans)
+    run = RunCurves(history, client_accuracy, target, spans, score)
     return {
         each.key: each.compute(run, each.curve)
-        for each in QUANTITIES.values()
+        for each in list_quantities((), [score])
         if each.compute and run.has(each.needs, each.least)
     }

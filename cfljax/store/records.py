@@ -34,6 +34,8 @@ RECORD_SCHEMA: dict[str, str] = {
     "left_out": "dotted name -> value of the options that the spec gives and the method refuses "
     '(train.refused = "drop"), in the start that computed it; missing: none',
     "diverged_at": "round at which a value became infinite or NaN, or null",
+    "score": "what stands for accuracy in the names of its columns (`model.loss`); missing: "
+    "accuracy",
     "stopped_at": "round in which a callback has ended the run; missing: none has",
     "state": "what belongs to the arrays `state/…`, from which a longer run continues; missing: "
     "they are not kept (--keep state)",

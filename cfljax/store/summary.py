@@ -25,7 +25,8 @@ class RunCurves:
             `bytes_up, bytes_down`, the sums since the start.
         client_accuracy: f32[C] at the end, NaN for clients without test samples.
         target: an accuracy; None: nothing reaches it.
-        spans: (first, last round) of each change of the data, if these are known."""
+        spans: (first, last round) of each change of the data, if these are known.
+        score: what stands in the place of "accuracy" in the names of curves."""
 
     def __init__(
         self,
@@ -33,6 +34,7 @@ class RunCurves:
         client_accuracy: ArrayLike | None = None,
         target: float | None = None,
         spans: Sequence[tuple[int, int]] = (),
+        score: str = "accuracy",
     ):
         self.curves = {
             name: np.asarray(values, np.float64).reshape(-1) for name, values in history.items()
@@ -42,9 +44,8 @@ class RunCurves:
             np.asarray([] if client_accuracy is None else client_accuracy, np.float64)
         )
         # In float32, as accuracies are measured: 70 of 100 right must reach a target of 0.7
-        high = self["accuracy"].astype(np.float32) >= np.float32(
-            np.inf if target is None else target
-        )
+        self.score = score
+        high = self[score].astype(np.float32) >= np.float32(np.inf if target is None else target)
         self.reached = np.flatnonzero(high & (self.rounds >= 1))
         self.spans = spans
 
@@ -84,7 +85,7 @@ class RunCurves:
     def at_best(self, curve: str) -> float:
         """Return the value at the evaluation of the highest validation accuracy, in a tie of the
         least loss, then at the first; NaN without validation samples."""
-        accuracy = self["val_accuracy"]
+        accuracy = self[f"val_{self.score}"]
         loss = np.nan_to_num(self["val_loss"], nan=np.inf)
         known = np.flatnonzero(np.isfinite(accuracy)).tolist()
         best = sorted(known, key=lambda at: (-accuracy[at], loss[at], at))[:1]

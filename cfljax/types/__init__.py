@@ -22,7 +22,16 @@ from cfljax.types.federation import (
     View,
 )
 from cfljax.types.method import Info, Method, Models, OfClients, PreRound, Traffic
-from cfljax.types.training import Forward, Jobs, LocalStep, Model, OfLogits, Plan, Updates
+from cfljax.types.training import (
+    Forward,
+    Jobs,
+    LocalStep,
+    Model,
+    OfLogits,
+    Plan,
+    Score,
+    Updates,
+)
 
 __all__ = [
     "Array",
@@ -50,6 +59,7 @@ __all__ = [
     "Pool",
     "PreRound",
     "Quantity",
+    "Score",
     "Source",
     "Split",
     "Traffic",

@@ -19,13 +19,13 @@ class Source(NamedTuple):
     """u8, f32 or i32 (token ids) [n_train, ...]."""
     y_train: np.ndarray
     """i32[n_train], 0 … classes − 1; of samples with several labels i32[n_train, classes], 0 or
-    1."""
+    1; f32[n_train] of a continuous target."""
     x_test: np.ndarray
     """[n_test, ...], of the type of `x_train`."""
     y_test: np.ndarray
     """i32[n_test], or i32[n_test, classes]."""
     classes: int
-    """The number of classes."""
+    """The number of classes; 1 for a continuous target."""
     user_train: np.ndarray | None = None
     """i32[n_train]: the user who made each sample; None: the data set does not say."""
     user_test: np.ndarray | None = None
@@ -281,6 +281,11 @@ class Federation:
     def several(self) -> bool:
         """Whether a sample may have several labels."""
         return self.pool.y.ndim == 2
+
+    @property
+    def continuous(self) -> bool:
+        """Whether the target is a number instead of a class."""
+        return self.pool.y.dtype.kind == "f"
 
     @property
     def sample_shape(self) -> tuple[int, ...]:

@@ -21,8 +21,27 @@ class Forward(Protocol):
 
 
 OfLogits = Callable[[Array, Array], Array]
-"""(logits f32[B, outputs], labels y i32[B], or i32[B, classes] where a sample may have several) ->
-f32[B] or bool[B]."""
+"""(logits f32[B, outputs], labels y i32[B], or i32[B, classes] where a sample may have several, or
+f32[B] of a continuous target) -> f32[B] or bool[B]."""
+
+
+class Score(NamedTuple):
+    """What says how good predictions are: the mean of the scores of samples. The higher the better;
+    1 is perfect."""
+
+    name: str = "accuracy"
+    """Columns have it where those of classes have "accuracy"."""
+    explains: bool = False
+    """Whether the scores of samples are squared errors, of which the engine makes R²: 1 less their
+    mean over the variance of all test targets."""
+
+    def rename(self, name: str) -> str:
+        """Return the name of a quantity of this score.
+
+        Args:
+            name: the quantity of an accuracy, as "val_accuracy".
+        """
+        return name.replace("accuracy", self.name)
 
 
 class Model(NamedTuple):
@@ -42,7 +61,8 @@ class Model(NamedTuple):
     loss: OfLogits
     """f32[B]: the loss of each sample."""
     correct: OfLogits
-    """bool[B]: whether each sample is classified correctly."""
+    """bool[B]: whether each sample is classified correctly; f32[B]: the score of each sample, with
+    another `score`."""
     penalty: Callable[[Tree], Array] | None = None
     """params -> f32[]: a term that is added to the training loss (weight decay on some layers);
     None: no such term."""
@@ -55,6 +75,8 @@ class Model(NamedTuple):
     first_models: Callable[[Array, int], Array] | None = None
     """(key, K) -> f32[K, d]: the models that K clusters begin with, where each has its own in
     `model.weights`. Raises SpecError for another number of clusters. None: `init` draws them."""
+    score: Score = Score()
+    """What the mean of `correct` is called."""
 
 
 class Plan(NamedTuple):

@@ -97,6 +97,13 @@ def some_are_validated(row):
     assert np.isfinite(row.output.history["val_loss"]).all()
 
 
+def errors_are_squared(row):
+    history = row.output.history
+    assert row.output.score == "r2" and "accuracy" not in history
+    np.testing.assert_allclose(history["rmse"] ** 2, history["loss"], rtol=1e-5)
+    assert (history["r2"] < 1).all()
+
+
 def newcomers_are_scored(row):
     newcomers, labels = row.output.newcomers, row.output.labels
     assert {"accuracy_new_0", "accuracy_new_1", "ari_new"} == newcomers.keys()
@@ -160,6 +167,10 @@ FEATURES = {
             }
         },
         joined=1,
+    ),
+    # what is minimised: the labels are numbers then
+    "squared errors": Feature(
+        {"model": {"loss": "mse"}, "train": {"lr": 0.02}}, holds=errors_are_squared, joined=2
     ),
     # who takes part, and how much each does
     "dropout": Feature({"train": {"dropout": 0.3}}, off={"dropout": 0.0}),
@@ -327,7 +338,8 @@ def alike(one, other, order=slice(None)):
         found += [] if np.array_equal(moved, labels) else ["labels"]
         a, b = one.models, other.models
     found += [] if a.shape == b.shape and np.allclose(a, b, atol=2e-5) else ["models"]
-    for quantity in ("accuracy", "loss", "train_loss", "discrepancy", "accuracy_worst10"):
+    scores = (one.score, f"{one.score}_worst10")
+    for quantity in (*scores, "loss", "train_loss", "discrepancy"):
         a, b = (out.history[quantity] for out in (one, other))
         same = np.allclose(a, b, atol=5e-5, rtol=1e-4, equal_nan=True)
         found += [] if same else [quantity]
@@ -344,7 +356,7 @@ def alike(one, other, order=slice(None)):
 def is_sound(output):
     """What any run keeps to."""
     assert output.diverged_at == -1 and np.isfinite(output.models).all()
-    for quantity in ("accuracy", "loss", "bytes_up", "bytes_down", "clusters"):
+    for quantity in (output.score, "loss", "bytes_up", "bytes_down", "clusters"):
         assert np.isfinite(output.history[quantity]).all(), quantity
     assert output.labels.shape == (ROUNDS + 1, CLIENTS)
     assert output.labels.min() >= -1 and output.labels.max() < len(output.models)

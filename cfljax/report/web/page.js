@@ -1,7 +1,8 @@
 "use strict";
 // The page: which figures there are, what filters them, and when they are redrawn.
 const data = JSON.parse(document.getElementById("data").textContent);
-const state = { on: new Set(data.configs.map((_, i) => i)), quantity: "accuracy", own: null, final: Object.keys(data.final)[0], sort: null };
+const state = { on: new Set(data.configs.map((_, i) => i)), quantity: data.score, own: null, final: Object.keys(data.final)[0], sort: null };
+const shares = data.score === "accuracy" ? [0, 1] : null;  // other scores may be negative
 const isLive = document.getElementById("live") !== null;  // of a sweep that is being computed
 // A line's marker: one of the shapes, as the figures for papers have them.
 const markerOf = i => data.configs[i].marker;
@@ -20,7 +21,7 @@ const tall = (width, wide) => Math.round(Math.max(210, Math.min(wide ? 380 : 300
 
 function overRounds(table, kind, name, width, wide, extra) {
   const series = bandSeries(table || []), changes = [...new Set(visible().flatMap(i => data.changes[i]))];
-  const chart = series.length && lineChart(series, { width, height: tall(width, wide), xlabel: "round", changes, ykind: kindOf(kind, name), limits: kindOf(kind, name) === "percent" ? [0, 1] : null, exact: true, label: quantityOf(kind, name)[0], ...extra });
+  const chart = series.length && lineChart(series, { width, height: tall(width, wide), xlabel: "round", changes, ykind: kindOf(kind, name), limits: kindOf(kind, name) === "percent" ? shares : null, exact: true, label: quantityOf(kind, name)[0], ...extra });
   return chart || nothing("Nothing to draw: no selected run has these numbers.");
 }
 function choice(label, kind, options, current, change) {
@@ -42,9 +43,9 @@ function panels(list, width, least, one, missing) {
 }
 
 function against(width, x, options, missing) {
-  const table = data.history.accuracy || [], series = bandSeries(table, x).filter(s => s.x).map(s => ({ ...s, x: s.x.slice(1), m: s.m.slice(1), s: s.s.slice(1) }));  // what is done before round 1 counts there
-  const chart = series.length && lineChart(series, { width, height: tall(width), ykind: "percent", limits: [0, 1], ends: true, ylabel: "accuracy", ...options });
-  return chart || nothing(missing || "Nothing to draw: no selected run has an accuracy.");
+  const table = data.history[data.score] || [], series = bandSeries(table, x).filter(s => s.x).map(s => ({ ...s, x: s.x.slice(1), m: s.m.slice(1), s: s.s.slice(1) }));  // what is done before round 1 counts there
+  const chart = series.length && lineChart(series, { width, height: tall(width), ykind: "percent", limits: shares, ends: true, ylabel: data.score, ...options });
+  return chart || nothing(missing || "Nothing to draw: no selected run has this score.");
 }
 
 const FIGURES = {
@@ -55,19 +56,19 @@ const FIGURES = {
   ],
   methods: width => {
     const rows = visible().map(i => ({ name: data.configs[i].name, line: i, shade: shadeOf(i), ...data.final[state.final][i] })).filter(r => r.seeds.length);
-    const chart = rows.length && dotChart(rows, { width, xlabel: `${quantityOf("final", state.final)[0]}, %`, xkind: "percent", label: "accuracy per method" });
+    const chart = rows.length && dotChart(rows, { width, xlabel: `${quantityOf("final", state.final)[0]}, %`, xkind: "percent", label: `${data.score} per method` });
     return [choice("Show", "final", Object.keys(data.final), state.final, v => { state.final = v; }), chart || nothing("Nothing to draw: no selected run ended well.")];
   },
   clients: width => {
     const series = bandSeries(data.clients, (i, band) => band.x);
-    return [series.length && lineChart(series, { width, height: tall(width), xlabel: "share of the clients, %", xkind: "percent", ykind: "percent", limits: [0, 1], worst: true, bare: series.length > 6, ylabel: "accuracy", label: "accuracy per client" }) || nothing("Nothing to draw: no client had test samples.")];
+    return [series.length && lineChart(series, { width, height: tall(width), xlabel: "share of the clients, %", xkind: "percent", ykind: "percent", limits: shares, worst: true, bare: series.length > 6, ylabel: data.score, label: `${data.score} per client` }) || nothing("Nothing to draw: no client had test samples.")];
   },
   newcomers: width => {
     const series = bandSeries(data.newcomers, (i, band) => band.x);
-    return [series.length && lineChart(series, { width, height: tall(width), xlabel: "local steps of a new client", ykind: "percent", limits: [0, 1], ends: true, exact: true, ylabel: "accuracy", label: "accuracy of new clients" }) || nothing("Nothing to draw: no run has new clients (data.new_clients).")];
+    return [series.length && lineChart(series, { width, height: tall(width), xlabel: "local steps of a new client", ykind: "percent", limits: shares, ends: true, exact: true, ylabel: data.score, label: `${data.score} of new clients` }) || nothing("Nothing to draw: no run has new clients (data.new_clients).")];
   },
-  bytes: width => [against(width, (i, band) => (data.history.bytes || [])[i] ? (data.history.bytes[i].m) : null, { xkind: "bytes", xlabel: "sent", label: "accuracy against bytes" })],
-  clock: width => [against(width, (i, band) => (data.history.clock_s || [])[i] ? data.history.clock_s[i].m : null, { xlabel: "simulated seconds", label: "accuracy against simulated time" }, "Nothing to draw: no run has a simulated clock (train.clock).")],
+  bytes: width => [against(width, (i, band) => (data.history.bytes || [])[i] ? (data.history.bytes[i].m) : null, { xkind: "bytes", xlabel: "sent", label: `${data.score} against bytes` })],
+  clock: width => [against(width, (i, band) => (data.history.clock_s || [])[i] ? data.history.clock_s[i].m : null, { xlabel: "simulated seconds", label: `${data.score} against simulated time` }, "Nothing to draw: no run has a simulated clock (train.clock).")],
   waited: width => {
     const rows = visible().filter(i => data.waited[i].length).map(i => ({ name: data.configs[i].name, parts: data.waited[i].map((value, k) => ({ name: `cluster ${k}`, shade: `var(--c${k % 8})`, value })) }));
     return [rows.length && barChart(rows, { width, xlabel: "simulated seconds", label: "waiting" }) || nothing("Nothing to draw: no run has a simulated clock (train.clock) and clusters.")];
@@ -75,7 +76,7 @@ const FIGURES = {
   seconds: width => [against(width, (i, band) => {
     const last = band.x[band.x.length - 1];
     return data.seconds[i] === null ? null : band.x.map(r => data.time[i][0] + (last > 0 ? r / last * data.seconds[i] : 0));
-  }, { xlabel: "seconds", label: "accuracy against seconds" })],
+  }, { xlabel: "seconds", label: `${data.score} against seconds` })],
   clusters: width => [overRounds(data.clusters, "history", "clusters", width, false, { zero: true })],
   assignment: width => [
     panels(data.pictures, width, 230, assignment, "Nothing to draw: no run has clusters that differ, or labels were not kept."),
@@ -136,7 +137,7 @@ function remember() {
   const chosen = new URLSearchParams(), names = data.configs.map(config => config.name), off = names.filter((_, i) => !state.on.has(i));
   if (2 * off.length <= names.length) for (const name of off) chosen.append("hide", name);
   else for (const name of state.on.size ? visible().map(i => names[i]) : [""]) chosen.append("only", name);
-  if (state.quantity !== "accuracy") chosen.set("curve", state.quantity);
+  if (state.quantity !== data.score) chosen.set("curve", state.quantity);
   if (state.final !== Object.keys(data.final)[0]) chosen.set("accuracy", state.final);
   if (state.own && state.own !== Object.keys(data.own)[0]) chosen.set("own", state.own);
   if (state.sort) chosen.set("sort", state.sort);
@@ -147,7 +148,7 @@ function recall() {
   const chosen = new URLSearchParams(location.hash.slice(1)), hide = chosen.getAll("hide"), only = chosen.getAll("only");
   const known = (key, table, usual) => Object.hasOwn(table, chosen.get(key) ?? "") ? chosen.get(key) : usual;
   state.on = new Set(data.configs.map((_, i) => i).filter(i => only.length ? only.includes(data.configs[i].name) : !hide.includes(data.configs[i].name)));
-  state.quantity = known("curve", data.history, "accuracy");
+  state.quantity = known("curve", data.history, data.score);
   state.final = known("accuracy", data.final, Object.keys(data.final)[0]);
   state.own = known("own", data.own, null);
   state.sort = chosen.get("sort");
