@@ -173,7 +173,10 @@ REFUSED = {
     "flux": ({"method": "flux"}, "one class each"),
     "pacfl": ({"method": "pacfl"}, "one class per sample"),
     "macro_f1": ({"train": {"metrics": ["macro_f1"]}}, "train.metrics"),
-    "label_flip": ({"train": {"attack": {"name": "label_flip", "share": 0.3}}}, "train.attack.name"),
+    "label_flip": (
+        {"train": {"attack": {"name": "label_flip", "share": 0.3}}},
+        "train.attack.name",
+    ),
     "label view": ({"data": {"partition": "label_permutation"}}, "label_permutation"),
     "drift": (
         {"data": {"drift": {"at": [1], "what": "labels", "share": 0.5}}},
