@@ -16,6 +16,7 @@ from cfljax.types.federation import NEVER
 
 # A run whose mean test loss is above this, or not finite, has diverged
 MAX_LOSS = 1e6
+ACCURACY = Score()
 
 
 class Clients(NamedTuple):
@@ -42,7 +43,7 @@ class Clients(NamedTuple):
         return self._replace(group=self.phases[(self.begin <= round).sum() - 1])
 
 
-def extract_clients(federation: Federation, score: Score) -> Clients:
+def extract_clients(federation: Federation, score: Score = ACCURACY) -> Clients:
     """Extract what rows need from a federation and from the score of the model."""
     real = np.asarray(federation.uid) >= 0
     group = np.where(real, np.asarray(federation.group), -1)
@@ -177,7 +178,7 @@ def client_accuracies(scored: Rows) -> np.ndarray:
     return each
 
 
-def find_divergence(lost_at: int, history: Rows, score: Score) -> int:
+def find_divergence(lost_at: int, history: Rows, score: Score = ACCURACY) -> int:
     """Return the round after which a run had diverged: nothing finite was left, or its test loss
     was hopeless (squared errors in units of the variance); −1: it has not."""
     loss = 1 - history[score.name] if score.explains else history["loss"]
