@@ -135,7 +135,7 @@ def _first(bad: np.ndarray) -> int:
 
 def labels(y: np.ndarray, where: str, classes: int | None = None) -> np.ndarray:
     """Return i32[n] in 0 … classes − 1; i32[n, classes] of 0 and 1 where a sample may have several
-    labels; f32[n] of numbers with fractions, a continuous target; or a DataError."""
+    labels; f32[n] of floats, a continuous target; or a DataError."""
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
     if y.ndim == 2 and y.shape[1]:

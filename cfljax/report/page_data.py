@@ -68,7 +68,9 @@ def page_json(data: ReportData) -> str:
 def page_data(data: ReportData) -> dict[str, object]:
     """Collect the numbers of all figures of the page; None for a number that is missing."""
     drawn = data.drawn
-    history = _list_bands(data.curves, lambda each: each.history, QUANTITIES_FIRST)
+    score = headline_of(drawn).curve
+    first = [name.replace("accuracy", score) for name in QUANTITIES_FIRST]
+    history = _list_bands(data.curves, lambda each: each.history, first)
     own, names_of_own = _list_own(data)
     final = finals_of(drawn)
     scores = list_scores(drawn)
@@ -82,7 +84,7 @@ def page_data(data: ReportData) -> dict[str, object]:
         "final": {name: _name(Quantity(headings[name], "share")) for name in final},
     }
     return {
-        "score": headline_of(drawn).curve,
+        "score": score,
         "configs": [
             {"name": c.legend, "stopped": list(each.stopped), **style._asdict()}
             for c, style, each in zip(drawn, choose_styles(drawn), data.curves, strict=True)
