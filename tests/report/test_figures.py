@@ -149,7 +149,9 @@ def test_letters_of_a_narrow_figure_stay_inside_and_are_seven_to_nine_points(wid
     names = [f"A method of this long name, number {i}" for i in range(9)]
     drawn = [SimpleNamespace(folder="", method="ifca", label=name, legend=name) for name in names]
     band = Band(*(np.arange(9.0) for _ in Band._fields))
-    curves = SimpleNamespace(history={"accuracy_worst10": band}, stopped=(4,), changes=())
+    curves = SimpleNamespace(
+        history={"accuracy_worst10": band}, stopped=(4,), changes=(), score="accuracy"
+    )
     data = SimpleNamespace(drawn=drawn, curves=[curves] * 9)
     with matplotlib.rc_context(figures.STYLE):
         figure = figures.FIGURES["worst_tenth"](data, width)
@@ -170,7 +172,7 @@ def test_a_legend_of_many_curves_has_room():
     names = [f"curve {i}" for i in range(MOST_CURVES)]
     drawn = [SimpleNamespace(folder="", method="ifca", label=name, legend=name) for name in names]
     band = Band(*(np.arange(3.0) for _ in Band._fields))
-    each = SimpleNamespace(history={"accuracy": band}, stopped=(), changes=())
+    each = SimpleNamespace(history={"accuracy": band}, stopped=(), changes=(), score="accuracy")
     with matplotlib.rc_context(figures.STYLE):
         figure = figures.FIGURES["accuracy"](
             SimpleNamespace(drawn=drawn, curves=[each] * MOST_CURVES)
@@ -184,7 +186,7 @@ def test_a_legend_of_many_curves_has_room():
 def test_figures_over_rounds_mark_where_runs_were_stopped():
     band = Band(np.arange(4.0), np.array([0.1, 0.2, 0.4, 0.5]), np.zeros(4))
     data = [
-        SimpleNamespace(history={"accuracy": band}, stopped=stopped, changes=())
+        SimpleNamespace(history={"accuracy": band}, stopped=stopped, changes=(), score="accuracy")
         for stopped in ((2, 3), ())
     ]
     drawn = [SimpleNamespace(folder="", method="ifca", label=name, legend=name) for name in "ab"]
