@@ -34,7 +34,7 @@ from cfljax.round.recipes import Ask, OwnModels, Peers, option
 from cfljax.types import Array, Federation
 
 ABOUT = About(
-    title="Gossip (D-PSGD)",
+    title="Gossip",
     family="personal",
     authors="Lian et al.",
     year=2017,
