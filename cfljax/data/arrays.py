@@ -211,6 +211,9 @@ def _check_coarse(
         return None
     if "y_coarse_train" not in named:
         raise DataError(f"{where}: y_coarse_test without y_coarse_train; give both")
+    for given, _ in held:
+        if np.issubdtype(given.dtype, np.floating):
+            raise DataError(f"{where}: y_coarse is {given.dtype}: coarse labels are integers")
     of_samples = np.concatenate([labels(given, f"{where}: y_coarse") for given, _ in held])
     fine = np.concatenate([of for _, of in held])
     if len(of_samples) != len(fine):
