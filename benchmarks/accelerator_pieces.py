@@ -420,29 +420,41 @@ def profile_of(given: Given, arguments: list[str], label: str) -> Row:
 def board(given: Given) -> Iterator[Row]:
     """Run all methods of the board with a CNN, five seeds each, for as long as there is time."""
     import cfljax
+    from cfljax.registry.options import show
     from cfljax.store import counts
+    from experiments.board.space import read_tiers
 
     data, words = data_folder(ALL["toy" if given.small else "W3"], given.folder)
     if data is not None:
         os.environ["CFLJAX_DATA"] = str(data)
     images = (
-        '{name="digits",clients=8'
+        {"name": "digits", "clients": 8}
         if given.small
-        else '{name="cifar10",normalise="pixel",clients=20,samples_per_client=100'
+        else {"name": "cifar10", "normalise": "pixel", "clients": 20, "samples_per_client": 100}
     )
-    settings = {
-        "size": "medium",
+    clients = images["clients"]
+    options = read_tiers()["one"]["method"]
+    # The CNN has no layers of normalisation
+    names = ["fedavg", "ditto"] if given.small else [name for name in options if name != "fedbn"]
+    methods = [
+        {"name": name}
+        | {key: clients if of == "clients" else of for key, of in options[name].items()}
+        for name in names
+    ]
+    tables = {
+        "name": "board",
         "seeds": "0:1" if given.small else "0:5",
-        "data": f'[{images},partition="rotated",groups=4,validation=0.1}}]',
-        "model": '{name="mclr"}' if given.small else '{name="cnn"}',
-        "train__rounds": "2" if given.small else "30",
-        "train__lr": "0.05",
+        "data": images | {"partition": "rotated", "groups": 4, "validation": 0.1},
+        "model": {"name": "mclr" if given.small else "cnn"},
+        "train": {"rounds": 2 if given.small else 30, "epochs": 2, "batch": 10, "lr": 0.05},
+        "defaults": {"clusters": 4},
+        "method": methods,
     }
-    if given.small:
-        settings["method"] = '["fedavg","ditto"]'
+    tables["train"] |= {"eval_every": 5, "clock": {"step_ms": 5, "down_mbps": 20, "up_mbps": 5}}
+    spec = given.folder / "board.toml"
+    spec.write_text("".join(f"{key} = {show(table)}\n" for key, table in tables.items()))
     out, begin = given.folder / "board", time.perf_counter()
-    spec = ROOT / "experiments" / "board.toml"
-    whole = sweep(given, [str(spec), "--out", str(out), *sets(**settings)], given.seconds - 25.0)
+    whole = sweep(given, [str(spec), "--out", str(out)], given.seconds - 25.0)
     spent, number = time.perf_counter() - begin, counts(out)
     frame = cfljax.load(out).to_pandas() if number["done"] else None
     yield {

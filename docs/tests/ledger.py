@@ -19,6 +19,7 @@ from cfljax.data import SOURCES
 from cfljax.federation import PARTITIONS
 from cfljax.methods import METHODS
 from cfljax.models import MODELS
+from experiments.board.settings import list_settings
 from tests import blocks
 
 ROOT = Path(__file__).parents[2]
@@ -39,8 +40,8 @@ class Option(NamedTuple):
 
 
 def specs() -> Iterator[tuple[str, dict, Path]]:
-    """(where, spec, folder) of the repository's files and of the pages' blocks, but not of records,
-    which say what was typed then."""
+    """(where, spec, folder) of the repository's files, of the pages' blocks and of the board's
+    settings, but not of records, which say what was typed then."""
     files = [
         *(ROOT / "experiments").rglob("*.toml"),
         *(ROOT / "docs").rglob("*.toml"),
@@ -63,6 +64,9 @@ def specs() -> Iterator[tuple[str, dict, Path]]:
         # the plug-ins of a page are written beside its specs
         if found and "method" in table and "data" in table:
             yield where, table, folder
+    for setting in list_settings():
+        methods = [setting.make_method(name) for name in setting.methods]
+        yield f"board {setting.name}", setting.spec | {"method": methods}, ROOT
 
 
 def declared() -> set[Option]:

@@ -87,7 +87,7 @@ def _replace_part(page: str, text: str) -> str:
 
 def _write_page(records: Sequence[Table]) -> str:
     parts = [
-        "# The board by settings",
+        "# The board",
         "Which methods are good at which differences between clients. Two tiers of 32 settings are "
         f"drawn from a stated space with the seed {SEED}, before anything runs "
         "(`experiments/board/space.py`, `settings.toml`). Each method tries nine settings of the "

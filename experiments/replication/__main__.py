@@ -1,5 +1,4 @@
-"""Our numbers beside published ones, or the board: python -m experiments.replication (in a
-checkout)."""
+"""Our numbers beside published ones: python -m experiments.replication (in a checkout)."""
 
 from __future__ import annotations
 
@@ -12,12 +11,10 @@ from cfljax.commands import command_parser, process
 from cfljax.errors import SpecError
 from cfljax.store.atomic import store_errors, write_bytes
 
-ABOUT = """With --against: one Markdown page of our numbers beside published ones, with a verdict on each claim; with --pages a page
-of claims, and one for each paper beside it. With --board: a page of ranks and critical differences over data sets and partitions,
-to which others can add a method."""
+ABOUT = """One Markdown page of our numbers beside published ones, with a verdict on each claim; with --pages a page
+of claims, and one for each paper beside it."""
 EXAMPLES = """  python -m experiments.replication experiments/records/*/ --against experiments/published \\
-    --out experiments/README.md --pages docs/evidence
-  python -m experiments.replication results/mine --board docs/board --name mine"""
+    --out experiments/README.md --pages docs/evidence"""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -26,38 +23,23 @@ def parser() -> argparse.ArgumentParser:
     flags.add_argument(
         "folders", nargs="*", metavar="DIR", help="results folders, as a sweep wrote them"
     )
-    kind = flags.add_mutually_exclusive_group(required=True)
-    kind.add_argument(
+    flags.add_argument(
         "--against",
         nargs="+",
+        required=True,
         metavar="FILE",
         help="files of published numbers (TOML), or folders of them",
     )
-    kind.add_argument(
-        "--board",
-        metavar="BOARD",
-        help="put the runs on a board: a folder with a file of rows for each sender",
-    )
-    flags.add_argument(
-        "--out", metavar="FILE", help="with --against: where to write the page (default: print it)"
-    )
+    flags.add_argument("--out", metavar="FILE", help="where to write the page (default: print it)")
     flags.add_argument(
         "--pages",
         metavar="DIR",
-        help="with --against and --out: a page for each paper, and its figures, go there",
-    )
-    flags.add_argument(
-        "--name", metavar="NAME", help="with --board: the name of your file of rows there"
+        help="with --out: a page for each paper, and its figures, go there",
     )
     return flags
 
 
 def run(flags: argparse.Namespace) -> int:
-    """Write what the flags ask for, and say where it is."""
-    return _board(flags) if flags.board else _against(flags)
-
-
-def _against(flags: argparse.Namespace) -> int:
     """Print or write the pages that compare our numbers with published ones."""
     from experiments.replication.pages import (
         ALL,
@@ -94,29 +76,6 @@ def _against(flags: argparse.Namespace) -> int:
         f"page: {flags.out}"
         + (f", and {len(pages) - 1} files in {flags.pages}" if flags.pages else "")
     )
-    return 0
-
-
-def _board(flags: argparse.Namespace) -> int:
-    """Write the rows of the folders to a file of the board, and its page."""
-    from experiments.replication.board import rows, to_csv
-    from experiments.replication.board_page import PAGE, board
-
-    folder = Path(flags.board)
-    if bool(flags.folders) != bool(flags.name) or (flags.name and not flags.name.isidentifier()):
-        raise SpecError(
-            "--name: results folders and the name of their file of rows go together, a name "
-            "of letters, digits and _"
-        )
-    if flags.folders:
-        found = rows(flags.folders)
-        with store_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-        write_bytes(folder / f"{flags.name}.csv", to_csv(found).encode())
-        print(f"rows: {folder / flags.name}.csv, {len(found)} runs")
-    for name, text in board(folder).items():
-        write_bytes(folder / name, text.encode())
-    print(f"page: {folder / PAGE}")
     return 0
 
 

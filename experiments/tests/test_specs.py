@@ -13,12 +13,10 @@ import pytest
 
 from cfljax.config import read_spec
 from cfljax.errors import SpecError
-from cfljax.methods import METHODS
 from experiments import __main__ as command
 from experiments.__main__ import NUMBERS, differing
 from experiments.__main__ import pages as all_pages
 from experiments.replication import overview
-from experiments.replication.board_page import board
 from experiments.replication.measured import fits
 from experiments.replication.pages import read_sections
 from experiments.replication.papers import Phrase
@@ -135,33 +133,6 @@ def test_every_link_to_the_pages_leads_somewhere(pages):
         assert "experiments/README.md#" not in page.read_text()
         for file, anchor in re.findall(r"evidence/([\w.-]*)#([\w-]+)", page.read_text()):
             assert f'<details id="{anchor}"' in pages[file], f"{page.name}: {file}#{anchor}"
-
-
-@pytest.mark.parametrize(
-    "sets", [rarely([]), rarely(["size=medium"]), ["size=small"]], ids=["full", "medium", "small"]
-)
-def test_the_board_has_every_method_tuned_alike_on_the_same_settings(sets):
-    runs = read_spec(EXPERIMENTS / "board.toml", sets).runs()
-    of = {
-        name: {
-            (str(run.resolved()["data"]), run.train.lr, run.seed)
-            for run in runs
-            if run.method == name
-        }
-        for name in METHODS
-    }
-    assert not of.pop("fedbn")  # the models of the board have no layers of normalisation
-    assert not of.pop("gossip")  # its clients have no server; it is younger than the board's runs
-    assert all(of.values())  # a new method belongs into experiments/board.toml
-    rest = [settings for name, settings in of.items() if name != "oracle"]
-    assert all(settings == rest[0] for settings in rest) and of["oracle"] < rest[0]
-    assert all(run.resolved()["data"]["validation"] > 0 for run in runs)
-
-
-def test_the_committed_board_is_that_of_the_committed_rows():
-    for folder in {file.parent for file in (ROOT / "docs" / "board").rglob("*.csv")}:
-        for name, text in board(folder).items():
-            assert (folder / name).read_text() == text
 
 
 @pytest.mark.parametrize(
