@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from cfljax.federation import cohort as cohorts
 from cfljax.lazy import jnp
@@ -12,8 +12,14 @@ from cfljax.round.common import first_model, first_models
 from cfljax.round.state import State
 
 if TYPE_CHECKING:  # reading a spec imports no JAX
-    from cfljax.round.choice import Choice
     from cfljax.types import Array, Federation, Model
+
+
+class LabelsAtFirst(Protocol):
+    """What can be used of a method's `choice`."""
+
+    def first_labels(self, clients: int) -> Array:
+        """As `Choice.first_labels`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +34,7 @@ class FirstClusters:
     """Whether further clusters come into use in later rounds."""
 
     def make(
-        self, choice: Choice, clusters: int, key: Array, model: Model, federation: Federation
+        self, choice: LabelsAtFirst, clusters: int, key: Array, model: Model, federation: Federation
     ) -> State:
         """Return the state before the first round, with models, clusters, and which are in use.
 
@@ -52,7 +58,7 @@ class OneCluster(FirstClusters):
     grows = True
 
     def make(
-        self, choice: Choice, clusters: int, key: Array, model: Model, federation: Federation
+        self, choice: LabelsAtFirst, clusters: int, key: Array, model: Model, federation: Federation
     ) -> State:
         """Return the first model in all places. Arguments as for `FirstClusters.make`."""
         models = jnp.tile(first_model(key, model), (clusters, 1))
@@ -70,7 +76,7 @@ class TrueGroups(FirstClusters):
     follows_groups = True
 
     def make(
-        self, choice: Choice, clusters: int, key: Array, model: Model, federation: Federation
+        self, choice: LabelsAtFirst, clusters: int, key: Array, model: Model, federation: Federation
     ) -> State:
         """Return the first model for each group. Arguments as for `FirstClusters.make`."""
         models = jnp.tile(first_model(key, model), (federation.groups, 1))
