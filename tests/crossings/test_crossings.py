@@ -446,9 +446,9 @@ def test_most_pairs_of_features_meet_in_some_method():
 def test_a_feature_that_joins_the_table_leaves_the_rows_that_were_dealt():
     """Wherever its line is: one that goes with all others, and one that goes with no row."""
     table = {
-        "alone": Feature({"train": {"batch": 6, "momentum": 0.9}}, joined=2),
+        "alone": Feature({"train": {"batch": 6, "momentum": 0.9}}, joined=4),
         **FEATURES,
-        "anywhere": Feature({"train": {"metrics": ["macro_f1"]}}, joined=1),
+        "anywhere": Feature({"train": {"metrics": ["macro_f1"]}}, joined=3),
     }
     before, after = deal("ifca", FEATURES), deal("ifca", table)
     assert after[-1] == ["alone"] and len(after) == len(before) + 1
