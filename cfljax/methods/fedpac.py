@@ -36,6 +36,7 @@ from cfljax.round.recipes import (
     Peers,
     StepRule,
     Work,
+    head_rate,
     option,
 )
 from cfljax.types import Array, Federation, Hyper, LocalStep, Model, Tree
@@ -114,13 +115,7 @@ class FedPAC(Peers):
         search=(0.1, 10.0, "log"),
     )
     head_epochs: int = option(1, "epochs of the head, before the body's", low=1)
-    head_lr: float | None = option(
-        None,
-        "learning rate of the head (`train.lr`)",
-        low=0.0,
-        traced=True,
-        search=(0.01, 1.0, "log"),
-    )
+    head_lr: float | None = head_rate()
 
     def step(self, hyper: Hyper) -> LocalStep:
         """Move the head at `head_lr`, if it is given."""

@@ -14,7 +14,7 @@ import dataclasses
 
 from cfljax.methods.fedavg import FedAvg
 from cfljax.round.about import BY_SAMPLES, About, Reading
-from cfljax.round.recipes import option
+from cfljax.round.recipes import head_rate
 from cfljax.types import Hyper, LocalStep
 
 ABOUT = About(
@@ -56,13 +56,7 @@ class FedPer(FedAvg):
 
     parts, own = (("head", "client"),), True
 
-    head_lr: float | None = option(
-        None,
-        "learning rate of the head (`train.lr`)",
-        low=0.0,
-        traced=True,
-        search=(0.01, 1.0, "log"),
-    )
+    head_lr: float | None = head_rate()
 
     def step(self, hyper: Hyper) -> LocalStep:
         """Move the head at `head_lr`, if it is given."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 
 from cfljax.round.about import UNIFORM_UNLIKE_PROGRAM, About, Reading
-from cfljax.round.recipes import Clustered, Work, option
+from cfljax.round.recipes import Clustered, Work, head_rate, option
 from cfljax.types import Hyper, LocalStep
 
 ABOUT = About(
@@ -57,13 +57,7 @@ class FedRep(Clustered):
     parts, own = (("head", "client"),), True
 
     head_epochs: int = option(10, "epochs of the head, before the body's", low=1, search=(1, 5, 10))
-    head_lr: float | None = option(
-        None,
-        "learning rate of the head (`train.lr`)",
-        low=0.0,
-        traced=True,
-        search=(0.01, 1.0, "log"),
-    )
+    head_lr: float | None = head_rate()
     average: str = option("uniform", "weights of the participants", choices=("uniform", "samples"))
 
     def step(self, hyper: Hyper) -> LocalStep:

@@ -70,8 +70,8 @@ READINGS = (
     ),
     Reading(
         "Random graph",
-        paper="none; De Vos et al. (2023, Epidemic Learning) draw a regular one anew in each round",
-        here="drawn anew in each round among its participants: the union of random rings, and of "
+        paper="none; De Vos et al. (2023, Epidemic Learning) draw a regular one in each round",
+        here="drawn in each round among its participants: the union of random rings, and of "
         "random pairs if `neighbours` is odd. An edge that is drawn twice counts once",
         option="neighbours",
     ),

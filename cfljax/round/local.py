@@ -13,6 +13,7 @@ from cfljax.kernels.mix import members, weights_by
 from cfljax.lazy import jnp
 from cfljax.local.rounds import Mixing, Trained, jobs_from, train_and_mix
 from cfljax.local.schedule import Work
+from cfljax.registry.options import option
 from cfljax.round.config import OF_GLOBAL
 
 if TYPE_CHECKING:  # reading a spec imports no JAX
@@ -22,6 +23,18 @@ if TYPE_CHECKING:  # reading a spec imports no JAX
     from cfljax.round.ask import Ask
     from cfljax.round.state import State
     from cfljax.types import Array, Cohort, Federation, Hyper, LocalStep
+
+
+def head_rate() -> float | None:
+    """Return the option `head_lr` of methods whose head may have a rate of its own
+    (`LocalStep.with_head`)."""
+    return option(
+        None,
+        "learning rate of the head (`train.lr`)",
+        low=0.0,
+        traced=True,
+        search=(0.01, 1.0, "log"),
+    )
 
 
 class AfterTraining(NamedTuple):

@@ -21,7 +21,14 @@ from cfljax.round.draw import Draw, Everybody, PerCluster, WarmUp
 from cfljax.round.entry import entry
 from cfljax.round.first_clusters import FirstClusters, OneCluster, TrueGroups
 from cfljax.round.joining import Joining, OnArrival
-from cfljax.round.local import BesideGlobal, FromBuffer, LocalTraining, Noting, OneGradient
+from cfljax.round.local import (
+    BesideGlobal,
+    FromBuffer,
+    LocalTraining,
+    Noting,
+    OneGradient,
+    head_rate,
+)
 from cfljax.round.merging import Merging, Reassigned
 from cfljax.round.peers import OwnModels, Peers
 from cfljax.round.recluster import every
@@ -96,6 +103,7 @@ __all__ = [
     "every",
     "first_model",
     "first_models",
+    "head_rate",
     "in_lists",
     "jobs_from",
     "join",
